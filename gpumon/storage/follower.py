@@ -1,7 +1,7 @@
 """Followers: writers that receive every tick after the ring, such as the ledger and the history.
 
-Live data matter more than any follower. A follower that raises an exception is dropped, and a slow one is reported,
-with a line in the log each; the daemon and the other followers continue.
+Live data is more important than any follower. A follower that raises an exception is removed, and a slow follower is
+reported. Both are logged with one line. The daemon and the other followers continue.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.model.frame import Tick
 
 LEDGER, HISTORY = "ledger", "history"
-"""Names of the followers whose problems the ring shows to its readers: the writers of runs, and of history."""
+"""Names of the two followers whose problems are published in the ring: the writer of runs and the writer of history."""
 SLOW = 1.0
-"""Seconds for one tick from which a follower is reported, because it delays sampling."""
+"""A follower that needs at least this many seconds for one tick is reported, because it delays sampling."""
 
 
 class Follower(Protocol):
-    """Receives ticks in the sampling thread, so it must return quickly; slow work needs its own thread."""
+    """Receives ticks in the sampling thread. It must return quickly and do slow work in a separate thread."""
 
     name: str
-    """A unique word."""
+    """Unique name of the follower."""
     writes: str
-    """Plural noun for what it writes, such as "records of runs"."""
+    """Noun for the data that it writes, such as "records of runs". It is used in messages."""
 
     @property
     def problem(self) -> str:
-        """Why nothing can be written at present, for people; empty while writing works."""
+        """Reason why nothing can be written, as text for users. Empty while writing works."""
 
     def add(self, tick: Tick) -> None:
         """Add the next tick."""
@@ -52,11 +52,14 @@ class Followers:
         return iter(tuple(self._all))
 
     def append(self, follower: Follower) -> None:
-        """Pass every tick from now on to `follower` too, and close it at the end."""
+        """Add a follower. It receives all later ticks and is closed with the others."""
         self._all.append(follower)
 
     def problem(self, name: str) -> str:
-        """Return why the follower with this name writes nothing, also after it was dropped; empty if it writes."""
+        """Return the reason why the follower with this name cannot write; empty if it can.
+
+        The reason is also returned if the follower was removed after an exception.
+        """
         if name in self._failed:
             return self._failed[name]
         for follower in self._all:

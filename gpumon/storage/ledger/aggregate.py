@@ -1,7 +1,7 @@
-"""Summaries of a run over its ranks and devices: per epoch, phase and row of steps, outside epochs, and in all.
+"""Computes summaries over the ranks and devices of a run: per epoch, phase and row of steps, outside epochs, and total.
 
-An epoch begins when its first rank begins it, and ends when its last rank ends it. `combine` has the rules for adding
-up usage.
+An epoch starts when the first rank starts it, and ends when the last rank ends it. `combine` has the rules for
+combining usage.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpumon.storage.ledger.row_keys import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHO
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005
-"""Share of the run's time from which the time between epochs is shown even without phases."""
+"""Minimum share of the run's time for which the time between epochs is shown as a row, if it has no phases."""
 
 
 def between_epochs(
@@ -46,8 +46,8 @@ def between_epochs(
 ) -> EpochSummary | None:  # fmt: skip
     """Return a summary of the time outside a run's epochs.
 
-    Its seconds and energy, added to those of the epochs, give the seconds and energy of the whole run. None if the time
-    is unknown or the run has no epochs.
+    The seconds and energy of this summary and of all epochs add up to the seconds and energy of the whole run. None if
+    the time is unknown or the run has no epochs.
     """
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
@@ -59,10 +59,11 @@ def between_epochs(
 
 
 def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSums, whole: float) -> float:
-    """Return the seconds of a run of several ranks in which none is in an epoch; `whole`: seconds of the run.
+    """Return the seconds of a run with several ranks in which no rank is in an epoch.
 
-    A joined epoch lasts from the first begin to the last end. If ranks are apart, the end of an epoch overlaps the
-    start of the next one. Such time counts in two epochs, so it is added once here.
+    `whole`: length of the run in seconds. An epoch lasts from the start in the first rank to the end in the last rank.
+    If some ranks start an epoch before others end the previous one, both epochs contain this time. It is therefore
+    added once here.
     """
     if isinstance(epochs, EpochSums):
         twice, within = epochs.overlap, epochs.seconds
@@ -73,7 +74,7 @@ def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSu
 
 
 def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
-    """Return the seconds that lie in two epochs."""
+    """Return the seconds that belong to two epochs, because an epoch started before the previous one ended."""
     twice, until = 0.0, -math.inf
     for begun, seconds in sorted((epoch.begun, epoch.seconds) for epoch in epochs if is_known(epoch.begun)):
         twice += max(0.0, min(until, begun + seconds) - begun)
@@ -82,15 +83,16 @@ def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
 
 
 def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
-    """Return whether views show the time between epochs as a row: it has phases, or it is a notable share of the run.
+    """Return whether views show the time between epochs as a row.
 
-    `summary` is the time between epochs, `phases` are the phases in it, and `total` is the whole run.
+    They do if the time has phases or is a notable share of the run. `summary` is the time between epochs, `phases` are
+    the phases in it, and `total` is the whole run.
     """
     return summary.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
 
 
 def outside_phases(record: Record) -> list[EpochSummary]:
-    """Return the phases outside epochs, ordered by when each was first entered.
+    """Return the phases outside epochs, in the order in which they were first entered.
 
     In a run without epochs, these are all phases of the run.
     """
@@ -102,7 +104,10 @@ def outside_phases(record: Record) -> list[EpochSummary]:
 
 
 def _outside_measured(record: Record) -> float:
-    """Return the seconds of phases outside epochs with a measured wait for data, mean over ranks; NaN if none."""
+    """Return the seconds of the phases outside epochs in which the wait for data was measured, as mean over ranks.
+
+    NaN if it was measured in no phase.
+    """
     ranks: dict[str, float] = {}
     for row in record.outside:
         if row.phase != WHOLE_EPOCH and is_known(row.wait):
@@ -134,7 +139,8 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
 
 
 _CLOCK_SET = 1.0
-"""Seconds between the lengths of an epoch by wall clock and by steady clock, beyond which the wall clock was set."""
+"""If the lengths of an epoch by wall clock and by CLOCK_MONOTONIC differ by more than these seconds, the wall clock was
+set during the epoch."""
 
 
 def epoch_summaries(record: Record) -> list[EpochSummary]:
@@ -180,16 +186,16 @@ def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
 
 
 def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
-    """Return a summary of the whole run; each metric has its last logged value.
+    """Return a summary of the whole run. Its metrics are the last logged values.
 
-    `parts` are the epochs of the run, or their sums. A run that has not ended lasts until `now` (s since 1970). Its
-    number of steps is the sum over its rows. The training's own step counter is not used, because after a resume it
+    `parts` are the epochs of the run, or their sums. A run that has not ended lasts until `now` (s since 1970). The
+    number of steps is the sum over the rows. The training's own step counter is not used, because after a resume it
     includes the steps of earlier runs.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
     sums = parts if isinstance(parts, EpochSums) else sum_epochs(parts)
-    # The share of waiting is taken from the epochs: between them it is unknown when the wait was measured.
+    # The share of waiting is taken from the epochs. For the time between them it is unknown when waits were measured.
     wait_of = wait * sums.waited_of / (sums.waited or NAN)
     counted = StepCounts(record)
     steps, trained = counted.whole([sums.steps]), sums.trained
@@ -228,7 +234,7 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: fl
 
 
 def _last_logged(record: Record) -> dict[str, float]:
-    """Return the last value of each logged metric, of the lowest rank that has it."""
+    """Return the last value of each logged metric. The lowest rank that logged a metric has priority."""
     metrics: dict[str, float] = {}
     for rank in record.ranks:
         metrics = {**metrics, **{name: value for name, value in rank.metrics.items() if name not in metrics}}
@@ -236,9 +242,9 @@ def _last_logged(record: Record) -> dict[str, float]:
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:
-    """Return the seconds in which the steps of these epochs were made; NaN if no epoch has a training phase.
+    """Return the seconds in which the steps of these epochs were made. NaN if no epoch has a training phase.
 
-    Epochs without a training phase count with their whole length.
+    If only some epochs have a training phase, the others count with their whole length.
     """
     if not any(epoch.trained > 0 for epoch in parts):
         return NAN
@@ -246,7 +252,7 @@ def _trained(parts: Sequence[EpochSummary]) -> float:
 
 
 def _batch(record: Record) -> float:
-    """Return the samples per step over all ranks; NaN until all of them have reported theirs."""
+    """Return the samples per step, summed over all ranks. NaN until all ranks have reported their batch size."""
     all_known = len(record.ranks) >= record.run.world_size
     return sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
 
@@ -269,7 +275,7 @@ def _epoch(
         # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
         over = all(row.ended == row.ended for row in rows)
         ended = max([row.ended for row in rows]) if over else NAN
-        last = ended if over else max(row.begun + row.seconds for row in rows)  # as far as it is known
+        last = ended if over else max(row.begun + row.seconds for row in rows)  # the latest known time in the epoch
         seconds = _steady(rows) if over else last - begun
         named: dict[str, float] = {}
         for row in rows:
@@ -306,10 +312,10 @@ def _epoch(
 
 
 def _steady(rows: Sequence[EpochRow]) -> float:
-    """Return the seconds from the first start of an epoch to its last end.
+    """Return the seconds from the start of an epoch in its first rank to the end in its last rank.
 
-    The wall clock shows how far ranks were apart; if it was set meanwhile, the longest length by the steady clock is
-    used.
+    Differences between ranks are only visible in the wall clock. If it was set during the epoch, the longest length by
+    CLOCK_MONOTONIC is used instead.
     """
     by_wall = max(row.ended for row in rows) - min(row.begun for row in rows)
     longest = highest([row.seconds for row in rows])
@@ -322,7 +328,7 @@ def _steady(rows: Sequence[EpochRow]) -> float:
 def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
     """Return the phases of each epoch, by ordinal of the epoch.
 
-    All epochs list their phases in the same order: that in which the first epoch entered them.
+    The phases of all epochs have the same order: the order in which they were entered in the first epoch that has them.
     """
     usage = by_stretch(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
@@ -360,13 +366,13 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
 
 
 def entry_order(row: PhaseRow) -> float:
-    """Return a key that sorts phases by when they were first entered; infinite if that is unknown."""
+    """Return a key that sorts the phases of an epoch by first entry. It is infinite if the position is unknown."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.position if row.position == row.position else math.inf
 
 
 def phase_spans(record: Record) -> list[Span]:
-    """Return when the rank with the lowest number was in phases other than training, such as validation."""
+    """Return the times at which the lowest rank was in phases other than training, such as validation."""
     first = record.ranks[0].key if record.ranks else ""
     begun = {row.ordinal: row.begun for row in record.epochs if row.rank == first}
     summary = [
@@ -379,7 +385,10 @@ def phase_spans(record: Record) -> list[Span]:
 
 
 def step_summaries(record: Record) -> list[EpochSummary]:
-    """Return one summary for each row of steps, oldest first; `epoch` holds the number of steps done before the row."""
+    """Return one summary for each row of steps, oldest first.
+
+    The field `epoch` of a summary contains the number of steps made before the row.
+    """
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)

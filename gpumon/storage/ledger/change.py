@@ -1,7 +1,7 @@
 """Changes that users make to runs: rename, add a note, add or remove tags, delete.
 
-Each change is one transaction. A daemon may be writing to the ledger at the same time; it will not undo the change.
-Only root and the owner of the file can open it, and only root can change runs of other users.
+Each change is one transaction. A daemon may write to the ledger at the same time, but it will not undo the change. Only
+root and the owner of the file can open it, and only root can change runs of other users.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_regular_files, tra
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND
-"""ns for which the ranks of deleted runs are remembered; their boards disappear within minutes."""
+"""Nanoseconds for which the ranks of deleted runs are remembered, so that a daemon does not record them again. Their
+boards disappear within minutes."""
 
 
 class LedgerChange:
@@ -53,7 +54,10 @@ class LedgerChange:
             raise GpumonError(f"run {run.id} belongs to {run.user or 'an unknown user'}: {user} cannot change it")
 
     def may_delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Raise GpumonError if the run belongs to another user or is still running; `now` is in seconds since 1970."""
+        """Raise GpumonError if the run belongs to another user or is still running.
+
+        `now`: current time in seconds since 1970. `hostname`: name of this machine.
+        """
         self.may_change(run)
         if run.state is RunState.RUNNING and (not run.unseen_seconds(now) or self._lives(run, hostname)):
             raise GpumonError(f"run {run.id} is running: stop it before you delete it")
@@ -65,14 +69,17 @@ class LedgerChange:
         self._execute(("UPDATE run SET name = ? WHERE id = ?", (wanted, run.id)))
 
     def note(self, run: RunRow, text: str, time_ns: int) -> None:
-        """Add a note by this user to a run; `time_ns`: ns since 1970."""
+        """Add a note by this user to a run. `time_ns`: time of the note in ns since 1970."""
         wanted = _text("a note", text, NOTE_LENGTH)
         self.may_change(run)
         row = (run.id, time_ns, wanted, user_name(self._uid))
         self._execute(("INSERT INTO note (run, time, text, author) VALUES (?, ?, ?, ?)", row))
 
     def tag(self, run: RunRow, tags: Sequence[str], *, remove: bool = False) -> None:
-        """Add tags to a run, or remove them with `remove`. Raises UsageError if a tag to remove is not there."""
+        """Add tags to a run, or remove them if `remove` is true.
+
+        Raises UsageError if a tag to remove does not exist, or if the run would have too many tags.
+        """
         wanted = [_text("a tag", tag, TAG_LENGTH) for tag in tags]
         self.may_change(run)
         has = {tag for (tag,) in self._db.execute("SELECT tag FROM tag WHERE run = ? AND NOT removed", (run.id,))}
@@ -88,7 +95,7 @@ class LedgerChange:
         self._execute(*((change, (run.id, tag, int(remove))) for tag in wanted))
 
     def delete(self, run: RunRow, now: float, hostname: str) -> None:
-        """Delete a run and all its rows; `now` is in seconds since 1970."""
+        """Delete a run and all its rows. See `may_delete` for the arguments and errors."""
         self.may_delete(run, now, hostname)
         time_ns = round(now * SECOND)
         self._execute(
@@ -114,7 +121,7 @@ class LedgerChange:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of the user with this uid; the uid as text if it has no name."""
+    """Return the name of the user with this uid, or the uid as text if there is no such user."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

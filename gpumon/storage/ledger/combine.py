@@ -1,7 +1,7 @@
-"""Combines usage over several devices or several stretches of time, by the rules in `model.columns`.
+"""Combines usage over several devices or several periods, by the rules in `model.columns`.
 
-Over devices, energy is a sum, utilization a mean, and a memory peak the peak of the fullest device; docs/runs.md has a
-table of all rules. Works on whole columns, because runs may have thousands of epochs.
+Over devices, energy is summed, utilization is averaged, and the memory peak is the peak of the fullest device.
+docs/runs.md has a table of all rules. The functions work on whole columns, because runs may have thousands of epochs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
 _NEEDS_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
-"""Columns that are unknown if the value of any device is."""
+"""Columns whose combined value is unknown if the value of any device is unknown."""
 
 Values = Sequence[float]
 
 
 def over_devices(rows: Sequence[UsageRow]) -> Values:
-    """Combine the usage of several devices in one stretch of time. A device that several ranks share counts once."""
+    """Combine the usage of several devices in one period. A device that several ranks share counts once."""
     return over_devices_each([rows])[0]
 
 
 def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
-    """Combine the devices within each group of rows; return one result per group."""
+    """Combine the devices within each group of rows, and return one result per group."""
     combined: list[Values] = [UNMEASURED] * len(groups)
     by_size: dict[int, list[int]] = {}
     for index, rows in enumerate(groups):
@@ -48,7 +48,7 @@ def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
 
 
 def over_time(rows: Sequence[Values]) -> Values:
-    """Combine the usage of consecutive stretches of time."""
+    """Combine the usage of consecutive periods."""
     if not rows:
         return UNMEASURED
     if len(rows) == 1:
@@ -59,7 +59,7 @@ def over_time(rows: Sequence[Values]) -> Values:
 
 
 def totals(rows: Sequence[UsageRow]) -> Values:
-    """Return the usage of a whole run: from its own rows if there are any, else summed over its epochs."""
+    """Return the usage of a whole run: from the rows for the whole run if there are any, else from its epochs."""
     whole_run = [row for row in rows if row.ordinal == WHOLE_RUN]
     if whole_run:
         return over_devices(whole_run)
@@ -70,7 +70,7 @@ def totals(rows: Sequence[UsageRow]) -> Values:
 
 
 def seen_share(rows: Iterable[UsageRow]) -> float:
-    """Return the share of time (0 to 1) covered by samples, for the rank and device where it is lowest.
+    """Return the share of time (0 to 1) covered by samples, for the rank and device with the lowest share.
 
     The share is relative to the length of each row, because ranks may run for different times. NaN if no row has a
     length.
@@ -86,12 +86,12 @@ def seen_share(rows: Iterable[UsageRow]) -> float:
 
 
 def seen_by(rows: Iterable[UsageRow]) -> str:
-    """Return where the utilization in `rows` comes from: `driver`, `ticks`, both, or an empty text."""
+    """Return the sources of the utilization in `rows`: `driver`, `ticks`, `driver, ticks`, or an empty text."""
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 
 def sum_or_nan(values: Sequence[float]) -> float:
-    """Return the sum; NaN if one value is unknown."""
+    """Return the sum, or NaN if one of the values is unknown."""
     return sum(values) if all(map(math.isfinite, values)) else NAN
 
 
@@ -121,7 +121,7 @@ def _combine_by_device(rows: Sequence[UsageRow]) -> Values:
 
 
 def _combine_ranks(rows: Sequence[UsageRow]) -> Values:
-    """Combine the ranks of one device; its energy is the growth of its counter during any of them."""
+    """Combine the ranks of one device. Energy is the growth of the device's counter while any of them was running."""
     values = list(_combine([row.values for row in rows], same_device=True))
     covered_until, joules = -math.inf, 0.0
     for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
@@ -137,7 +137,7 @@ def _combine(rows: Sequence[Values], *, same_device: bool) -> Values:
 
 
 def _combine_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
-    """Combine the rows of several devices, each with a row per stretch, into one row per stretch."""
+    """Combine the rows of several devices, each with one row per period, into one row per period."""
     by_column = [list(zip(*rows, strict=True)) for rows in devices]
     columns = []
     for index, column in enumerate(USAGE):
@@ -173,7 +173,7 @@ def _all_known(cells: Sequence[Sequence[float]]) -> bool:
 def _each(
     cells: Sequence[Sequence[float]], fast: Callable[[float, float], float], combine: Callable[[Sequence[float]], float]
 ) -> Sequence[float]:
-    """Combine the cells of each stretch by `combine`, or pairwise by the faster `fast` if all values are known."""
+    """Combine the cells of each period with `combine`, or pairwise with the faster `fast` if all values are known."""
     if not _all_known(cells):
         return list(map(combine, zip(*cells, strict=True)))
     joined = cells[0]

@@ -1,6 +1,6 @@
-"""Tables of ledger rows: as HTML in a notebook, as pandas or polars data frames.
+"""Converts tables of ledger rows to HTML for notebooks, and to pandas or polars data frames.
 
-A row is a dataclass. A field that holds a mapping becomes one column for each key.
+Each row is a dataclass. A field that contains a mapping becomes one column for each key.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from gpumon.model.metrics import Unit
 
 T = TypeVar("T")
 HIDDEN: Mapping[str, bool] = {"hidden": True}
-"""Metadata of a field that is no column."""
+"""Metadata of a dataclass field that is not shown as a column."""
 ROWS_SHOWN = 60
-"""Rows of a table in a notebook; the last ones of a longer one are left out."""
+"""Maximum number of rows of a table in a notebook. Further rows are left out."""
 _COLUMNS_SHOWN = 40
 _TIMES = frozenset(("begun", "ended", "started", "time"))
 _PREFIXES = {"metrics": "logged.", "usage": ""}
-"""Before the names of a mapping: none hides a column of ours."""
+"""Prefix for the column names of a mapping, by field name. The names of logged metrics are chosen by the training, so
+they get a prefix to prevent conflicts with other columns."""
 _UNITS = {column.key: column.unit for column in EPOCHS if column.unit is not None} | {"utilization": Unit.RATIO}
 _STYLE = "text-align: left"
 
 
 class RowTable(Sequence[T], Generic[T]):
-    """A sequence of rows of one class. `more` returns additional columns for a row, beyond its fields."""
+    """A sequence of rows of the class `kind`. `more` returns the values of additional columns for a row, by name."""
 
     def __init__(self, kind: type[T], rows: Sequence[T], more: Callable[[T], Mapping[str, Any]] | None = None) -> None:
         self._kind = kind
@@ -52,13 +53,13 @@ class RowTable(Sequence[T], Generic[T]):
         return f"<{len(self)} rows of {self._kind.__name__}>"
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the cells of each column by column name; None where a row has no value."""
+        """Return the cells of each column by column name. A cell is None if its row has no value in this column."""
         cells = [_cells(row, self._more) for row in self._rows]
         names = dict.fromkeys(name for row in cells for name in row) or dict.fromkeys(_names(self._kind))
         return {name: [row.get(name) for row in cells] for name in names}
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame; times are dates in UTC. Raises MissingPackage if pandas is not installed."""
+        """Return a pandas DataFrame. Times are dates in UTC. Raises MissingPackage if pandas is not installed."""
         pandas = _package("pandas", "to_pandas")
         columns = {name: _uniform(cells) for name, cells in self.columns().items()}
         result = pandas.DataFrame(columns)
@@ -67,7 +68,7 @@ class RowTable(Sequence[T], Generic[T]):
         return result
 
     def to_polars(self) -> Any:
-        """Return a polars DataFrame; times are dates in UTC, unknown values null.
+        """Return a polars DataFrame. Times are dates in UTC, unknown values are null.
 
         Raises MissingPackage if polars is not installed.
         """
@@ -97,9 +98,9 @@ class RowTable(Sequence[T], Generic[T]):
 
 
 def html_of_row(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return one row as an HTML table with a line for each name and value.
+    """Return one row as an HTML table with one line per column.
 
-    `more` has additional values, as mappings whose key is put before the names in it.
+    `more` has additional values: mappings by prefix. A value is shown with the name `prefix.name`.
     """
     cells = _cells(row, None)
     for prefix, values in (more or {}).items():
@@ -131,7 +132,7 @@ def _cells(row: Any, more: Callable[[Any], Mapping[str, Any]] | None) -> dict[st
 
 
 def _uniform(cells: Sequence[Any]) -> list[Any]:
-    """Return cells of a single type, as dataframes require: text if types are mixed."""
+    """Return the cells converted to a single type, as data frames require. Cells of mixed types become text."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int, float} and len(kinds) > 1:
         return [None if cell is None else float(cell) for cell in cells]
@@ -141,7 +142,7 @@ def _uniform(cells: Sequence[Any]) -> list[Any]:
 
 
 def _text(name: str, cell: Any) -> str:
-    """Return a cell as text; empty if unknown."""
+    """Return a cell as text, or an empty text if the value is unknown."""
     if cell is None or (isinstance(cell, float) and not is_known(cell)):
         return ""
     if isinstance(cell, float) and name in _TIMES:

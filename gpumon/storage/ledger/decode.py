@@ -45,9 +45,9 @@ _SHORT = 64
 
 
 class ResultColumns:
-    """The rows of a query, accessed by column; a column that is missing is unknown in every row.
+    """The rows of a query, accessed by column. A missing column counts as unknown in every row.
 
-    Rows that lack a required whole number, such as the epoch, are skipped.
+    Rows without a valid value in a required integer column, such as `epoch`, are skipped.
     """
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -63,18 +63,18 @@ class ResultColumns:
         return self._columns.get(name) or (None,) * self.size
 
     def text(self, name: str) -> Sequence[str]:
-        """Return the column as cleaned texts; empty where a cell is no text."""
+        """Return the column as escaped texts. Cells that are not text become empty texts."""
         return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
 
     def whole(self, name: str) -> Sequence[int]:
-        """Return the column as whole numbers; 0 where a cell is none."""
+        """Return the column as integers. Cells that are not integers become 0."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {int}:
             return cells
         return [cell if isinstance(cell, int) else 0 for cell in cells]
 
     def real(self, name: str) -> Sequence[float]:
-        """Return the column as numbers; NaN where a cell is none."""
+        """Return the column as numbers. Cells that are not numbers become NaN."""
         cells = self.raw(name)
         if set(map(type, cells)) <= {float} and -LARGEST < min(cells, default=0.0) <= max(cells, default=0.0) < LARGEST:
             return cells
@@ -85,7 +85,7 @@ class ResultColumns:
         return [cell / 1e9 for cell in self.real(name)]
 
     def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
-        """Return each cell parsed; equal cells share the result."""
+        """Return the result of `parse` for each cell. Equal cells are parsed only once."""
         return self._each(name, parse)
 
     def _each(self, name: str, parse: Callable[[Any], Any]) -> Sequence[Any]:
@@ -95,7 +95,7 @@ class ResultColumns:
 
 
 def epoch_rows(table: ResultColumns) -> list[EpochRow]:
-    """Return rows of `epoch`."""
+    """Convert rows of the table `epoch`."""
     return _rows(
         EpochRow,
         rank=table.text("rank"),
@@ -114,12 +114,12 @@ def epoch_rows(table: ResultColumns) -> list[EpochRow]:
 
 
 def phase_rows(table: ResultColumns) -> list[PhaseRow]:
-    """Return rows of `phase`."""
+    """Convert rows of the table `phase`."""
     return _phase_rows(table, table.whole("ordinal"))
 
 
 def outside_rows(table: ResultColumns) -> list[PhaseRow]:
-    """Return rows of `outside`, without ranks whose time outside epochs is unknown."""
+    """Convert rows of the table `outside`. Ranks whose time outside epochs is unknown are left out."""
     rows = _phase_rows(table, (OUTSIDE_EPOCHS,) * table.size)
     unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
     return [row for row in rows if row.rank not in unknown]
@@ -175,13 +175,16 @@ def usage_rows(table: ResultColumns) -> list[UsageRow]:
 
 
 def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
-    """Build a record for each row from columns by field name, without an intermediate object per row."""
+    """Build one record of type `kind` per row. `columns` has the column for each field.
+
+    No intermediate object is created per row, because a run may have thousands of rows.
+    """
     fields: tuple[str, ...] = kind._fields
     return list(map(kind, *(columns[field] for field in fields)))
 
 
 def metrics_of(cell: object) -> Mapping[str, float]:
-    """Return the metrics in a JSON object by name; values that are not numbers are left out."""
+    """Return the metrics in a JSON object, by name. Values that are not numbers are left out."""
     metrics = parse_json(cell) if cell != "{}" else None
     if not isinstance(metrics, dict):
         return _NO_METRICS
@@ -191,12 +194,12 @@ def metrics_of(cell: object) -> Mapping[str, float]:
 
 @lru_cache(maxsize=256)
 def _name(text: str) -> str:
-    """Return a metric's name cleaned; cached, as each epoch has the same names."""
+    """Return a metric's name with harmful characters escaped. It is cached, because each epoch has the same names."""
     return clean(text, _SHORT)
 
 
 def _waits(table: ResultColumns) -> Sequence[float]:
-    """Return waits for data; 0 is unknown, as every measurement adds something."""
+    """Return the waits for data in seconds. 0 becomes NaN (unknown), because a measured wait is always greater."""
     return [wait or NAN for wait in table.real("wait")]
 
 
@@ -220,24 +223,24 @@ _MARKS = frozenset(Mark)
 _STATES = frozenset(RunState)
 _POINTS = 1 << 14
 _COLUMNS = 256
-"""Columns of a trace, at most; a damaged row cannot make us decompress more."""
+"""Maximum number of columns of a trace. It limits how much memory is used to decompress a damaged row."""
 
 
 class Cells(dict[str, Any]):
     """One row of a query, accessed by column name."""
 
     def text(self, name: str) -> str:
-        """Return a cell as cleaned text; empty if it is no text."""
+        """Return a cell as escaped text, or an empty text if the cell is not text."""
         cell = self.get(name)
         return clean(cell) if isinstance(cell, str) else ""
 
     def whole(self, name: str) -> int:
-        """Return a cell as a whole number; 0 if it is none."""
+        """Return a cell as an integer, or 0 if the cell is not an integer."""
         cell = self.get(name)
         return cell if isinstance(cell, int) else 0
 
     def real(self, name: str) -> float:
-        """Return a cell as a number; NaN if it is none."""
+        """Return a cell as a number, or NaN if the cell is not a number."""
         cell = self.get(name)
         return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
@@ -246,7 +249,7 @@ class Cells(dict[str, Any]):
         return self.real(name) / 1e9
 
     def state(self) -> RunState:
-        """Return the state of a run or rank; a state that this version does not know counts as died."""
+        """Return the state of a run or rank. A state that this version does not support counts as died."""
         cell = self.get("state")
         return RunState(cell) if cell in _STATES else RunState.DIED
 
@@ -282,7 +285,7 @@ def run_row(cells: Cells) -> RunRow:
 
 
 def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
-    """Convert a row of the table `rank`; `devices` are the devices of this rank."""
+    """Convert a row of the table `rank`. `devices` are the devices of this rank."""
     return RankRow(
         key=cells.text("key"),
         rank=cells.whole("rank"),
@@ -318,7 +321,7 @@ def device_row(cells: Cells) -> DeviceRow:
 
 
 def mark_row(cells: Cells) -> MarkRow | None:
-    """Convert a row of the table `mark`; None if this gpumon does not know the kind of mark."""
+    """Convert a row of the table `mark`. Return None if this version does not support the kind of mark."""
     mark = cells.get("mark")
     if mark not in _MARKS:
         return None
@@ -335,7 +338,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
 
 
 def trace_row(cells: Cells) -> RunTrace | None:
-    """Convert a row of the table `trace` and decompress it; None if it is damaged."""
+    """Convert a row of the table `trace` and decompress it. Return None if the row is damaged."""
     names, points = parse_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):

@@ -1,6 +1,6 @@
-"""Sums up how one rank used one device, separately for each epoch and phase.
+"""Sums the usage of one device by one rank, separately for each epoch and phase.
 
-Samples of the device are divided at the times when the rank's epochs and phases begin and end.
+The time for which a sample of the device holds is divided at the starts and ends of the rank's epochs and phases.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.storage.ledger.usage import COUNTERS, HOLD_INTERVALS, MIN_HOLD, UsageSums, merge_sums
 
 SAMPLE_RETENTION = 30 * SECOND
-"""ns for which samples of a device are kept: for a run that is found later, and for the driver's own samples."""
+"""Nanoseconds for which samples of a device are kept in memory. They are needed if a run is noticed late, or if the
+driver's own samples arrive late."""
 MAX_DELAY = 20 * SECOND
-"""ns to wait for the driver's own samples: it keeps only the last 16 to 20 s of them."""
+"""Maximum nanoseconds to wait for the driver's own samples. The driver keeps only the last 16 to 20 s of them."""
 _MAX_GAP = round(FOLLOWS * SECOND)
 _EVEN_SECONDS = 2.0
-"""Seconds between two readings over which energy is assumed to grow evenly."""
+"""If two readings are at most this many seconds apart, energy is assumed to grow evenly between them."""
 _STEADY_POWER = 0.02
-"""Relative change of mean power up to which energy is assumed to grow evenly over a longer time. With a larger change,
-power may have changed at a boundary within that time, and the energy on either side of it is unknown."""
+"""If two readings are further apart, energy is assumed to grow evenly if mean power changed relatively by at most this
+value since the previous two readings. With a larger change, power may have changed at a boundary within the time, and
+the energy on either side of the boundary is unknown."""
 _MAX_STAMP_OFFSET = 10 * SECOND
-"""Timestamps of counters that are further than this from their reading are ignored."""
+"""A counter's timestamp is ignored if it differs from the time of the reading by more than these nanoseconds."""
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 _NOT_COUNTED = [NAN] * (len(COUNTERS) - 1)
 _MAX_SAMPLES = 256
 _MAX_BUSY = 2048
 _MAX_BUSY_PERIOD = SECOND * 6 // 5
-"""The driver's own samples are 1/6 to 1 s apart."""
+"""Maximum nanoseconds for which one of the driver's own samples counts. These samples are 1/6 to 1 s apart."""
 
 
 class DeviceSample(NamedTuple):
     """One sample of a device, taken at one tick."""
 
     monotonic_ns: int
-    """Time at which its gauges were read; ns, CLOCK_MONOTONIC."""
+    """Time at which the gauges were read; ns, CLOCK_MONOTONIC."""
     values: Sequence[float]
     interval_ns: int
-    """ns between ticks; 0 if only the counters are known."""
+    """Nanoseconds between ticks; 0 if only the counters are known."""
     counters_ns: int
-    """Time at which its counters had their values; ns, CLOCK_MONOTONIC."""
+    """Time at which the counters had these values; ns, CLOCK_MONOTONIC."""
     after_gap: bool = False
     """True if ticks are missing before this one: no daemon ran, or it was late."""
 
@@ -59,10 +61,10 @@ class DeviceSample(NamedTuple):
 def device_sample(
     sample: Sample, monotonic_ns: int, interval_ns: int, *, after_gap: bool = False
 ) -> DeviceSample | None:
-    """Return a sample as the ledger needs it; None if the device gave no current values.
+    """Convert a sample to a `DeviceSample`. Return None if the device did not return current values.
 
-    Its times are those at which the values were read; `monotonic_ns`, the time of the tick, is used if these are
-    missing.
+    `monotonic_ns`: time of the tick (CLOCK_MONOTONIC), used if the sample has no times of its own. `interval_ns`: time
+    between ticks. `after_gap`: see `DeviceSample`.
     """
     if sample.state is not Availability.OK or sample.age:
         return None
@@ -82,8 +84,8 @@ class RecentSamples:
     def add(self, sample: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
         """Add the sample of a tick, and drop samples older than `SAMPLE_RETENTION` except the newest two.
 
-        `busy`: the utilization samples that the driver itself recorded, each as time (ns, CLOCK_MONOTONIC) and share (0
-        to 1). `now`: time of the tick (ns, CLOCK_MONOTONIC).
+        `busy`: the utilization samples that the driver itself recorded, as pairs of time (ns, CLOCK_MONOTONIC) and
+        utilization (0 to 1). `now`: time of the tick (ns, CLOCK_MONOTONIC).
         """
         samples, since = self.samples, now - SAMPLE_RETENTION
         if sample is not None and not (samples and sample.monotonic_ns <= samples[-1].monotonic_ns):
@@ -102,10 +104,10 @@ class RecentSamples:
         return not is_sampled and not (self.busy and self.busy[-1][0] >= since)
 
     def known_until(self, horizon: int) -> int:
-        """Return the time until which no more samples will arrive, at most `horizon` (both ns, CLOCK_MONOTONIC).
+        """Return the time up to which all samples have arrived, at most `horizon` (both ns, CLOCK_MONOTONIC).
 
         The samples that the driver records itself arrive seconds late. Other values hold until the next reading, which
-        may come late because devices are read one after the other and driver calls may be slow.
+        may be late because devices are read one after the other and driver calls may be slow.
         """
         until = horizon
         last = next((sample for sample in reversed(self.samples) if _latest(sample) <= horizon), None)
@@ -117,7 +119,7 @@ class RecentSamples:
 
 
 class DeviceUsage:
-    """How one rank used one device: sums for each phase of recent epochs, and one sum for all other time."""
+    """Usage of one device by one rank: sums for each phase of recent epochs, and one sum for all other time."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -128,7 +130,7 @@ class DeviceUsage:
         self.outside: dict[str, UsageSums] = {}
         """Sums of the time outside epochs, by phase."""
         self.step_rows: dict[int, UsageSums] = {}
-        """Sums of rows of steps, by number; their time is also part of `outside`."""
+        """Sums of each row of steps, by number of the row. Their time is also included in `outside`."""
         self._last_sample: DeviceSample | None = None
         self._energy = EnergyReadings()
         self._power = NAN
@@ -136,22 +138,23 @@ class DeviceUsage:
         self._throttled: tuple[int, Sequence[float]] = 0, ()
         """Time of the last reading of the throttling counters (ns, CLOCK_MONOTONIC), and their values."""
         self._gap_middle_ns = 0
-        """A moment within the newest gap in this device's samples; ns, CLOCK_MONOTONIC."""
+        """Middle of the newest gap between two samples of this device; ns, CLOCK_MONOTONIC."""
         self._busy_until_ns = 0
         self._gap = 0, 0
-        """The newest time without samples; ns, CLOCK_MONOTONIC. The driver's own samples of it are ignored, too."""
+        """Start and end of the newest period without samples; ns, CLOCK_MONOTONIC. The driver's own samples from this
+        period are ignored, too."""
 
     def update(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
-        """Add the new samples up to `until`. The rank lasts from `begin` to `end`.
+        """Add the new samples in `recent` up to `until`.
 
-        All times are ns, CLOCK_MONOTONIC.
+        The rank lasts from `begin` to `end`. All times are ns, CLOCK_MONOTONIC.
         """
         last = self._last_sample
         new = []
         for sample in reversed(recent.samples):
             if last is not None and sample.monotonic_ns <= last.monotonic_ns:
                 if sample.monotonic_ns == last.monotonic_ns:
-                    last = sample  # the state of an earlier daemon has only its counters
+                    last = sample  # the restored state of an earlier daemon contains only the counters
                 break
             if _latest(sample) <= until:
                 new.append(sample)
@@ -172,7 +175,7 @@ class DeviceUsage:
             self._add_busy(recent.busy, timeline, until, begin, end)
 
     def pop_epoch(self, ordinal: int) -> dict[str, UsageSums]:
-        """Return the sums of an ended epoch by phase, remove them, and add them to `rest`."""
+        """Remove the sums of an ended epoch, add them to `rest`, and return them by phase."""
         sums = self.epoch_sums(ordinal)
         for phase, part in sums.items():
             del self.parts[ordinal, phase]
@@ -184,7 +187,7 @@ class DeviceUsage:
         return {phase: part for (epoch, phase), part in self.parts.items() if epoch == ordinal}
 
     def run_sums(self) -> UsageSums:
-        """Return the sums of the whole run so far; time in which the run was paused is left out."""
+        """Return the sums of the whole run so far, without the time in which the run was paused."""
         outside = {phase: part for phase, part in self.outside.items() if phase != PAUSED}
         return merge_sums({**outside, None: self.rest, **self.parts})
 
@@ -205,7 +208,8 @@ class DeviceUsage:
     def from_json(cls, state: Mapping[str, Any]) -> DeviceUsage:
         """Restore the state that `as_json` returned.
 
-        Only the counters of the last sample are restored. Their growth since then includes the time without a daemon.
+        Only the counters of the last sample are restored. Thus the next sample gives their growth over the time without
+        a daemon.
         """
         usage = cls(state["uuid"])
         usage.rest = UsageSums.from_json(state["rest"])
@@ -222,9 +226,9 @@ class DeviceUsage:
         return usage
 
     def known_until(self, horizon: int) -> int:
-        """Return the time until which the energy is known, at most `horizon` (both ns, CLOCK_MONOTONIC).
+        """Return the time up to which the energy is known, at most `horizon` (both ns, CLOCK_MONOTONIC).
 
-        If newer readings are missing, this is the time of the last reading, for at most `MAX_DELAY`.
+        This is the time of the last reading. If the next reading does not arrive within `MAX_DELAY`, it is `horizon`.
         """
         at = round(self._energy.at)
         is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= MAX_DELAY
@@ -239,7 +243,7 @@ class DeviceUsage:
                 part.add_values(a.values, (piece_end - begun) / SECOND, is_read_here=begun == a.monotonic_ns)
 
     def _add_gap(self, since: int, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Add the time without values from `since` to `until`, which is split if a boundary lies within it."""
+        """Add a period without values from `since` to `until` (ns) to `unseen` if a boundary lies within it."""
         pieces = list(timeline.pieces(max(since, begin), min(until, end)))
         if len(pieces) > 1:
             for begun, piece_end, span in pieces:
@@ -247,9 +251,10 @@ class DeviceUsage:
                     part.unseen.add(until, (piece_end - begun) / SECOND, (until - since) / SECOND)
 
     def _add_counters(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Add the growth of the counters from their last readings to those of sample `b`, by their own timestamps.
+        """Add the growth of the counters between their last readings and sample `b`, using the counters' timestamps.
 
-        The throttling counters come with one call: if one is missing, all wait for the next reading, as energy does.
+        The throttling counters are read with one driver call. If one of them is missing, their growth is added with the
+        next reading. The same applies to energy.
         """
         at = b.counters_ns
         amounts_by_stretch: dict[tuple[int, int], list[float]] = {}
@@ -275,14 +280,18 @@ class DeviceUsage:
         self, first: int, last: int, growth: list[float], timeline: EpochTimeline, begin: int, end: int, *,
         is_even: bool,
     ) -> None:  # fmt: skip
-        """Add the growth of counters from `first` to `last` (ns, CLOCK_MONOTONIC); `is_even`: energy at one rate."""
+        """Add the growth of the counters from `first` to `last` (ns, CLOCK_MONOTONIC).
+
+        `is_even`: whether energy is assumed to have grown evenly during this time.
+        """
         since, until, length = max(first, begin), min(last, end), last - first
         if since >= until:
             return
         counter = self._energy.energy  # at `last`
         pieces = list(timeline.pieces(since, until))
         is_cut = len(pieces) > 1 or (since, until) != (first, last)
-        # If unsure, it is unknown how much lies before a boundary and how much after; the run's sum has all of it.
+        # If unsure, it is unknown how much of the growth belongs to each side of a boundary. `rest` gets the throttling
+        # counters, so that the run's sum has all of it, and `estimated` gets the energy.
         is_unsure = is_cut and (length > _MAX_GAP or not is_even or first < self._gap_middle_ns < last)
         for begun, piece_end, span in pieces:
             seconds = (piece_end - begun) / SECOND
@@ -320,7 +329,7 @@ class DeviceUsage:
         self._busy_until_ns = at
 
     def merge_step_rows(self, step_rows: StepStretches) -> None:
-        """Follow changes in the rows of steps: merge the sums of merged rows, drop the sums of deleted rows."""
+        """Apply changes in the rows of steps: merge the sums of merged rows, and delete the sums of deleted rows."""
         for number in [number for number in self.step_rows if number in step_rows.absorbed]:
             sums, into = self.step_rows.pop(number), step_rows.resolve(number)
             self._row_sums(into).merge(sums)
@@ -356,9 +365,9 @@ class DeviceUsage:
 
 
 def _held_until(sample: DeviceSample, after: DeviceSample) -> int:
-    """Return until when (ns, CLOCK_MONOTONIC) the values of a sample hold; `after`: the next sample.
+    """Return the time (ns, CLOCK_MONOTONIC) until which the values of a sample hold.
 
-    They hold until the next sample, but into a gap only for one interval.
+    They hold until the next sample `after`. If there is a gap between both, they hold for only one interval.
     """
     interval = sample.interval_ns
     if not after.after_gap and after.monotonic_ns <= sample.monotonic_ns + max(HOLD_INTERVALS * interval, MIN_HOLD):
@@ -367,7 +376,7 @@ def _held_until(sample: DeviceSample, after: DeviceSample) -> int:
 
 
 def _growth(before: float, after: float) -> float:
-    """Return the growth of a counter; NaN if it went back, as after a reset."""
+    """Return the growth of a counter, or NaN if it decreased, for example because of a reset."""
     return after - before if after >= before else NAN
 
 

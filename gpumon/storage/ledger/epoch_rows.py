@@ -1,4 +1,4 @@
-"""Builds the ledger rows of a rank: epochs, time outside epochs, rows of steps, and the device usage of each."""
+"""Builds the ledger rows of a rank: epochs, time outside epochs, rows of steps, and the device usage in each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def epoch_rows(
     run: Run, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], epoch: Epoch, until: Moment, *,
     sums: Mapping[str, Mapping[str, UsageSums]],
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Yield the rows of an epoch up to `until`: the epoch, its phases, and the usage of each device in both.
+    """Yield the rows of an epoch up to `until`: the epoch, its phases, and the usage of each device in the epoch and in
+    each phase.
 
     `sums`: usage in this epoch by device UUID, then by phase.
     """
@@ -40,7 +41,7 @@ def epoch_rows(
     phases = timeline.phases_at(epoch, until)
     peaks = timeline.peaks_at(epoch, run.memory.peak)
     trained = phases.get(TRAINING)
-    # If the training phase has no steps, the training may use a phase of another name.
+    # If the training phase has no steps, the training may use another name for it.
     evaluation_steps = sum(part.steps for name, part in phases.items() if name in EVALUATION)
     steps = max(0, until.step - epoch.begin.step - evaluation_steps)
     yield LedgerRow("epoch", {
@@ -75,8 +76,8 @@ def usage_row(
 ) -> LedgerRow:  # fmt: skip
     """Return a row of the table `usage` for one device in one phase.
 
-    `key`: the rank. `ordinal`: the epoch. `seconds`: length of the phase. `min_energy_seconds`: shortest time for which
-    energy is reported.
+    `key`: key of the rank. `ordinal`: ordinal of the epoch. `seconds`: length of the phase. `min_energy_seconds`:
+    shortest time for which energy is reported.
     """
     columns = sums.columns(seconds, whole_board=usage.whole_board, min_energy_seconds=min_energy_seconds)
     return LedgerRow(
@@ -85,18 +86,18 @@ def usage_row(
 
 
 def numbers_json(metrics: Mapping[str, float]) -> str:
-    """Return numbers by name as a JSON object; NaN and infinities are written as texts."""
+    """Return metrics by name as a JSON object. NaN and infinities are written as strings."""
     known = {name: float(v) if math.isfinite(v) else numbers.logged(v) for name, v in metrics.items()}
     return json.dumps(known)
 
 
 def nullable(value: float) -> float | None:
-    """Return the number; None (NULL in SQL) if it is unknown."""
+    """Return the number, or None (NULL in SQL) if it is unknown."""
     return value if is_known(value) else None
 
 
 def peak_columns(peaks: Mapping[str, LivePeak], phase: str) -> dict[str, Any]:
-    """Return the columns for the peak of framework memory in a phase; phase '' stands for all phases together."""
+    """Return the columns for the peak of framework memory in a phase. Phase '' stands for all phases together."""
     peak = peaks.get(phase, LivePeak())
     return {"peak": nullable(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
 
@@ -107,7 +108,7 @@ def outside_rows(
     """Yield the rows for the time outside a rank's epochs up to `until`.
 
     There is a row for each phase, a row for all phases together, and the usage of each device. If boundaries were lost,
-    the time is unknown: then there is a single row without seconds.
+    the time is unknown. Then only a single row without seconds is yielded.
     """
     totals = timeline.outside_at(until)
     if totals is None:
@@ -133,7 +134,7 @@ def outside_rows(
     for usage in device_usage.values():
         parts = {name: usage.outside[name] for name in usage.outside if name != PAUSED}
         sums = merge_sums(parts)
-        # Energy is reported however short this is: together with the epochs it adds up to the energy of the run.
+        # Energy is reported even for a very short time, so that this row and the epochs add up to the run's energy.
         yield usage_row(
             key, OUTSIDE_EPOCHS, WHOLE_EPOCH, usage, sums=sums, seconds=together.seconds, min_energy_seconds=0.0
         )
@@ -156,7 +157,7 @@ def step_rows(
     for group in groups:
         columns = join_rows(group).columns(until)
         if not columns["steps"]:
-            continue  # after the last step, or only evaluation, which the phases show
+            continue  # time after the last step, or with evaluation only, which is shown by the phases
         metrics = {name: value for row in group for name, value in row.metrics.items()}
         yield LedgerRow("step_row", {"rank": key, "ordinal": position, **columns, "metrics": numbers_json(metrics)})
         for usage in device_usage.values():
@@ -167,7 +168,7 @@ def step_rows(
 
 
 def _outside_peaks(timeline: EpochTimeline) -> dict[str, LivePeak]:
-    """Return the framework's peaks outside epochs, without phases whose counter was not read since."""
+    """Return the framework's memory peaks outside epochs, without phases after which the counter was not read yet."""
     pending = {phase for ordinal, phase in timeline.peak.visited if ordinal == OUTSIDE}
     return {
         phase: peak

@@ -1,6 +1,6 @@
 """Records the runs that a daemon sees: turns ticks into ledger rows and passes them to the writer.
 
-The begin and end of each epoch and phase arrive with the next tick at the latest. So at each tick, the epochs and
+The start and end of each epoch and phase arrive with the next tick at the latest. So at each tick, all epochs and
 phases up to the previous tick are known exactly.
 """
 
@@ -29,15 +29,15 @@ from gpumon.storage.sqlite.read import open_to_read
 from gpumon.storage.sqlite.write import open_to_write, transaction
 
 _TABLES_BY_RUN = frozenset(("rank", "parameter", "note", "tag"))
-"""Tables whose rows name their run; rows of the others, except `run`, name a rank."""
+"""Tables with a column `run`. All other tables except `run` have a column `rank`."""
 
 
 def copy_runs(path: str, ledgers: Sequence[str], keys: Collection[str], uid: int, log: Callable[[str], object]) -> None:
-    """Create a ledger at `path` with the runs that have one of the ranks in `keys`.
+    """Create a ledger at `path` with the runs to which the ranks in `keys` belong.
 
-    Each run is copied from the first of `ledgers` (paths) that contains it. A ledger that cannot be read, or that
-    another version wrote, is skipped. `uid`: user to whom the new file belongs. Raises OSError or sqlite3.Error if the
-    new ledger cannot be written.
+    `ledgers`: paths of ledgers. Each run is copied from the first ledger that contains it. A ledger that cannot be
+    read, or that another version wrote, is skipped. `uid`: user to whom the new file belongs. `log`: gets a line for
+    each problem. Raises OSError or sqlite3.Error if the new ledger cannot be written.
     """
     wanted = set(keys)
     for ledger in ledgers:
@@ -58,7 +58,7 @@ def copy_runs(path: str, ledgers: Sequence[str], keys: Collection[str], uid: int
 
 
 def _select_runs(source: sqlite3.Connection, keys: Collection[str]) -> dict[str, list[str]]:
-    """Return the ids of the runs to which ranks belong, each with the keys of these ranks."""
+    """Return the ranks in `keys` that the ledger contains, grouped by the id of their run."""
     runs: dict[str, list[str]] = {}
     for key in keys:
         for (run,) in source.execute("SELECT run FROM rank WHERE key = ?", (key,)):
@@ -67,7 +67,10 @@ def _select_runs(source: sqlite3.Connection, keys: Collection[str]) -> dict[str,
 
 
 def _select_rows(source: sqlite3.Connection, table: str, runs: Sequence[str]) -> list[tuple[object, ...]]:
-    """Return a table's rows of some runs, with all columns; their order is the same in every ledger of this version."""
+    """Return the table's rows for the given runs, with all columns.
+
+    The order of the columns is the same in every ledger of this version.
+    """
     marks = ", ".join("?" * len(runs))
     where = f"id IN ({marks})" if table == "run" else f"run IN ({marks})"
     if table != "run" and table not in _TABLES_BY_RUN:
@@ -76,22 +79,25 @@ def _select_rows(source: sqlite3.Connection, table: str, runs: Sequence[str]) ->
 
 
 WRITE_EVERY = 10 * SECOND
-"""Nanoseconds between two writes of a run; a daemon that is killed loses no more than that."""
+"""Nanoseconds between two writes of a run. This is the most that is lost if a daemon is killed."""
 TRACE_EVERY = 60 * SECOND
+"""Nanoseconds between two writes of a trace."""
 _MAX_TRACE_TICKS = FULL_FRAMES * 3 // 4
-"""Ticks between two writes of a trace, at most: the ring still has the later ones in full, for `add_earlier`."""
+"""Maximum number of ticks between two writes of a trace. The ring still contains these ticks in full, so that
+`add_earlier` can add them after the daemon was killed."""
 _GONE_AFTER = GONE_AFTER * SECOND
-_MIN_INTERVAL = SECOND * 9 // 10  # each tick at 1 Hz, though ticks are not exactly a second apart
+_MIN_INTERVAL = SECOND * 9 // 10  # allows a write with each tick at 1 Hz, although ticks are not exactly a second apart
 _RESTART_GAP = 1.5
-"""Intervals between the last tick of an earlier daemon and the first of this one, at most; beyond, there is a gap."""
+"""There is a gap if more than this number of intervals lies between the last tick of an earlier daemon and the first
+tick of this one."""
 _MAX_DELAY = SECOND // 2
-"""ns between two ticks that are never a gap, whatever the interval: a busy machine delays ticks by as much."""
+"""A shorter time between two ticks (ns) is never a gap, because a busy machine may delay ticks by this much."""
 _FOREVER = 1 << 62
 _FIRST_POLLS = 3
 _CHECK_EVERY = 30 * SECOND
 _MAX_PENDING = 8192
 _MAX_UNREAD = 256
-"""Buffered ticks without a run, at most: `SAMPLE_RETENTION` at 8 ticks a second."""
+"""Maximum number of buffered ticks without a run; enough for `SAMPLE_RETENTION` at 8 ticks a second."""
 _MAX_ENDED = 50_000
 
 
@@ -113,8 +119,9 @@ def _is_alive(pid: int) -> bool:
 class LedgerRecorder:
     """Records the runs that one daemon sees.
 
-    `keep`: also record runs from recordings and simulations, which tests need. `is_alive`: returns whether a process
-    with this pid exists. `packages`: reads the energy counters of this machine's CPU packages.
+    `store`: writes the rows. `keep`: also record runs from recordings and simulations, for tests. `is_alive`: returns
+    whether a process with this pid exists. `packages`: reads the energy counters of this machine's CPU packages; None
+    if they are not read.
     """
 
     name = LEDGER
@@ -130,12 +137,14 @@ class LedgerRecorder:
         self._ranks: dict[str, RankRecorder] = {}
         self._packages = packages
         self._package: PackageReading | None = None
-        """The last reading, while there is a run."""
+        """The last reading; None while there is no run."""
         self._recent: dict[str, RecentSamples] = {}
+        """Recent samples by device UUID."""
         self._earlier_ticks: list[EarlierTick] = []
-        """Ticks of the previous daemon, for the traces of its runs; dropped once these runs are found or missed."""
+        """Ticks of the previous daemon, for the traces of its runs. They are deleted when all these runs were seen
+        again, or after `_FIRST_POLLS` ticks."""
         self._unread_ticks: deque[Tick] = deque()
-        """Newest ticks without a run, not added to `_recent` yet: nothing needs them before a run starts."""
+        """Newest ticks that are not added to `_recent` yet. Their samples are not needed before a run starts."""
         self._sampled_ns = -_FOREVER
         """Time of the last tick in `_recent`; ns, CLOCK_MONOTONIC."""
         self._has_sampled = False
@@ -144,7 +153,7 @@ class LedgerRecorder:
         self._origin: Origin | None = None
         """Origin of the last tick."""
         self._is_live = False
-        """True if that is hardware of this machine."""
+        """True if `_origin` is hardware of this machine."""
         self._pending_runs: dict[str, Run] = {}
         self._pending_boundaries: list[Boundary] = []
         self._stored: StoredRuns | None = None
@@ -158,11 +167,11 @@ class LedgerRecorder:
 
     @property
     def problem(self) -> str:
-        """Why the ledger cannot be written now, as text for users; empty if it can."""
+        """Reason why the ledger cannot be written, as text for users. Empty while writing works."""
         return self._store.problem
 
     def add(self, tick: Tick) -> None:
-        """Add a tick. Never blocks, and never raises, whatever a training or a driver reports."""
+        """Add a tick. Never blocks, and never raises an exception because of data from a training or a driver."""
         if tick.origin is not self._origin:
             self._origin, self._is_live = tick.origin, Capability.LIVE in tick.origin.capabilities
         if not self._is_live and not self._keep:
@@ -178,7 +187,7 @@ class LedgerRecorder:
             self._stored, self._open_ranks = stored, dict(stored.running)
             self._runs, self._ended = dict(stored.runs), dict.fromkeys(stored.ended)
         if self._stored is None:
-            # The ledger is not open yet. Samples stay in `_recent` for a while, but boundaries come only once.
+            # The ledger is not open yet. `_recent` keeps samples for a while, but boundaries must be stored here.
             self._pending_runs |= {run.key: run for run in tick.runs}
             self._pending_boundaries = (self._pending_boundaries + list(tick.boundaries))[-_MAX_PENDING:]
             return
@@ -192,7 +201,7 @@ class LedgerRecorder:
             self._store.put(batch)
 
     def add_earlier(self, frames: Iterable[Frame]) -> None:
-        """Add the last frames of the previous daemon, oldest first, which it did not write because it was killed."""
+        """Add the last frames of the previous daemon that it did not write because it was killed, oldest first."""
         for frame in frames:
             if frame.runs:
                 self._earlier_ticks.append(EarlierTick.from_frame(frame))
@@ -204,7 +213,7 @@ class LedgerRecorder:
                 recent.add(reading, (), frame.monotonic_ns)
 
     def withdraw(self, id: str) -> None:
-        """Stop recording the run that chose this id, and delete it from the ledger."""
+        """Stop recording the run with this id, and delete it from the ledger. `id` is the id that the run reports."""
         self._withdrawn.add(id)
         batch = Batch()
         for key, rank in list(self._ranks.items()):
@@ -228,7 +237,10 @@ class LedgerRecorder:
         self._store.close(timeout)
 
     def _withdraw_published(self) -> None:
-        """Delete runs that their own processes have withdrawn by their boards; none can withdraw another's run."""
+        """Delete the runs that their own processes withdrew through their boards.
+
+        A process can withdraw only its own run.
+        """
         batch = Batch()
         for key in self._withdrawn_keys:
             self._pending_runs.pop(key, None)
@@ -265,14 +277,14 @@ class LedgerRecorder:
         return monotonic_ns - previous > max(max_intervals * interval_ns, _MAX_DELAY)
 
     def _drop_gone_devices(self, tick: Tick) -> None:
-        """Drop devices that a tick no longer has, such as removed MIG instances, once their samples are too old."""
+        """Delete devices that are missing in a tick, such as removed MIG instances, if all their samples are old."""
         present = {sample.device.uuid for sample in tick.samples}
         for uuid in [uuid for uuid in self._recent if uuid not in present]:
             if self._recent[uuid].is_expired(tick.monotonic_ns):
                 del self._recent[uuid]
 
     def _update_ranks(self, tick: Tick) -> None:
-        """Add the runs and boundaries of a tick to their ranks, and those that waited for the ledger to open."""
+        """Add the runs and boundaries of a tick, and those that waited for the ledger to open, to their ranks."""
         runs = self._pending_runs | {run.key: run for run in tick.runs}
         for key, run in runs.items():
             rank = self._ranks.get(key) or self._new_rank(run)
@@ -307,14 +319,17 @@ class LedgerRecorder:
             try:
                 rank.resume(open_rank.progress, open_rank.traces)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                rank = RankRecorder(run, open_rank.run)  # damaged: begin again with what the board still reports
+                rank = RankRecorder(run, open_rank.run)  # the state is damaged: start again with the board's data
         rank.add_earlier(self._earlier_ticks)
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
         return rank
 
     def _id_for(self, run: Run) -> str:
-        """Return the run's own id, or another if an earlier run or another user's run has that one."""
+        """Return the id for a new run in the ledger.
+
+        This is the run's own id. If an earlier run or another user's run already has it, a suffix is added.
+        """
         wanted = id = run.id or run.key
         number = 1
         while (earlier := self._runs.get(id)) is not None:
@@ -326,7 +341,7 @@ class LedgerRecorder:
         return id
 
     def _write(self, tick: Tick, previous: Tick, batch: Batch) -> None:
-        is_last = tick.origin.ended  # the recording that plays has ended
+        is_last = tick.origin.ended  # true if a recording is played and has ended
         horizon, read_until = previous.monotonic_ns, min(_read_until(previous), tick.monotonic_ns)
         if is_last:
             horizon, read_until = tick.monotonic_ns, _read_until(tick)
@@ -337,7 +352,8 @@ class LedgerRecorder:
             is_over = bool(rank.end_ns) and known_until >= rank.end_ns
             waited = tick.monotonic_ns - rank.written_at
             if rank.sampled_until_ns < rank.timeline.last_end_ns <= horizon:
-                # Sampled in full, whatever the driver's own samples still add; a training waits for that at its end.
+                # All ticks of this epoch were added, although samples of the driver may still follow. Write soon,
+                # because a training waits for this at its end.
                 rank.sampled_until_ns, rank.dirty = rank.timeline.last_end_ns, True
             if is_over or is_last or waited >= WRITE_EVERY or (rank.dirty and waited >= _MIN_INTERVAL):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
@@ -368,7 +384,7 @@ class LedgerRecorder:
                 del bounded[next(iter(bounded))]
 
     def _find_dead(self, tick: Tick, batch: Batch) -> None:
-        """Find ranks that an earlier daemon left running and that have no board any more."""
+        """Find ranks that were running when an earlier daemon stopped, and that have no board any more."""
         self._polls += 1
         if not self._open_ranks or self._polls < _FIRST_POLLS or tick.monotonic_ns < self._next_check_ns:
             return
@@ -379,7 +395,7 @@ class LedgerRecorder:
             if not (open_rank.pid and self._is_alive(open_rank.pid)):
                 batch.dead.append((key, tick.time_ns))
             else:
-                # The pid may belong to another process by now, or another daemon may be writing this run.
+                # The pid may have been reused by another process, or another daemon may be writing this run.
                 batch.dead.append((key, tick.time_ns - _GONE_AFTER))
                 if tick.time_ns - open_rank.updated_ns < 2 * _GONE_AFTER:
                     continue
@@ -387,6 +403,9 @@ class LedgerRecorder:
 
 
 def _read_until(tick: Tick) -> int:
-    """Return when the last device of a tick was read: they are read one after the other, and a call may hang."""
+    """Return the time (ns, CLOCK_MONOTONIC) at which the last device of a tick was read.
+
+    It may be much later than the tick, because devices are read one after the other and a driver call may hang.
+    """
     stamps = [max(sample.monotonic_ns, sample.counters_monotonic_ns) for sample in tick.samples]
     return max([tick.monotonic_ns, *(stamp for stamp in stamps if stamp <= tick.monotonic_ns + _GONE_AFTER)])

@@ -1,4 +1,4 @@
-"""Which epoch and phase a rank was in at each time, according to the boundaries that the training reports."""
+"""The epoch and phase of a rank at each time, derived from the boundaries that the training reports."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ OUTSIDE = -1
 """Ordinal of time outside epochs."""
 MAX_SPANS = 4096
 _MAX_OUTSIDE = 32
-"""Phases outside epochs, at most: a board has 12 names at a time, but a hostile one may keep changing them."""
+"""Maximum number of phases outside epochs. A board has 12 phase names at a time, but a hostile process may change them
+again and again."""
 _LOST = (OUTSIDE - 1, "")
-"""Unknown epoch and phase, between boundaries that were lost."""
+"""Stands for the unknown epochs and phases between boundaries that were lost."""
 
 
 class PhaseStart(NamedTuple):
@@ -34,20 +35,20 @@ class PhaseStart(NamedTuple):
     ordinal: int
     phase: str
     row: int = NO_ROW
-    """Number of the row of steps, outside epochs."""
+    """Number of the row of steps; `NO_ROW` within epochs."""
 
 
 class EpochTimeline:
-    """The epochs, phases and rows of steps of a rank that are not written yet, built from its boundaries."""
+    """The epochs, phases and rows of steps of a rank that are not written yet, built from the rank's boundaries."""
 
     def __init__(self) -> None:
         self._fold = EpochFold()
         self.begun_ns = 0
-        """Start of the run; ns, CLOCK_MONOTONIC; 0 while unknown."""
+        """Start of the run in ns, CLOCK_MONOTONIC; 0 while it is unknown."""
         self.ended_ns = 0
-        """End of the run, as it reports; 0 while it runs."""
+        """End of the run that the training reported, in ns, CLOCK_MONOTONIC; 0 while the run has not ended."""
         self.last_end_ns = 0
-        """End of the newest epoch that has ended, or of the run; ns, CLOCK_MONOTONIC; 0 before the first."""
+        """End of the newest epoch that has ended, or of the run, in ns, CLOCK_MONOTONIC; 0 if none has ended."""
         self.spans: list[PhaseStart] = []
         self.epochs: dict[int, Epoch] = {}
         """Epochs by ordinal, open or ended, that `pop_ended` has not returned yet."""
@@ -64,18 +65,18 @@ class EpochTimeline:
         """The newest boundary."""
         self.peak = PeakCounter()
         self.revoked_ends: list[int] = []
-        """Numbers of epochs that were written with an end, which has proved wrong."""
+        """Numbers of epochs that were written as ended although they are still open."""
         self.outside: dict[str, PhaseTotals] = {}
         """Phases outside epochs."""
         self.outside_peaks: dict[str, LivePeak] = {}
         self.step_rows = StepStretches()
         self._row_phase_start = Moment(0, 0, NAN)
-        """Start of the present phase within the open row of steps."""
+        """Start of the current phase within the open row of steps."""
         self._phase_start = Moment(0, 0, NAN)
         self._ordinals: dict[int, int] = {}
 
     def add(self, boundary: Boundary) -> bool:
-        """Add the next boundary; return whether an epoch or the run begins or ends there.
+        """Add the next boundary. Return whether it starts or ends an epoch or ends the run.
 
         A boundary that was already added is ignored.
         """
@@ -127,7 +128,7 @@ class EpochTimeline:
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, PhaseStart]]:
         """Divide the time from `begin` to `end` (ns, CLOCK_MONOTONIC) at the starts of spans.
 
-        Yields begin, end and span of each piece. Time before the first span is left out.
+        Yields the start, the end and the span of each piece. Time before the first span is left out.
         """
         spans = self.spans
         at = max(0, bisect_right(spans, begin, key=_start) - 1)
@@ -156,7 +157,7 @@ class EpochTimeline:
             del spans[:-MAX_SPANS]
 
     def phases_at(self, epoch: Epoch, now: Moment) -> dict[str, PhaseTotals]:
-        """Return the totals of an epoch by phase; the open phase counts until `now`."""
+        """Return the totals of an epoch by phase. The open phase is counted until `now`."""
         phases = dict(epoch.phases)
         if epoch is self.open and self.spans:
             phase = self.spans[-1].phase
@@ -165,7 +166,7 @@ class EpochTimeline:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the training was over at the last boundary although its process goes on, as in a notebook."""
+        """Whether the training had ended at the last boundary while its process continues, as in a notebook."""
         return bool(self.spans) and self.spans[-1].ordinal == OUTSIDE and self.spans[-1].phase == PAUSED
 
     def outside_at(self, now: Moment) -> dict[str, PhaseTotals] | None:
@@ -196,7 +197,7 @@ class EpochTimeline:
         """
         pending = {phase for ordinal, phase in self.peak.visited if ordinal == epoch.ordinal}
         if epoch is not self.open:
-            # A phase whose counter was not read since its end may not have reached the next reading.
+            # Leave out phases after which the counter was not read yet: the next reading may belong to another phase.
             return {
                 phase: peak
                 for phase, peak in epoch.peaks.items()
@@ -226,7 +227,10 @@ class EpochTimeline:
         }  # fmt: skip
 
     def _add_peak(self, value: float, missed: int) -> None:
-        """Add the value of the framework's peak counter at a boundary, which is about the time before it."""
+        """Add the value of the framework's peak counter (bytes) at a boundary. It covers the time before the boundary.
+
+        `missed`: number of boundaries that were lost before this one.
+        """
         phase = self.spans[-1].phase if self.spans else ""
         self.peak.visit((self.open.ordinal if self.open is not None else OUTSIDE, phase))
         if missed:
@@ -264,7 +268,7 @@ class EpochTimeline:
         self.spans.append(PhaseStart(at.monotonic_ns, ordinal, phase, self.step_rows.current))
 
     def _close_outside(self, at: Moment) -> None:
-        """End the phase outside epochs, if any time has passed in it."""
+        """End the open phase outside epochs if its length is not 0."""
         if at.monotonic_ns > self._phase_start.monotonic_ns:
             phase = self.spans[-1].phase or OTHER
             self.outside[phase] = self._with_outside(self.outside.get(phase), at)
@@ -276,7 +280,7 @@ class EpochTimeline:
         return (so_far or PhaseTotals()).with_stretch(_totals_between(self._phase_start, until), after)
 
     def _begin_step_row(self, boundary: Boundary, at: Moment) -> None:
-        """Begin a row of steps: with the run, or where the previous row ends."""
+        """Start a row of steps at a boundary: the start of the run, or the end of the previous row."""
         if self.step_rows.rows and self.spans:
             self.step_rows.add_phase(self.spans[-1].phase, self._row_phase_start, at)
             self.step_rows.rows[-1].metrics.update(boundary.metrics)
@@ -328,7 +332,7 @@ class EpochTimeline:
 
 
 def is_same_value(previous: float | None, value: float) -> bool:
-    """Return whether a logged number equals the previous one; two NaN count as equal."""
+    """Return whether a logged number equals the previous number. Two NaN count as equal."""
     return previous == value or (previous is not None and not is_known(previous) and not is_known(value))
 
 
@@ -336,6 +340,6 @@ _start = attrgetter("start")
 
 
 def _totals_between(begin: Moment, end: Moment) -> PhaseTotals:
-    """Return the totals of one stretch."""
+    """Return the totals of a phase that lasted from `begin` to `end`."""
     seconds = max(0, end.monotonic_ns - begin.monotonic_ns) / SECOND
     return PhaseTotals(seconds, 1, max(0, end.step - begin.step), wait_between(begin.wait, end.wait))

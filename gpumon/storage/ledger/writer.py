@@ -1,7 +1,7 @@
-"""Writes batches of rows into the ledger in a thread of its own, so that a slow disk delays no tick.
+"""Writes batches of rows into the ledger in a separate thread, so that a slow disk does not delay ticks.
 
-A failure here never stops the daemon. If the ledger cannot be written, this is logged once; batches wait in memory
-while there is room, and writing is retried later.
+A failure here never stops the daemon. If the ledger cannot be written, this is logged once. Batches then wait in memory
+up to a limit, and writing is retried later.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ KEYS: dict[str, tuple[str, ...]] = {
     "note": ("run", "time", "text"),
     "tag": ("run", "tag"),
 }
-"""Primary key of each table; tables come after those to which they refer."""
+"""Primary key of each table. A table comes after the tables to which its foreign keys refer."""
 TRACE_ROOM = 256 * 2**20
-"""Bytes for all traces together; the oldest are deleted first."""
+"""Maximum size of all traces together in bytes. The oldest traces are deleted first."""
 _INSERT_ONLY = frozenset(("note", "tag"))
-"""Tables whose rows are never updated: a command may have changed them since."""
+"""Tables whose rows the daemon never updates, because a user may have changed them with a command."""
 _FIRST_VALUE_STAYS = frozenset(("name", "resumes", "ended", "state", "started", "seconds"))
-"""Columns of `run` that are never updated from the board: the run may have been renamed, or they follow from its ranks.
-"""
+"""Columns of `run` that a newer row does not overwrite. The name may have been changed by a user, and the other columns
+are computed from the ranks."""
 _ORDER = {table: i for i, table in enumerate(KEYS)}
 _BY_SEVERITY = (RunState.FINISHED, RunState.STOPPED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
-"""States from best to worst; a run has the worst state of its ranks."""
+"""States from best to worst. A run has the worst state of its ranks."""
 _SEVERITY = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_SEVERITY))} END"
 _STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_SEVERITY))
 _ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
-"""Errors caused by one row and not by the file."""
+"""Errors that are caused by a single row, not by the file."""
 
 
 _CHECKSUM = ',"crc":'
-"""Start of the last member of the JSON object with the progress of a rank: its CRC32."""
+"""Text before the CRC32 in the JSON object with the progress of a rank. The CRC32 is the last member of the object."""
 
 
 class LedgerRow(NamedTuple):
-    """A complete row for a table; columns missing in `values` are set to NULL."""
+    """A complete row of a table. Columns that are missing in `values` are set to NULL."""
 
     table: str
     values: dict[str, Any]
@@ -74,13 +74,15 @@ class LedgerRow(NamedTuple):
 class LateMetrics(NamedTuple):
     """Metrics logged for an epoch after its row was written.
 
-    If several epochs of the rank have this number, they belong to the latest.
+    If several epochs of the rank have this number, the metrics belong to the latest.
     """
 
     rank: str
+    """Key of the rank."""
     epoch: int
+    """Epoch number."""
     metrics: str
-    """JSON."""
+    """JSON object with the metrics by name."""
 
 
 class Batch:
@@ -90,15 +92,16 @@ class Batch:
         self.rows: dict[tuple[Any, ...], LedgerRow] = {}
         self.late: list[LateMetrics] = []
         self.revoked_ends: list[tuple[str, int]] = []
-        """Keys of ranks, and numbers of their epochs that were written with an end, which has proved wrong."""
+        """Epochs that were written as ended although they are still open, as pairs of rank key and epoch number."""
         self.step_row_counts: dict[str, int] = {}
-        """Number of rows of steps by key of the rank; later rows are deleted."""
+        """Number of rows of steps by rank key. Stored rows with higher ordinals are deleted."""
         self.dead: list[tuple[str, int]] = []
-        """Keys of ranks without a process that never ended, unless their run was updated after that time (ns)."""
+        """Ranks to mark as died, as pairs of rank key and time (ns since 1970). A rank is not marked if its run was
+        updated after this time."""
         self.withdrawn: list[str] = []
         """Ids of runs to delete."""
         self.final: list[str] = []
-        """Keys of ranks that have ended and get no more rows; their progress is deleted."""
+        """Keys of ranks that have ended and get no more rows. Their rows in the table `progress` are deleted."""
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.late or self.revoked_ends or self.dead or self.withdrawn)
@@ -123,7 +126,10 @@ class Batch:
 
 
 def write_batch(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_ROOM) -> int:
-    """Write a batch in one transaction; return how many rows were refused by their table. Raises sqlite3.Error."""
+    """Write a batch in one transaction, and return the number of rows that SQLite rejected.
+
+    `trace_room`: maximum size of all traces in bytes. Raises sqlite3.Error if the file cannot be written.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         rejected = sum(not _write_row(connection, row) for row in sorted(batch.rows.values(), key=_table_order))
@@ -174,7 +180,7 @@ def _write_row(connection: sqlite3.Connection, row: LedgerRow) -> bool:
 
 
 def _with_checksum(state: str) -> str:
-    """Return a JSON object with its CRC32 added, so that a daemon does not continue from a damaged one."""
+    """Return a JSON object with its CRC32 added, so that a daemon does not continue from a damaged object."""
     return f"{state[:-1]}{_CHECKSUM}{zlib.crc32(state[:-1].encode())}}}"
 
 
@@ -233,10 +239,10 @@ _WORST = f"CASE max({_SEVERITY}) {_STATES} END"
 
 
 _ALIVE_FOR = 2 * SECOND
-"""ns; a run that was seen running so long after the start of another one did not end before it."""
+"""Nanoseconds. A run whose last update is later than this after the start of another run is not continued by it."""
 _RESUME = (
-    # The newest earlier run of this name that had reached this epoch, or did not finish. NULL while the end of that run
-    # may not be written yet.
+    # Sets `resumes` to the newest earlier run of this name that had reached this epoch or did not finish. NULL while
+    # the end of that run may not be written yet.
     "UPDATE run SET resumes = (SELECT CASE e.state WHEN 0 THEN NULL ELSE e.id END FROM run e "
     "WHERE e.user = run.user AND e.name = run.name AND e.id != run.id AND e.started < run.started AND "
     f"CASE e.state WHEN 0 THEN e.hostname = run.hostname AND e.updated <= run.started + {_ALIVE_FOR} "
@@ -247,9 +253,10 @@ _RESUME = (
 
 
 def _update_run(connection: sqlite3.Connection, run: str) -> None:
-    """Update a run from its ranks: it runs while one of them does, and then has the worst of their states.
+    """Update the state and times of a run from its ranks.
 
-    It lasts from the start of the first rank to the end of the last one.
+    The run is running while one of its ranks is running. Afterwards it has the worst state of its ranks. It lasts from
+    the start of the first rank to the end of the last rank.
     """
     connection.execute(
         "UPDATE run SET (started, ended, state, seconds) = (SELECT min(started), "
@@ -260,7 +267,7 @@ def _update_run(connection: sqlite3.Connection, run: str) -> None:
         (run,),
     )
     connection.execute(f"{_RESUME} AND id = ?", (run,))
-    # The end of this run may decide which run a later one continues.
+    # Now that this run has ended, a later run of the same name may turn out to continue it.
     connection.execute(
         f"{_RESUME} AND (user, name) = (SELECT user, name FROM run WHERE id = ?1 AND state != 0) "
         "AND started > (SELECT started FROM run WHERE id = ?1)",
@@ -282,14 +289,15 @@ def _prune_traces(connection: sqlite3.Connection, room: int) -> None:
 
 
 MAX_ROWS = 20_000
-"""Rows that wait in memory, at most: some 20 MB."""
+"""Maximum number of rows that wait in memory, about 20 MB."""
 _RETRY, _MAX_RETRY = 1.0, 60.0
 _MAX_STORED_RUNS = 20_000
 _MAX_STORED_RANKS = 50_000
-"""A board may exist for as long as the machine is up, and a rank that has ended must not be recorded as a new one."""
+"""Maximum number of ended ranks that are loaded. They are needed because a board may exist until the machine is
+restarted, and an ended rank must not be recorded as a new one."""
 
 StoredTrace = tuple[str, int, float, int, str, bytes]
-"""A row of `trace` without its rank, with `cells` decompressed."""
+"""A row of `trace` without the column `rank`, with `cells` decompressed."""
 
 
 class OpenRank(NamedTuple):
@@ -308,18 +316,19 @@ class StoredRuns(NamedTuple):
     """The runs and ranks that the ledger contained when it was opened."""
 
     running: dict[str, OpenRank]
-    """By key of the rank."""
+    """Ranks that had not ended, by rank key."""
     ended: set[str]
-    """Keys of the newest ranks that have ended."""
+    """Keys of the newest ranks that have ended, and of ranks whose run a user deleted."""
     runs: dict[str, tuple[str, int | None]]
-    """User and end (ns since 1970, None while it runs) by id."""
+    """User and end (ns since 1970, None while the run is running) by run id."""
 
 
 class LedgerWriter:
-    """Writes batches to the ledger at `path` in a thread of its own.
+    """Writes batches to the ledger at `path` in a separate thread.
 
-    `shared`: let other users read the file. `log`: gets a line for each problem. `prepare`: called in the thread before
-    the ledger is opened; it may create the file.
+    `uid`: user to whom the file belongs. `shared`: let other users read the file. `log`: gets a line for each problem.
+    `max_rows`: maximum number of rows that wait in memory. `prepare`: called in the thread before the ledger is opened;
+    it may create the file.
     """
 
     def __init__(
@@ -328,7 +337,7 @@ class LedgerWriter:
     ) -> None:  # fmt: skip
         self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, on_open=self._load)
         self.stored: StoredRuns | None = None
-        """Content of the ledger when it was first opened; None until then."""
+        """Content of the ledger when it was first opened; None before it is opened."""
         self._prepare = prepare
         self._log = log
         self._most_rows = max_rows
@@ -341,7 +350,7 @@ class LedgerWriter:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be written now, as text for users; empty while writing works."""
+        """Reason why the ledger cannot be written, as text for users. Empty while writing works."""
         return self._file.problem
 
     def start(self) -> LedgerWriter:
@@ -350,7 +359,7 @@ class LedgerWriter:
         return self
 
     def wait_until_open(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until the ledger is open; return whether it is."""
+        """Wait up to `timeout` seconds until the ledger is open, and return whether it is open."""
         with self._changed:
             return self._changed.wait_for(lambda: self.stored is not None, timeout)
 
@@ -361,7 +370,7 @@ class LedgerWriter:
         with self._changed:
             room = self._most_rows - len(self._waiting.rows)
             if len(batch.rows) > room:
-                # Keep rows that replace waiting ones, and the first of the others.
+                # Keep the rows that replace waiting rows. Keep as many of the other rows as fit.
                 fits = {key: row for key, row in batch.rows.items() if key in self._waiting.rows}
                 new = [key for key in batch.rows if key not in fits][: max(0, room)]
                 fits |= {key: batch.rows[key] for key in new}
@@ -372,7 +381,7 @@ class LedgerWriter:
             self._changed.notify()
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write all queued rows within `timeout` seconds; return whether that succeeded."""
+        """Write all queued rows within `timeout` seconds, and return whether this succeeded."""
         with self._changed:
             self._stopping = self._file.is_stopping = True
             self._changed.notify()
@@ -409,7 +418,7 @@ class LedgerWriter:
                 delay = _RETRY
 
     def _write_next(self) -> bool:
-        """Wait for a batch and write it; return whether it was the last one."""
+        """Wait for a batch and write it. Return True if the writer is stopping and this was the last batch."""
         with self._changed:
             while not self._waiting and not self._stopping:
                 self._changed.wait()
@@ -442,7 +451,7 @@ class LedgerWriter:
 
 
 def _load_state(connection: sqlite3.Connection) -> StoredRuns:
-    # A daemon was killed in the seconds after these ranks ended; the samples that it awaited are lost.
+    # These ranks have ended, but the daemon was killed before their last samples arrived. These samples are lost.
     connection.execute("DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE ended IS NOT NULL)")
     running = {}
     ranks = connection.execute(
@@ -488,6 +497,6 @@ def _unpacked(packed: bytes) -> bytes | None:
 
 
 def _parse_progress(state: object) -> dict[str, Any]:
-    """Return the progress of a rank; empty if there is none, or it is damaged."""
+    """Return the progress of a rank. The result is empty if there is no progress or it is damaged."""
     progress = parse_json(state) if isinstance(state, str) and is_intact(state) else None
     return progress if isinstance(progress, dict) else {}
