@@ -1,1 +1,1 @@
-"""The history of metrics: `query` defines queries, `recent` answers from the last frames, `tiers` from older data."""
+"""The history of metrics. `query` defines queries; `recent` answers from the last frames, `tiers` from older data."""

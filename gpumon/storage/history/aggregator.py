@@ -1,7 +1,7 @@
 """`Aggregator`: combines ticks into cells, cells into the cells of coarser tiers, and passes full blocks to the writer.
 
-A tick belongs to the cell of its wall-clock time. Cells are created in order of time. If the clock is set back a
-little, ticks are ignored until it has caught up; if it is set back further, the aggregator starts again.
+A tick belongs to the cell that contains its wall-clock time. Cells are created in chronological order. If the clock is
+set back a little, ticks are ignored until it has caught up. If it is set back further, the aggregator starts again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpumon.storage.history.tiers import columns_of as columns_of
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0
-"""Seconds by which the clock must be set back for a new start."""
+"""If the clock is set back by at least these seconds, the aggregator starts again."""
 
 
 class SubjectValues(NamedTuple):
@@ -38,11 +38,11 @@ class SubjectValues(NamedTuple):
     subject: str
     values: Sequence[float]
     read_ns: int
-    """When its counters were read: ns, CLOCK_MONOTONIC."""
+    """Time at which the counters were read: ns, CLOCK_MONOTONIC."""
 
 
 class TickValues(NamedTuple):
-    """The part of a tick that history stores."""
+    """The data of a tick that the history stores."""
 
     time_ns: int
     monotonic_ns: int
@@ -51,12 +51,12 @@ class TickValues(NamedTuple):
 
 
 def values_from_tick(tick: Tick) -> TickValues:
-    """Return the values of a tick for history; a device that gave no current values is left out."""
+    """Return the values of a tick for the history. Devices that did not return current values are left out."""
     return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
 
 
 def values_from_frame(frame: Frame) -> TickValues:
-    """Return the values of a ring frame for history; a device that gave no current values is left out."""
+    """Return the values of a ring frame for the history. Devices without current values are left out."""
     return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
 
 
@@ -79,13 +79,13 @@ class Aggregator:
         self.done_ns = 0
         """Ticks before this time (ns, CLOCK_MONOTONIC) are in written blocks; 0 before the first."""
         self._block = -1
-        """The open block of the finest tier."""
+        """Number of the open block of the finest tier."""
         self._border_ns = 0
         """Time of the first tick in the open block: ns, CLOCK_MONOTONIC."""
         self._last_ns = 0
         """Time of the last tick: ns, CLOCK_MONOTONIC."""
         self._last_written_cell = 0
-        """Last cell that an earlier daemon has written."""
+        """Number of the last cell that an earlier daemon has written."""
         self._subjects: dict[str, _Subject] = {}
         self._time = self._monotonic = nan
         self._cell = 0
@@ -100,7 +100,7 @@ class Aggregator:
         while done < len(ticks):
             times = self._even_times(ticks, done)
             count = len(times)
-            # If one tick is irregular, the ones before it can still be added together.
+            # If one tick is irregular, the ticks before it can still be added together.
             while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
                 count //= 2
             if count < 2:
@@ -109,7 +109,10 @@ class Aggregator:
             done += count
 
     def _even_times(self, ticks: Sequence[TickValues], first: int) -> list[float]:
-        """Return the times (s since 1970) of the ticks from `first` on that each fill one cell of the open block."""
+        """Return the times (s since 1970) of the ticks that can be added together, starting with index `first`.
+
+        Each of these ticks fills one cell of the open block.
+        """
         names, times = [row.subject for row in ticks[first].rows], list[float]()
         present = [self._subjects.get(name) for name in names]
         others = self._subjects.keys() - set(names)
@@ -134,7 +137,10 @@ class Aggregator:
         return times
 
     def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
-        """Add ticks together if each counter was read in its own cell and did not go back; return whether they were."""
+        """Add several ticks together, and return True.
+
+        Return False, and add nothing, if a counter was not read in its own cell or decreased.
+        """
         updates, cells, count = [], {}, len(ticks)
         for number, (name, *_) in enumerate(ticks[0].rows):
             subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
@@ -187,14 +193,18 @@ class Aggregator:
         self._time, self._monotonic, self._last_ns = time, monotonic, tick.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
             self._block, self._border_ns = cell // SHAPES[0].cells, tick.monotonic_ns
-            since = time - 2 * SHAPES[0].block  # a subject that returns after so long starts again
+            since = time - 2 * SHAPES[0].block  # a subject without samples for this long starts again if it returns
             self._subjects = {
                 name: subject for name, subject in self._subjects.items() if subject.has_sample_since(since)
             }
         self._update_done()
 
     def _add_counters(self, row: SubjectValues, read: float, cell: int, longest: float) -> None:
-        """Add the counters of a row, read at `read` (s since 1970), and the growth that this gives to closed cells."""
+        """Add the counters of a row, which were read at `read` (s since 1970).
+
+        Growth that belongs to closed cells is added to these. `cell`: cell of the tick. `longest`: if more seconds than
+        this have passed since the last reading, there is a gap.
+        """
         subject = self._subjects.get(row.subject)
         if subject is None:
             subject = self._subjects[row.subject] = _Subject(columns_of(row.subject), row.subject != HOST)
@@ -210,7 +220,7 @@ class Aggregator:
             self.done_ns = self._border_ns
 
     def _first_open_cell(self, cell: int, time: float) -> int:
-        """Return the first cell, at most `cell`, that later readings can still change at `time` (s since 1970)."""
+        """Return the number of the first cell, at most `cell`, that readings after `time` (s since 1970) may change."""
         for subject in self._subjects.values():
             read = subject.meter.time
             if time - FOLLOWS < read < cell * self._step:
@@ -218,14 +228,14 @@ class Aggregator:
         return cell
 
     def add_predecessor(self, tick: TickValues) -> None:
-        """Set the last tick that an earlier daemon has written; counters are counted from its values."""
+        """Add the last tick that an earlier daemon has written. Growth of counters is counted from its values."""
         self.add(tick)
         self._last_written_cell = self._cell
         for subject in self._subjects.values():
             subject.drop_sample()
 
     def finish(self) -> None:
-        """Write all open blocks, although they are not full."""
+        """Write all open blocks, even if they are not full."""
         if self._subjects:
             for subject in self._subjects.values():
                 subject.expire(self._step)
@@ -237,7 +247,7 @@ class Aggregator:
         self._border_ns = 0
 
     def _handle_gap(self, cell: int) -> None:
-        """Handle a gap before a tick in `cell`: no value is valid in it, and no counter grows over it."""
+        """Handle a gap before a tick in `cell`: values are not valid during the gap, and counter growth is unknown."""
         for subject in self._subjects.values():
             subject.expire(self._step)
         if cell > self._cell:
@@ -247,7 +257,7 @@ class Aggregator:
         self._finest.advance(cell)
 
     def _close(self, until: int) -> None:
-        """Close the open cell, and fill the cells before `until` in which the last values are still valid."""
+        """Close the open cell. Fill the cells from it to `until` (not included) if the last values are still valid."""
         if not self._cell:
             self._cell = until
             return
@@ -278,7 +288,7 @@ class _Subject:
         self.interval = 0.0
         """Planned seconds for which a sample is valid."""
         self._since = self._time = nan
-        """Start of the time without a gap, and time of the last sample: s since 1970."""
+        """End of the last gap, and time of the last sample: s since 1970."""
         self._seconds_before_gap = 0.0
         """Seconds of the open cell with valid values before a gap in it."""
         self._is_gpu = is_gpu
@@ -289,36 +299,36 @@ class _Subject:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has values in the open cell, or values that are still valid."""
+        """Whether the subject has values in the open cell, or values that are still valid."""
         return bool(self.rows) or self.held is not None
 
     def has_sample_since(self, time: float) -> bool:
-        """Return whether it had a sample since `time` (s since 1970)."""
+        """Return whether the subject had a sample at or after `time` (s since 1970)."""
         return self._time >= time
 
     def power_limit(self, values: Sequence[float]) -> float:
-        """Return the enforced power limit of a GPU in W; NaN for the machine, or if unknown."""
+        """Return the enforced power limit of a GPU in W. It is NaN for the machine, or if unknown."""
         return values[_LIMIT] if self._is_gpu else nan
 
     def is_even(self, cell: int) -> bool:
-        """Return whether its open cell is `cell` and has one sample that is valid for all of it."""
+        """Return whether the open cell is `cell` and has one sample that is valid for the whole cell."""
         is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
         return is_whole and self.meter.is_whole(cell)
 
     def add(self, values: Sequence[float], time: float, interval: float) -> None:
-        """Add a sample at `time` (s since 1970), valid until the next one, or for `interval` s before a gap."""
+        """Add a sample taken at `time` (s since 1970). It is valid until the next one, or for `interval` s before a gap."""
         if self.held is None:
             self._since = time
         self.rows.append(values)
         self.held, self._time, self.interval = values, time, interval
 
     def drop_sample(self) -> None:
-        """Drop the last sample and its planned time, which another daemon has written."""
+        """Remove the last sample and its planned time, because another daemon has written them."""
         self.rows = []
         self._since = self._time + self.interval
 
     def close(self, cell: int, step: int) -> HistoryCell:
-        """Close the open cell, and return it."""
+        """Close the open cell, and return it. `cell`: its number. `step`: its length in seconds."""
         if self.interval < step:  # if a tick was skipped, the previous one is still valid
             end = float((cell + 1) * step)
             held = end - max(self._since, end - step) if self.held is not None else 0.0
@@ -330,14 +340,17 @@ class _Subject:
         return closed
 
     def expire(self, step: int) -> None:
-        """End the validity of the last values after their planned time, in their own cell; a gap or the end follows."""
+        """End the validity of the last values after their planned time, at most at the end of their cell.
+
+        Called before a gap and at the end.
+        """
         if self.held is not None and self.rows:
             begin = float(self._time // step * step)
             self._seconds_before_gap += min(self._time + self.interval, begin + step) - max(self._since, begin)
         self.held = None
 
     def repeat(self, cell: int, step: int) -> HistoryCell:
-        """Return a cell without its own sample, filled with the last values."""
+        """Return a cell that has no sample of its own and is filled with the last values."""
         assert self.held is not None
         return self._build(cell, [self.held], float(step))
 

@@ -1,10 +1,10 @@
 """Encodes and decodes blocks, the compressed pieces in which the history file stores cells.
 
-Each metric is compressed on its own, so a chart of one metric of one GPU over a month decompresses nothing else.
-Layout, little-endian: a `u32` for each metric of the schema, the end of its part; then the parts. A part is compressed
-with zlib: a byte of flags, the known seconds (`f4`, one for all cells or one for each), then mean, low, high (`f4`) and
-last (`f4`, for counters `f8`), without columns that equal mean. The bytes of each column are shuffled: all first bytes,
-then all second bytes, …
+Each metric is compressed separately, so a chart of one metric of one GPU over a month decompresses nothing else.
+Layout, little-endian: first a `u32` for each metric of the schema, which is the end offset of the metric's part; then
+the parts. A part is compressed with zlib. It has a byte of flags, the known seconds (`f4`, one for all cells or one for
+each), then the columns mean, low, high (`f4`) and last (`f4`, for counters `f8`). Columns that equal mean are left out.
+The bytes of each column are shuffled: all first bytes, then all second bytes, …
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BIG_ENDIAN = sys.byteorder == "big"
 
 
 def shuffled(column: array[Any]) -> bytes:
-    """Return the bytes of a column reordered: all first bytes, then all second bytes, …, which compresses better."""
+    """Return the bytes of a column in another order, which compresses better: all first bytes, all second bytes, …"""
     data, size = swap_on_big_endian(column).tobytes(), column.itemsize
     return b"".join(data[first::size] for first in range(size))
 
 
 def unshuffled(data: bytes, size: int) -> bytes:
-    """Undo `shuffled` for a column of numbers that have `size` bytes each."""
+    """Return the original bytes of a column that `shuffled` reordered. `size`: bytes per number."""
     numbers, length = bytearray(len(data)), len(data) // size
     for first in range(size):
         numbers[first::size] = data[first * length : (first + 1) * length]
@@ -51,10 +51,11 @@ def swap_on_big_endian(column: array[Any]) -> array[Any]:
 
 _LEVEL = 1
 _WINDOW = 13
-"""8 KiB, larger than most parts. With the usual 32 KiB, zlib spends more time allocating memory than compressing."""
+"""Window size of zlib as power of two: 8 KiB, larger than most parts. With the default of 32 KiB, zlib spends more time
+allocating memory than compressing."""
 _SAME_LOW, _SAME_HIGH, _SAME_LAST, _ONE_WEIGHT, _LONG_LAST = 1, 2, 4, 8, 16
 _MAX_CELL_BYTES = 24
-"""Maximum size of a cell of a metric; a larger part is damaged."""
+"""Maximum bytes per cell in the part of a metric. A larger part is damaged."""
 
 
 class BadBlock(GpumonError):
@@ -62,9 +63,9 @@ class BadBlock(GpumonError):
 
 
 class MetricCells(NamedTuple):
-    """The columns of one metric in a block, with a number for each cell.
+    """The columns of one metric in a block. Each column has a number for each cell.
 
-    A cell without a value has NaN and 0 `seconds`.
+    In a cell without a value, `seconds` is 0 and the other columns are NaN.
     """
 
     low: Sequence[float]
@@ -75,10 +76,10 @@ class MetricCells(NamedTuple):
 
 
 def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> bytes:
-    """Pack `count` cells into a block.
+    """Encode a block of `count` cells.
 
-    `cells` maps an index in the block to its cell, and an absent index is a gap; `counters` are the indices of the
-    metrics that are counters.
+    `cells` maps an index in the block to its cell; a missing index is a gap. `counters`: indexes of the metrics that
+    are counters.
     """
     sampled = cells.columns() if isinstance(cells, SampleCells) else None
     if sampled is None:
@@ -123,7 +124,7 @@ def _columns_from_cells(cells: Mapping[int, HistoryCell], count: int, counters: 
 
 
 def _concatenate(columns: Iterable[Numbers]) -> array[float]:
-    """Return all columns in one array, because slicing it is faster than columns of Python numbers."""
+    """Return all columns concatenated in one array. Slicing an array is faster than slicing Python lists."""
     numbers = array("d")
     for column in columns:
         numbers.extend(column if isinstance(column, array) and column.typecode == "d" else tuple(column))
@@ -131,7 +132,7 @@ def _concatenate(columns: Iterable[Numbers]) -> array[float]:
 
 
 def _common_seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metrics: int) -> list[float]:
-    """Return, by metric, the known seconds of each cell that has a value; empty if they differ between cells."""
+    """Return the known seconds that all cells have in common, by metric. The list is empty if cells differ."""
     distinct = {cell.seconds if cell.weight is None else None for cell in cells}
     seconds = distinct.pop() if len(distinct) == 1 else None
     if seconds is None:
@@ -141,9 +142,10 @@ def _common_seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metri
 
 
 def unpack(data: bytes, metrics: int, index: int, count: int) -> MetricCells | None:
-    """Return one metric of a block; None if the block has no value of it. Raises BadBlock.
+    """Return one metric of a block, or None if the block has no value of it.
 
-    `metrics`: number of metrics in the block's schema. `index`: index of the wanted one. `count`: cells in the block.
+    `metrics`: number of metrics in the block's schema. `index`: index of the metric to return. `count`: number of cells
+    in the block. Raises BadBlock if the block is damaged.
     """
     ends = array("I")
     try:
@@ -159,7 +161,7 @@ def unpack(data: bytes, metrics: int, index: int, count: int) -> MetricCells | N
 
 
 def present(data: bytes, metrics: int) -> list[bool]:
-    """Return a bool for each of the `metrics` metrics of a block: whether it has any value."""
+    """Return for each metric of a block whether it has any value. `metrics`: number of metrics."""
     ends = array("I")
     ends.frombytes(data[: 4 * metrics][: len(data) // 4 * 4])
     ends = swap_on_big_endian(ends)
@@ -167,9 +169,10 @@ def present(data: bytes, metrics: int) -> list[bool]:
 
 
 def unpack_cells(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
-    """Return all cells of a block by their index in it. Raises BadBlock.
+    """Return all cells of a block, by index in the block.
 
-    `metrics`: number of metrics in the block's schema. `count`: cells in the block.
+    `metrics`: number of metrics in the block's schema. `count`: number of cells in the block. Raises BadBlock if the
+    block is damaged.
     """
     if not metrics:
         raise BadBlock("a block of history is damaged: it has no metrics")
@@ -186,18 +189,21 @@ def unpack_cells(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell
 
 
 def _pack_metric(columns: MetricCells, is_counter: bool) -> bytes:
-    """Return the part of a metric. Most limits, totals and generations are constant, so their parts are cached."""
+    """Return the encoded part of a metric.
+
+    Parts of constant metrics are cached. Most limits, totals and link generations are constant.
+    """
     if len(columns.seconds) == 1 and all(isinstance(column, array) and is_constant(column) for column in columns[:4]):
         return _pack_constant(tuple(map(_first, columns)), len(columns.mean), is_counter)
     return _pack_columns(columns, is_counter)
 
 
 def _first(column: Sequence[float]) -> bytes:
-    """Return the bytes of the first number; in bytes, NaN equals itself, and -0.0 differs from 0.0."""
+    """Return the bytes of the first number. As bytes, NaN equals itself, and -0.0 differs from 0.0."""
     return pack_numbers("d", column[0])
 
 
-@lru_cache(2048)  # more than a machine has of such metrics and GPUs, which come in the same order each time
+@lru_cache(2048)  # more entries than constant metrics on a machine; they are packed in the same order each time
 def _pack_constant(first: tuple[bytes, ...], count: int, is_counter: bool) -> bytes:
     low, mean, high, last, (seconds,) = (array("d", data) for data in first)
     columns = MetricCells(low * count, mean * count, high * count, last * count, (seconds,))
@@ -206,7 +212,7 @@ def _pack_constant(first: tuple[bytes, ...], count: int, is_counter: bool) -> by
 
 def _pack_columns(columns: MetricCells, is_counter: bool) -> bytes:
     total = sum(columns.mean)
-    # NaN != NaN; no call of is_known, because it is done for each cell. If the sum is a number, every value is known.
+    # NaN != NaN; no call of is_known, because this runs for each cell. If the sum is a number, all values are known.
     known = [True] * len(columns.mean) if total == total else list(map(eq, columns.mean, columns.mean))
     if not any(known) and not any(map(eq, columns.last, columns.last)):
         return b""

@@ -1,4 +1,4 @@
-"""Buckets of equal length at fixed times, the windows of time that charts show, and gaps between ticks."""
+"""Buckets of equal length at fixed times, the time windows that charts show, and the definition of a gap."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def max_interval(interval: float) -> float:
 
 
 def is_gap(passed: float, by_clock: float, interval: float) -> bool:
-    """Return whether nothing is known about the time between two consecutive ticks.
+    """Return whether there is a gap between two consecutive ticks, so that nothing is known about the time in between.
 
     All arguments are in seconds. `passed`: time between the ticks by CLOCK_MONOTONIC, which stops while the machine is
-    suspended. `by_clock`: time between them by the wall clock. `interval`: planned time between ticks. NaN, as before
-    the first tick, means that there is a gap.
+    suspended. `by_clock`: time between them by the wall clock. `interval`: planned time between ticks. If an argument
+    is NaN, for example before the first tick, the result is True.
     """
     return not (0 < passed <= max_interval(interval) and abs(by_clock - passed) <= STEADY)
 
@@ -44,7 +44,7 @@ LENGTHS = tuple(
 )  # fmt: skip
 """Possible lengths of a bucket in seconds. A growing window keeps its buckets until it needs the next length."""
 _LONGEST = tuple(LENGTHS[-1] * 2.0**n for n in range(1, 32))
-"""More lengths, for series of one or two points; no window of time is longer."""
+"""Longer buckets, for series of one or two points. No window of time is longer than the last length."""
 _EARLY = 1e-3
 """Fraction of a bucket by which a sample may precede it, because times are rounded. Dividing today's seconds by the
 shortest bucket is exact to a few millionths in float64, so a time gets the bucket of its sample."""
@@ -57,10 +57,11 @@ class Grid(NamedTuple):
     """
 
     first: int
-    """Number of the first bucket."""
+    """Number of the first bucket, counted from 1970 or `phase`."""
     step: float
-    """Seconds in each."""
+    """Length of a bucket in seconds."""
     buckets: int
+    """Number of buckets."""
     phase: float = 0.0
 
     @property
@@ -83,18 +84,18 @@ class Grid(NamedTuple):
         return [phase + (number + 0.5) * step for number in range(first, first + count)]
 
     def edges(self) -> list[float]:
-        """Return the start of each bucket, and after these the end of the last one (s since 1970).
+        """Return the start of each bucket, followed by the end of the last bucket (s since 1970).
 
-        Each is slightly early, so that a sample whose time was rounded down still gets into its bucket.
+        Each time is slightly early, so that a sample whose time was rounded down is still assigned to its bucket.
         """
         first, step, count, phase = self
         return [phase + (number - _EARLY) * step for number in range(first, first + count + 1)]
 
 
 def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
-    """Return a grid of at most `points` buckets, as short as possible, from `begin` to `end` (s since 1970).
+    """Return a grid from `begin` to `end` (s since 1970) with the shortest buckets that need at most `points` buckets.
 
-    `cells`: lengths of stored cells in seconds; the length of a bucket is a multiple of each.
+    `cells`: lengths of stored cells in seconds. The length of a bucket is a multiple of each of them.
     """
     lengths = (*LENGTHS, *_LONGEST)
     for cell in cells:
@@ -167,20 +168,20 @@ WINDOWS = (
     ChartWindow(12 * 3600, "12 h"), ChartWindow(86400, "24 h", has_button=True), ChartWindow(3 * 86400, "3 d"),
     ChartWindow(7 * 86400, "7 d", has_button=True), ChartWindow(31 * 86400, "31 d", has_button=True),
 )  # fmt: skip
-"""From the shortest to the longest, which is how long history is kept."""
+"""Windows from the shortest to the longest. The longest is the time for which history is kept."""
 SHORT_WINDOWS = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
 """Shorter windows for single samples, which are zoom steps and never a default."""
 DEFAULT_WINDOW = WINDOWS[3]
 """Used until the user chooses another window."""
 LIVE_WINDOW = WINDOWS[6]
-"""The longest window that is always available: the time that frames are kept at one a second."""
+"""The longest window that is always available. Frames are kept for this time at one frame per second."""
 
 
 def available_windows(known: float, whole: float = nan) -> Sequence[ChartWindow]:
     """Return the windows that a chart offers, the shortest first.
 
-    `known`: seconds of history that exist; windows much longer than that are left out. `whole`: length in seconds of
-    the recording that is played, NaN for live data.
+    `known`: length of the available history in seconds; windows that are much longer are left out. `whole`: length in
+    seconds of the recording that is played, NaN for live data.
     """
     longest = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]

@@ -1,4 +1,4 @@
-"""`HistoryCell`: all metrics of one subject, summarized over a span of time; and functions that merge cells."""
+"""`HistoryCell`, a summary of all metrics of one subject over a span of time, and functions that merge cells."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Numbers = Sequence[float]
 
 
 class HistoryCell(NamedTuple):
-    """Low, mean, high and last value of each metric over a span of time; NaN is missing."""
+    """Lowest, mean, highest and last value of each metric over a span of time. Missing values are NaN."""
 
     low: Numbers
     mean: Numbers
-    """For a counter, its growth per second over the seconds in `weight`."""
+    """Mean of a gauge; for a counter, its growth per second over the seconds in `weight`."""
     high: Numbers
     last: Numbers
-    """For a counter, its value at the end of the cell, as far as that is known."""
+    """Last value of a gauge; for a counter, its value at the end of the cell if that is known."""
     seconds: tuple[float, float]
-    """Known seconds of all gauges, and of all counters; they apply to the metrics that have a value. Used if `weight`
-    is None."""
+    """Known seconds of the gauges, and known seconds of the counters. They apply to all metrics that have a value. Used
+    if `weight` is None."""
     weight: Numbers | None = None
-    """Known seconds of each metric, if they differ."""
+    """Known seconds of each metric. None if all gauges have the same seconds, and all counters have the same."""
 
 
 def doubles(values: Numbers) -> array[float]:
-    """Return the numbers as an array of float64, by way of packed bytes, which is five times as fast."""
+    """Return the numbers as an array of float64. Conversion through packed bytes is five times as fast as directly."""
     return array("d", pack(f"{len(values)}d", *values))
 
 
 def singles(values: Numbers) -> array[float]:
-    """Return the numbers as an array of float32; a number too large for it becomes infinite."""
+    """Return the numbers as an array of float32. A number that is too large for float32 becomes infinite."""
     return array("f", pack(f"{len(values)}f", *values))
 
 
@@ -64,7 +64,7 @@ def fold(cells: Sequence[HistoryCell], counters: Sequence[int]) -> HistoryCell:
     lows = means if single else list(zip(*(cell.low for cell in cells), strict=True))
     highs = means if single else list(zip(*(cell.high for cell in cells), strict=True))
     weights_by_metric, seconds_by_metric = _collect_weights(cells, counters, len(means))
-    # Merge all metrics together as if no value were missing, then repeat the ones with missing values.
+    # Merge all metrics as if no value were missing. Then merge the metrics with missing values again.
     if all(cell.seconds == (1.0, 1.0) for cell in cells):
         totals = list(map(sum, means))
     else:
@@ -108,8 +108,9 @@ def cell_from_samples(
 ) -> HistoryCell:
     """Return the cell of one or more samples.
 
-    `rows`: the values of each sample, one per metric. `counters`: indexes of the metrics that are counters; `rates` and
-    `raw` have their growth per second and their values at the end of the cell. `seconds`: known seconds of the cell.
+    `rows`: the values of each sample, one per metric. `counters`: indexes of the metrics that are counters. `rates`:
+    growth per second of each counter. `raw`: value of each counter at the end of the cell. `seconds`: known seconds of
+    gauges and of counters in the cell.
     """
     if len(rows) == 1:
         (row,) = rows

@@ -13,7 +13,7 @@ from gpumon.storage.history.query import Series
 
 
 class Envelope(NamedTuple):
-    """A line with lowest value, mean and highest value at each point; for single samples all three are the same."""
+    """A line with the lowest, mean and highest value at each point. If points are single samples, all three are equal."""
 
     low: Sequence[float]
     mean: Sequence[float]
@@ -24,11 +24,11 @@ def downsample(
     times: Sequence[float], lines: Sequence[Envelope], grid: Grid, *,
     begin: float = -inf, hold: float = inf, pauses: Collection[float] = (),
 ) -> list[Series]:  # fmt: skip
-    """Return lowest value, mean and highest value of each bucket, for lines that share the sorted `times`.
+    """Return the lowest, mean and highest value of each bucket, for lines with the same sorted `times`.
 
-    A bucket without a sample takes the value of the sample before it, if the next sample comes at most `hold` seconds
-    after that one and is not listed in `pauses`. Otherwise the bucket is NaN. Samples before `begin` are used only to
-    fill such empty buckets.
+    A bucket without a sample gets the value of the sample before it, if the next sample follows at most `hold` seconds
+    after that sample and its time is not in `pauses`. Otherwise the bucket is NaN. Samples before `begin` are used only
+    to fill such empty buckets.
     """
     row = bisect_left(times, begin)
     edges = [row := bisect_left(times, edge, row) for edge in grid.edges()]
@@ -40,7 +40,7 @@ def downsample(
 def _held_samples(
     times: Sequence[float], edges: Sequence[int], hold: float, pauses: Collection[float]
 ) -> list[tuple[int, int]]:
-    """Return the buckets between two samples, each with the index of the sample whose value it has."""
+    """Return the empty buckets that get the value of an earlier sample, each with the index of this sample."""
     newest = len(times) - 1
     return [
         (bucket, begin - 1)
@@ -72,7 +72,10 @@ def _aggregate(
 def _aggregate_samples(
     values: Sequence[float], edges: Sequence[int], held: Sequence[tuple[int, int]]
 ) -> tuple[list[float], list[float], list[float]]:
-    """Do the same as `_aggregate` for samples, in half the time, because a terminal draws several lines each second."""
+    """Do the same as `_aggregate` for a line of single samples.
+
+    It takes half the time, which matters because a terminal draws several lines each second.
+    """
     low = [nan] * (len(edges) - 1)
     mean, high = low[:], low[:]
     for bucket, (begin, end) in enumerate(pairwise(edges)):
@@ -92,7 +95,7 @@ def _aggregate_samples(
 
 
 def _merge(lows: Sequence[float], means: Sequence[float], highs: Sequence[float]) -> tuple[float, float, float]:
-    """Return low, mean and high of some points, without missing values."""
+    """Return the lowest, mean and highest value of these points. Missing values (NaN) are ignored."""
     total, count = sum(means), len(means)
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     if total != total:

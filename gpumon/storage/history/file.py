@@ -1,4 +1,4 @@
-"""`HistoryFile`: cached access to the history file for views, also while a daemon is writing to it.
+"""`HistoryFile`: cached access to the history file for views. A daemon may write to the file at the same time.
 
 If the file is missing, damaged or of another version, results are empty and `problem` says why.
 """
@@ -27,12 +27,12 @@ _REFRESH_INTERVAL = 2.0
 _RETRY_INTERVAL = 10.0
 """Seconds between attempts to open a file that cannot be read."""
 _MAX_LINES = 96
-"""Decoded lines in the cache, of at most 250 kB each."""
+"""Maximum number of decoded lines in the cache. A line has at most 250 kB."""
 T = TypeVar("T")
 
 
 class TierRange(NamedTuple):
-    """The time that the cells of a tier cover (s since 1970); NaN if it has no cells."""
+    """The time that the cells of a tier cover (s since 1970); NaN if the tier has no cells."""
 
     begin: float = nan
     end: float = nan
@@ -53,7 +53,7 @@ class HistoryFile:
         """
         self.path = path
         self.problem = ""
-        """Why the file cannot be read, for people; empty if it can, or if there is no file yet."""
+        """Reason why the file cannot be read, as text for users. Empty if it can be read or does not exist yet."""
         self._now = now or time.time
         self._timeout = timeout
         self._lock = Lock()
@@ -67,7 +67,7 @@ class HistoryFile:
         """Keys of cached lines that contain everything in the file."""
 
     def set_path(self, path: str) -> None:
-        """Read the file at `path` from now on."""
+        """Use the file at `path` for all later queries."""
         if path == self.path:
             return
         with self._lock:
@@ -98,7 +98,7 @@ class HistoryFile:
             return result
 
     def lines(self, shape: TierShape, subject: str, metrics: Sequence[str]) -> dict[str, Line]:
-        """Return everything that a tier has of these metrics, by metric; metrics that it does not have are left out."""
+        """Return all cells of these metrics in a tier, by metric. Metrics that the tier does not have are left out."""
         with self._lock:
             self._refresh()
             stale = [name for name in metrics if (shape.number, subject, name) not in self._current]
@@ -118,7 +118,7 @@ class HistoryFile:
             return self._query(lambda db: _subjects(db, begin, end), [])
 
     def close(self) -> None:
-        """Close the file; the next query opens it again."""
+        """Close the file. The next query opens it again."""
         with self._lock:
             self._disconnect()
 
@@ -161,7 +161,7 @@ class HistoryFile:
         lines = {}
         for name in metrics:
             cached = self._lines.get((shape.number, subject, name)) or Line(shape.step, first, first)
-            # The last block of a cached line may have grown since.
+            # The last block of a cached line may have more cells now.
             refill = (cached.filled - 1) // shape.cells * shape.cells
             lines[name] = cached.resized(first, end, refill)
         since = min(line.filled for line in lines.values()) // shape.cells
@@ -184,7 +184,7 @@ class HistoryFile:
             self._current.discard(self._lines.popitem(last=False)[0])
 
     def _query(self, read: Callable[[sqlite3.Connection], T], default: T) -> T:
-        """Return the result of `read`; `default` if there is no file or it cannot be read, and set `problem`."""
+        """Return the result of `read`, or `default` if there is no file or it cannot be read. Update `problem`."""
         now = time.monotonic()
         try:
             if self._db is None:
@@ -241,7 +241,11 @@ def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
 
 
 def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: Sequence[str]) -> None:
-    """Fill a block into the lines of its metrics; `first` is the number of its first cell, `cells` their count."""
+    """Copy the cells of a block into the lines, which are given by metric.
+
+    `first`: number of the first cell. `cells`: number of cells in the block. `data`: the encoded block. `names`: the
+    block's metrics.
+    """
     for name, line in lines.items():
         if name in names:
             try:

@@ -34,11 +34,11 @@ def open_history(
     now: Callable[[], float] | None = None, *, keep: int = KEEP, metrics: Collection[str] | None = None,
     timeout: float | None = None,
 ) -> TieredHistory:  # fmt: skip
-    """Return a new history, empty until `add` adds frames or `set_path` sets a history file for older times.
+    """Return a new empty history. Add frames with `add`, and set a history file for older times with `set_path`.
 
-    `now`: returns the time in seconds since 1970, by default of this machine. `keep`: number of frames to keep.
-    `metrics`: metrics to keep of frames, by default `DEFAULT_METRICS`. `timeout`: seconds to wait while the file is
-    locked.
+    `now`: returns the current time in seconds since 1970, by default the machine's time. `keep`: number of frames to
+    keep. `metrics`: metrics of frames to keep, by default `DEFAULT_METRICS`. `timeout`: maximum seconds to wait while
+    the file is locked.
     """
     file = HistoryFile(now=now, timeout=timeout)
     tiers = [tier for open_tiers in TIERS for tier in open_tiers(file)]
@@ -63,9 +63,10 @@ def stored_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | No
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
-    """Return the totals of a window of time, from the newest frames and the history file.
+    """Return the totals of each GPU over a window of time, from the newest frames and the history file.
 
-    `path`: empty for no file. `subjects`: UUIDs of GPUs, by default all that have data in the window.
+    `path`: path of the history file; empty if there is none. `subjects`: UUIDs of GPUs, by default all GPUs that have
+    data in the window.
     """
     from gpumon.storage.history.window_totals import window_totals
 

@@ -1,6 +1,6 @@
 """Interface of the history: queries, their results, and the protocols `History` and `Tier`.
 
-`RecentHistory` answers a query from the frames of the last hour, a `Tier` from cells of older times, and
+`RecentHistory` answers a query from the frames of the last hour, a `Tier` from cells with older data, and
 `TieredHistory` from both. `open_history` creates the history for a view. Code that uses this interface does not depend
 on how values are stored.
 """
@@ -14,15 +14,15 @@ from typing import NamedTuple, Protocol
 from gpumon.storage.history.buckets import Grid
 
 HOST = ""
-"""The subject of the machine; every other subject is the UUID of a GPU."""
+"""Subject that stands for the machine. Every other subject is the UUID of a GPU."""
 ALWAYS = "host.load"
-"""A metric that is in every sample of the machine, so it shows when anything was sampled."""
+"""A metric that is in every sample of the machine. It shows at which times anything was sampled."""
 MAX_POINTS = 2000
 """Default number of points, more than a screen has columns."""
 
 
 class CoarseCells(NamedTuple):
-    """A part of a series for which only cells longer than its buckets are stored.
+    """A period of a series for which only cells longer than the series' buckets are stored.
 
     `begin` and `end` are in seconds since 1970.
     """
@@ -30,7 +30,7 @@ class CoarseCells(NamedTuple):
     begin: float
     end: float
     step: float
-    """Seconds in each cell. Each bucket in a cell has the values of the cell."""
+    """Length of a cell in seconds. All buckets within a cell have the values of the cell."""
 
 
 class Series(NamedTuple):
@@ -44,13 +44,13 @@ class Series(NamedTuple):
     step: float = 0.0
     """Seconds in each bucket; 0 if each point is a sample."""
     seen: Sequence[float] = ()
-    """Known seconds of each bucket; empty for samples, or if not requested."""
+    """Known seconds of each bucket. Empty if each point is a sample, or if not requested."""
     coarse: Sequence[CoarseCells] = ()
-    """Parts stored in cells longer than the buckets, in order of time."""
+    """Periods that are stored in cells longer than the buckets, in chronological order."""
 
 
 class Query(NamedTuple):
-    """Asks for metrics of one subject from `begin` to `end` (s since 1970, both included)."""
+    """A request for metrics of one subject from `begin` to `end` (s since 1970, both included)."""
 
     subject: str
     """The UUID of a GPU, or `HOST`."""
@@ -58,11 +58,12 @@ class Query(NamedTuple):
     begin: float
     end: float
     points: int = MAX_POINTS
-    """With at most this many samples, each sample is a point; else the result has at most this many buckets."""
+    """If there are at most this many samples, each sample is a point. Else the result has at most this many buckets."""
     grid: Grid | None = None
-    """The buckets of the result, for a chart with its own columns; then `points` is ignored."""
+    """The buckets of the result, for a chart with its own columns. If set, `points` is ignored."""
     hold: float = inf
-    """Seconds for which a sample also fills later buckets without samples, at most until the next sample."""
+    """A bucket without samples gets the value of the previous sample if the next sample follows at most these seconds
+    later."""
     seen: bool = False
     """Whether to return the known seconds of each bucket."""
 
@@ -82,7 +83,7 @@ class History(Protocol):
         """Return whether there is any value of this metric."""
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
 
 
 class Tier(History, Protocol):
@@ -96,10 +97,10 @@ class Tier(History, Protocol):
         """Length of a cell in seconds."""
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return how many seconds of each cell between two times (s since 1970) are known.
+        """Return the number of known seconds of each cell between two times (s since 1970).
 
         Cells that lie only partly between them are included. A second is known if the machine was sampled in it, even
-        if the metrics of the query have no value then.
+        if the metrics of the query have no value in this second.
         """
 
 

@@ -1,4 +1,4 @@
-"""Opens the history file for reading; error messages say why it cannot be read and what to do."""
+"""Opens the history file for reading. Error messages say why it cannot be read and what to do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def reading(path: str) -> Iterator[OpenFile]:
 
 
 def explain_unreadable(path: str, error: Exception) -> str:
-    """Return a message that says why the file cannot be read and what to do; `error` is what reading it raised."""
+    """Return a message that says why the file cannot be read and what to do.
+
+    `error`: the exception that was raised when the file was read.
+    """
     if os.path.isdir(path):
         return f"{path} is a directory: move it away, and the daemon makes a history there"
     if isinstance(error, OSError) and not isinstance(error, PermissionError):

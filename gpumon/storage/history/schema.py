@@ -48,25 +48,25 @@ CREATE TABLE process_block (
 """`schema.metrics`: JSON list of metric names, in the order of a block's directory.
 
 `block.number`: number of the block in its tier, counted from 1970; `subject`: UUID of a GPU, empty for the machine;
-`boot`: boot id of the machine when it was last written, because counters of two boots are not comparable; `first`,
-`last`: indexes of its first and last cell; `crc`: CRC32 of `data`, whose layout is in `block.py`.
+`boot`: boot id of the machine when the block was last written, because counters of two boots are not comparable;
+`first`, `last`: indexes of its first and last cell; `crc`: CRC32 of `data`. `block.py` describes the layout of `data`.
 
 `device`: the last index (`number`) and name of a GPU, by UUID.
 
-`device_hour.hour`: hour since 1970; `device`: UUID. `energy` and `free_energy` are joules, all other columns seconds of
-that hour (`usage.account.DeviceUse`).
-`account`: the same for one user, who is empty if a holder is unknown (`usage.account.Account`).
+`device_hour.hour`: hour since 1970; `device`: UUID. `energy` and `free_energy` are joules. All other columns are
+seconds of that hour (`usage.account.DeviceUse`).
+`account`: the same for one user (`usage.account.Account`); `user` is empty if the holder is unknown.
 
-`event.time`: ns since 1970; `kind`: as in the table of kinds; `cause`: for throttling, the metric; `lasted`: seconds
-that the condition which ended here had lasted, by the monotonic clock; `until`: for a condition that has not ended, ns
-since 1970 when it was last observed; `details`: JSON.
+`event.time`: ns since 1970; `kind`: name of the event kind (`model.events`); `cause`: for throttling, the metric;
+`lasted`: if the event is the end of a condition, the seconds that the condition lasted, measured with CLOCK_MONOTONIC;
+`until`: for a condition that has not ended, the time when it was last observed (ns since 1970); `details`: JSON.
 
-`taken`: up to where the ticks of a daemon are in blocks; later ticks of a killed daemon are only in its ring.
-`directory`: directory of the ring; `boot`: boot id of the machine; `until`: ns, CLOCK_MONOTONIC.
+`taken`: time up to which the ticks of a daemon were written into blocks. Later ticks of a killed daemon are only in its
+ring. `directory`: directory of the ring; `boot`: boot id of the machine; `until`: ns, CLOCK_MONOTONIC.
 
 `process`: a process on a GPU; `device`: UUID; `boot`: boot id of the machine, within which pid and start identify a
-process; `started`: s since 1970, NULL if unknown; `first`: ns since 1970 when it was first seen on the GPU; `last`:
-when it was last seen. If it still runs or its daemon was killed, it has blocks newer than `last`.
+process; `started`: s since 1970, NULL if unknown; `first`: time when it was first seen on the GPU (ns since 1970);
+`last`: time when it was last seen. If it is still running or its daemon was killed, there are blocks newer than `last`.
 `process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `crc`: CRC32 of `data`, whose layout is in
 `processes/spans.py` for the finer tier and `processes/cells.py` for the coarser one."""
 

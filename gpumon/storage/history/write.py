@@ -18,11 +18,12 @@ from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
 
 _OVERLAP = 1.05
-"""If two cells of the same time know more than this fraction of it together, they overlap and are not merged."""
+"""Two cells for the same time overlap, and are not merged, if the sum of their known seconds exceeds the length of a
+cell by this factor."""
 
 
 class WriteProgress(NamedTuple):
-    """The time until which the ticks of a daemon have been written; a row of the table `taken`."""
+    """The time up to which the ticks of a daemon have been written. It is a row of the table `taken`."""
 
     directory: str
     """Directory of the daemon's ring."""
@@ -32,14 +33,15 @@ class WriteProgress(NamedTuple):
 
 
 class SealedBlock(NamedTuple):
-    """An encoded block, to which no more cells are added."""
+    """An encoded block to which no more cells are added."""
 
     shape: TierShape
     number: int
     subject: str
     first: int
-    """Index of the first cell in it, as `last`."""
+    """Index of the first cell in the block."""
     last: int
+    """Index of the last cell in the block."""
     data: bytes
 
 
@@ -51,7 +53,7 @@ def seal(block: Block) -> SealedBlock:
 
 
 def written_until(connection: sqlite3.Connection, directory: str, boot: str) -> int:
-    """Return until when (ns, CLOCK_MONOTONIC) ticks have been written; 0 if none have.
+    """Return the time (ns, CLOCK_MONOTONIC) up to which ticks have been written; 0 if none have been written.
 
     `directory`, `boot`: the ring directory and boot id of the daemons whose ticks count.
     """
@@ -62,9 +64,10 @@ def written_until(connection: sqlite3.Connection, directory: str, boot: str) -> 
 def write(
     connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, progress: WriteProgress | None = None
 ) -> None:
-    """Write all blocks and `progress` in one transaction. Raises sqlite3.Error; then nothing has been written.
+    """Write all blocks and `progress` in one transaction.
 
-    If the file has a block already, only the cells that it lacks are added.
+    If the file already has a block, the new cells are merged into it. `boot`: boot id of the machine. Raises
+    sqlite3.Error if writing fails; in this case nothing has been written.
     """
     with transaction(connection):
         for block in blocks:
@@ -74,7 +77,10 @@ def write(
 
 
 def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
-    """Return the cells of a stored block with the metrics of this version, by index; None if the block is damaged."""
+    """Return the cells of a stored block by index, or None if the block is damaged.
+
+    The cells have the metrics of this version. `metrics`: the block's own metrics, as JSON list.
+    """
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         return None
     names = columns_of(subject).names
@@ -89,7 +95,7 @@ def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierS
 
 
 def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replaces: bool = False) -> None:
-    """Write a block in an open transaction, merged with the cells that the file already has of it.
+    """Write a block in an open transaction. Merge it with the stored block of the same number, if any.
 
     `replaces`: whether a new cell replaces the stored cell of the same time.
     """
@@ -113,7 +119,11 @@ def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *
 
 
 def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool) -> SealedBlock:
-    """Return the block with the stored cells; two parts of the same cell are merged, else the new cell is used."""
+    """Return the block with the stored cells added.
+
+    If both have a cell for the same time, the two are merged if they do not overlap and `replaces` is false. Otherwise
+    the new cell is used.
+    """
     columns = columns_of(block.subject)
     cells = dict(stored)
     for index, cell in unpack_cells(block.data, len(columns.names), block.shape.cells).items():
@@ -134,13 +144,16 @@ class _MetricOrder(NamedTuple):
 
 @lru_cache
 def _metric_order(metrics: str, names: Sequence[str]) -> _MetricOrder:
-    """Return where the metrics `names` are in a block with `metrics` (JSON). Raises ValueError for invalid JSON."""
+    """Return the positions of the metrics `names` in a block with the metrics `metrics` (JSON list).
+
+    Raises ValueError for invalid JSON.
+    """
     stored = tuple(map(str, json.loads(metrics)))
     return _MetricOrder(stored, tuple(stored.index(name) if name in stored else -1 for name in names))
 
 
 def _reorder(cell: HistoryCell, order: _MetricOrder) -> HistoryCell:
-    """Return the cell with the metrics of this version; missing ones are NaN."""
+    """Return the cell with the metrics of this version. Metrics that the block lacks are NaN."""
     low, mean, high, last = ([*column, nan] for column in cell[:4])
     seconds = [*(cell.weight or ()), 0.0]
     return HistoryCell(
