@@ -316,7 +316,7 @@ class _Subject:
         return is_whole and self.meter.is_whole(cell)
 
     def add(self, values: Sequence[float], time: float, interval: float) -> None:
-        """Add a sample taken at `time` (s since 1970). It is valid until the next one, or for `interval` s before a gap."""
+        """Add a sample taken at `time` (s since 1970), valid until the next one, or for `interval` s before a gap."""
         if self.held is None:
             self._since = time
         self.rows.append(values)

@@ -1,4 +1,4 @@
-"""Open blocks of each tier: merges cells into cells of the next coarser tier and passes full blocks to the writer."""
+"""The open blocks of each tier. Merges cells into cells of the next coarser tier, and passes full blocks on."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Block(NamedTuple):
 
 
 class FinestTier:
-    """The open blocks of the tier with the shortest cells; full blocks are passed to `write`.
+    """The open blocks of the tier with the shortest cells. Full blocks are passed to `write`.
 
-    The cells that together form one cell of the next tier are called a group here; a block contains whole groups.
-    Usually one block is open. For a few seconds two are, until counters that are read rarely have been read again.
+    The cells that together form one cell of the next tier are called a group. A block contains only whole groups.
+    Usually one block is open. At the end of a block, two are open for a few seconds, until counters that are read less
+    often have been read again.
     """
 
     def __init__(self, write: Callable[[Block], object]) -> None:
@@ -34,22 +35,22 @@ class FinestTier:
         self._group_size = SHAPES[1].step // SHAPES[0].step
         """Number of cells in a group."""
         self._first_group = 0
-        """Number of the first group that is not in the next tier yet."""
+        """Number of the first group that was not added to the next tier yet."""
         self._blocks: dict[int, dict[str, SampleCells]] = {}
-        """By number, then by subject."""
+        """Open blocks by number, then by subject."""
         self.first_open = 0
-        """Number of the first block that is not passed to `write`."""
+        """Number of the first block that was not passed to `write` yet."""
 
     def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Add one cell for each subject; `number` is the number of the cell since 1970.
+        """Add one cell for each subject. `number` is the number of the cell since 1970.
 
-        Calls must be in order of time.
+        Calls must be in chronological order.
         """
         for subject, cell in cells.items():
             self._block_cells(number, subject).put(number % self._shape.cells, cell)
 
     def add_even(self, number: int, cells: Mapping[str, EvenCells]) -> None:
-        """Add consecutive cells of each subject, the first of which has this number. All must belong to one block."""
+        """Add consecutive cells of each subject. `number`: number of the first cell. All must belong to one block."""
         for subject, even in cells.items():
             self._block_cells(number, subject).put_even(number % self._shape.cells, even)
 
@@ -66,7 +67,7 @@ class FinestTier:
     def advance(self, cell: int) -> None:
         """Write the blocks that end before the cell with this number.
 
-        Earlier cells must not be added or changed after that.
+        After this call, cells before this number must not be added or changed.
         """
         group, block = cell // self._group_size, cell // self._shape.cells
         if block > self.first_open:
@@ -75,7 +76,7 @@ class FinestTier:
             self._first_group = max(self._first_group, block * self._shape.cells // self._group_size)
             self.first_open = block
         if group > self._first_group and self._has_others(block, group):
-            self._fold(block, group)  # they need more memory until then
+            self._fold(block, group)  # cells of several samples need less memory after this
 
     def finish(self) -> None:
         """Write the open blocks of this tier and of all coarser tiers."""
@@ -100,13 +101,13 @@ class FinestTier:
             self._write(Block(self._shape, block, subject, cells))
 
     def _has_others(self, block: int, group: int) -> bool:
-        """Return whether a cell that is not a single sample is in the open groups before this one."""
+        """Return whether the open groups before `group` contain a cell that is not a single sample."""
         begin = self._first_group * self._group_size % self._shape.cells
         end = begin + (group - self._first_group) * self._group_size
         return any(cells.has_others(begin, end) for cells in self._blocks.get(block, {}).values())
 
     def _fold(self, block: int, end_group: int) -> None:
-        """Add the groups of an open block before `end_group` to the next tier."""
+        """Merge the groups of an open block before number `end_group`, and add the results to the next tier."""
         first, size = self._first_group, self._group_size
         begin = first * size - block * self._shape.cells
         end = begin + (end_group - first) * size
@@ -132,7 +133,7 @@ class _CoarseTier:
         self._grouped: dict[str, list[HistoryCell]] = {}
 
     def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Add the cell with this number of each subject, in order of time."""
+        """Add the cell with this number of each subject. Calls must be in chronological order."""
         self._advance(number)
         index = number % self._shape.cells
         for subject, cell in cells.items():
@@ -141,7 +142,7 @@ class _CoarseTier:
                 self._grouped.setdefault(subject, []).append(cell)
 
     def finish(self) -> None:
-        """Write the open blocks of this tier and the coarser ones."""
+        """Write the open blocks of this tier and of all coarser tiers."""
         self._write_block()
         if self._coarser is not None:
             self._fold(self._coarser)

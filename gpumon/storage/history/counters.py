@@ -1,4 +1,4 @@
-"""How much counters grow: exactly within each cell of a subject, and as rates between two frames."""
+"""Growth of counters: exact growth within each cell of a subject, and rates between two frames."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 
 
 class Growth(NamedTuple):
-    """How much each counter of a subject grew in a cell."""
+    """Growth of each counter of a subject in one cell."""
 
     rates: Sequence[float]
     """Growth per second; NaN if unknown."""
     raw: Sequence[float]
-    """The counters at the end of the cell, or at the last sample if none follows."""
+    """The counters at the end of the cell, or at the last sample if no sample follows."""
     seconds: float
-    """Seconds in which the growth was measured; a late sample counts with the cell before it."""
+    """Seconds in which the growth was measured."""
 
 
 class EvenGrowth(NamedTuple):
-    """How much each counter grew in each of several consecutive whole seconds: a list per counter."""
+    """Growth of each counter in several consecutive whole seconds. Each field has one list per counter."""
 
     rates: Sequence[Sequence[float]]
     raw: Sequence[Sequence[float]]
@@ -37,9 +37,9 @@ class EvenGrowth(NamedTuple):
 class GrowthMeter:
     """Divides the growth of a subject's counters between cells.
 
-    Between two samples that are close together, a counter is assumed to grow evenly. Over a gap, or if a counter went
-    back, it is unknown when it grew. If a sample has no counters, or its energy is implausible (`EnergyReadings`),
-    nothing is counted until a good sample follows.
+    A counter is assumed to grow evenly between two samples that are close together. If there is a gap between them, or
+    the counter decreased, it is unknown when it grew. If a sample has no counters, or its energy is implausible
+    (`EnergyReadings`), nothing is counted until a valid sample follows.
     """
 
     def __init__(self, counters: int, energy: int = -1) -> None:
@@ -47,7 +47,7 @@ class GrowthMeter:
         self._energy = energy
         self._readings = EnergyReadings(second=1.0)
         self._waiting: list[tuple[float, Sequence[float], Sequence[float]]] = []
-        """Waiting samples: time, values as read, and values without energy that is not accepted."""
+        """Samples that wait for a valid sample: time, values as read, and values in which implausible energy is NaN."""
         self._unknown = (nan,) * counters
         self._base: Sequence[float] = self._unknown
         """The counters at the start of the open cell, or when they were first read in it."""
@@ -69,10 +69,10 @@ class GrowthMeter:
         return self._time
 
     def add(self, time: float, values: Sequence[float], step: int, longest: float, limit: float = nan) -> None:
-        """Add the counters as read at `time` (s since 1970).
+        """Add the values of the counters, which were read at `time` (s since 1970).
 
-        `step`: length of a cell in seconds. `longest`: if more seconds than this have passed since the last values,
-        there is a gap. `limit`: power limit of the GPU in W, to recognize implausible energy.
+        `step`: length of a cell in seconds. `longest`: there is a gap if more seconds than this have passed since the
+        last values. `limit`: power limit of the GPU in W, used to detect implausible energy.
         """
         if time <= self._time:
             return
@@ -95,9 +95,9 @@ class GrowthMeter:
         self._add(time, values, step, longest)
 
     def _is_missing(self, values: Sequence[float]) -> bool:
-        """Return whether a sample is no reading: its energy is missing, or all counters are, and were known before.
+        """Return whether a sample lacks a reading: its energy or all its counters are missing, but were known before.
 
-        If only another counter is missing, that may have wrapped unseen, as 32-bit counters do.
+        If only other counters are missing, the sample is used, because a 32-bit counter may have wrapped meanwhile.
         """
         index = self._energy
         if index >= 0 and values[index] != values[index] and self._values[index] == self._values[index]:
@@ -105,7 +105,7 @@ class GrowthMeter:
         return not any(map(eq, values, values)) and any(map(eq, self._values, self._values))
 
     def _restart(self, first: float, step: int, longest: float) -> None:
-        """Continue with the waiting samples since the energy counter restarted at `first`."""
+        """Continue with the waiting samples from `first` (s since 1970), when the energy counter restarted."""
         waiting = [(time, read) for time, read, _ in self._waiting if time >= first]
         self._waiting = []
         if waiting:
@@ -132,25 +132,26 @@ class GrowthMeter:
         self._values, self._time = values, time
 
     def _invalidate_missing(self, values: Sequence[float]) -> None:
-        """Make counters unknown in the open cell if they are NaN while others are known.
+        """Make counters unknown in the open cell if they are NaN while other counters are known.
 
-        They may have restarted unseen. If all counters are NaN, the device continues where it was.
+        These counters may have restarted meanwhile. If all counters are NaN, nothing changes.
         """
         known = [value == value for value in values]
         if any(known):
             self._base = [base if is_known else nan for base, is_known in zip(self._base, known, strict=True)]
 
     def is_whole(self, second: int) -> bool:
-        """Return whether the open cell begins at this second and the growth of every counter in it is known so far."""
+        """Return whether the open cell starts at this second and the growth of all counters in it is known so far."""
         return self._begin == second and self._growth is None and not (self._closed or self._waiting)
 
     def even_growth(
         self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], max_power: float = nan
     ) -> EvenGrowth | None:
-        """Return the growth in the open second and in the seconds that follow it, up to the last sample.
+        """Return the growth in the open second and in the following seconds, up to the last sample.
 
-        `second`: the open second, all of which must be known. `times` and `values`: one sample in each second after it.
-        None if a sample is not in its second, a counter went back, or energy grew faster than `max_power` (W) allows.
+        `second`: the open second, which must be known completely. `times` and `values`: one sample in each second after
+        it. Returns None if a sample is not in its second, a counter decreased, or energy grew faster than `max_power`
+        (W) allows.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
             return None
@@ -176,14 +177,17 @@ class GrowthMeter:
         return EvenGrowth(rates, raw)
 
     def advance(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
-        """Continue from the last sample of `even_growth`, in the second that begins at `second` (s since 1970)."""
+        """Continue after `even_growth`. The new open cell starts at `second` (s since 1970).
+
+        `time` and `values`: last sample passed to `even_growth`. `growth`: its result.
+        """
         self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
         if self._energy >= 0 and isfinite(values[self._energy]):
             self._readings.accept(time, values[self._energy])
 
     def reset(self) -> None:
-        """Treat the next sample as the first one after a gap."""
+        """Treat the next sample as the first sample after a gap."""
         self._keep_growth()
         self._waiting, self._readings = [], EnergyReadings(second=1.0)
         self._base, self._begin = self._unknown, nan
@@ -202,9 +206,9 @@ class GrowthMeter:
         return growth
 
     def pop_late(self, end: int) -> list[tuple[int, Growth]]:
-        """Return and remove the growth that was measured in cells after they were closed.
+        """Return and remove growth that was measured after its cell was closed, as pairs of cell number and growth.
 
-        Each is given with the number of its cell; only cells before number `end` are included.
+        Only cells before number `end` are included.
         """
         if not self._closed:
             return []
@@ -243,9 +247,9 @@ class GrowthMeter:
 
 
 PAUSE = 3.0
-"""Number of intervals from which the time between two samples is a gap, in which nothing is known."""
+"""If more than this number of intervals lies between two samples, it is a gap, in which nothing is known."""
 SHORTEST_INTERVAL = 0.1
-"""Seconds; shorter intervals are as uneven as the machine's scheduler."""
+"""Seconds. Shorter intervals count as this long, because the machine's scheduler makes them uneven."""
 
 
 ENERGY = "gpu.energy"
@@ -253,16 +257,19 @@ _ENERGY, _LIMIT = GPU_INDEX[ENERGY], GPU_INDEX["gpu.power_limit"]
 
 
 def rate(before: float, after: float, ns: int) -> float:
-    """Return the growth per second of a counter that took `ns` to grow.
+    """Return the growth per second of a counter between two readings that are `ns` nanoseconds apart.
 
-    NaN if it went back, as after a driver reset.
+    NaN if the counter decreased, for example because of a driver reset.
     """
     growth = after - before
     return growth / (ns / SECOND) if growth >= 0 else NAN
 
 
 def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
-    """Return the mean power in W between two rows of a GPU's values, from its energy counter; NaN if implausible."""
+    """Return the mean power in W between two rows of a GPU's values, computed from the energy counter.
+
+    `ns`: nanoseconds between the two readings of the counter. NaN if the energy is implausible.
+    """
     from gpumon.model.energy import energy_between  # 'gpumon status' needs no energy
 
     seconds = ns / SECOND
@@ -270,7 +277,7 @@ def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> f
 
 
 def counted_at(sample: Sample, frame: Frame) -> int:
-    """Return when the counters of a sample were read (ns, CLOCK_MONOTONIC).
+    """Return the time at which the counters of a sample were read (ns, CLOCK_MONOTONIC).
 
     Each device has its own time, because devices are read one after the other and driver calls may be slow.
     """
@@ -278,7 +285,7 @@ def counted_at(sample: Sample, frame: Frame) -> int:
 
 
 def longest_pause(frame: Frame) -> int:
-    """Return the longest time in ns between the previous sample and that in `frame` for which rates are computed."""
+    """Return the maximum ns between the previous sample and the sample in `frame` for which rates are computed."""
     return round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
 
 

@@ -17,7 +17,10 @@ _MAX_NAME_LENGTH = 100
 
 
 def device_table(file: OpenFile) -> dict[str, Device]:
-    """Return the GPUs stored in the file, by UUID. Raises sqlite3.Error, or ValueError if the table is damaged."""
+    """Return the GPUs in the file's table `device`, by UUID.
+
+    Raises sqlite3.Error, or ValueError if the table is damaged.
+    """
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
     # A MIG instance has no number of its own, and its position in the GPU is not stored.
     return {
@@ -38,7 +41,7 @@ def read_devices(path: str) -> dict[str, Device]:
 
 
 Wanted = int | str | Device
-"""A GPU given by index, UUID or `Device`; a present MIG instance also by its label, such as `0:1`."""
+"""A GPU, given by index, UUID or `Device`. A currently existing MIG instance may also be given by its label (`0:1`)."""
 
 
 def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
@@ -50,11 +53,11 @@ def resolve_devices(
     wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
     read_stored: Callable[[], Mapping[str, Device] | None],
 ) -> list[str]:  # fmt: skip
-    """Return the UUIDs of the GPUs that a user names; empty if `wanted` is None. Raises UsageError for an unknown GPU.
+    """Return the UUIDs of the GPUs that a user names. The list is empty if `wanted` is None.
 
-    `known`: current GPUs by UUID. An index means a GPU in `known`; if there is none, every GPU of the history whose
-    last index it was. `read_stored`: returns the GPUs of the history, None if it cannot be read. In that case any UUID
-    is accepted.
+    `known`: current GPUs by UUID. An index means the GPU in `known` with this index. If there is none, it means all
+    GPUs of the history whose last index it was. `read_stored`: returns the GPUs of the history, or None if it cannot be
+    read. In that case any UUID is accepted. Raises UsageError for an unknown GPU.
     """
     if wanted is None:
         return []
@@ -77,7 +80,7 @@ def resolve_devices(
 
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a GPU that does not exist; its message lists the `known` ones."""
+    """Return the error for a GPU that does not exist. Its message lists the `known` GPUs."""
     listed = ", ".join(clean(name, 100) for name in dict.fromkeys(known))
     return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
@@ -85,10 +88,10 @@ def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
 def sort_devices(
     subjects: Iterable[str], known: Mapping[str, Device], read_stored: Callable[[], Mapping[str, Device]]
 ) -> Sequence[Device]:
-    """Return the devices with these UUIDs, sorted by index; those without an index come last.
+    """Return the devices with these UUIDs, sorted by index. Devices without an index come last.
 
-    `read_stored`: returns the GPUs of the history; called if a device is not in `known`. A device found in neither has
-    only a UUID.
+    `known`: devices by UUID. `read_stored`: returns the GPUs of the history; it is called only if a device is not in
+    `known`. For a device that is in neither, only the UUID is set.
     """
     uuids = list(dict.fromkeys(subjects))
     stored = read_stored() if any(uuid not in known for uuid in uuids) else {}
@@ -97,7 +100,7 @@ def sort_devices(
 
 
 def _labeled(name: str, known: Mapping[str, Device]) -> str:
-    """Return the UUID of the MIG instance with this label, such as `0:1`; else the name unchanged."""
+    """Return the UUID of the MIG instance whose label is `name`, such as `0:1`. Return `name` if there is none."""
     return next((uuid for uuid, device in known.items() if device.is_instance and device.label == name), name)
 
 
@@ -106,7 +109,10 @@ def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
 
 
 def is_whole(device: Device) -> bool:
-    """Return whether the device is a whole GPU and not a MIG instance; a removed instance is recognized by its UUID."""
+    """Return whether the device is a whole GPU and not a MIG instance.
+
+    A removed MIG instance is recognized by its UUID.
+    """
     return not (device.is_instance or device.uuid.startswith(PARTS))
 
 

@@ -13,7 +13,7 @@ from gpumon.storage.history.query import Series
 
 
 class Envelope(NamedTuple):
-    """A line with the lowest, mean and highest value at each point. If points are single samples, all three are equal."""
+    """A line with the lowest, mean and highest value at each point. For single samples, all three are equal."""
 
     low: Sequence[float]
     mean: Sequence[float]

@@ -1,7 +1,7 @@
-"""`FoldedFrames`: older frames of a view that has no history file, reduced to lowest value, mean and highest value.
+"""`FoldedFrames`: older frames of a view without a history file, reduced to cells of lowest, mean and highest value.
 
-This is the case when a recording is played, for example. The more time passes, the longer the cells get, so all data
-stays visible at any frame rate in a few megabytes of memory.
+It is used when a recording is played, for example. Cells get longer as time passes, so that all data stays visible at
+any frame rate and needs only a few megabytes of memory.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ STEPS = (1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200, 86400)
 """Possible lengths of cells in seconds, each a multiple of the previous one."""
 
 MAX_CELLS = 1500
-"""Number of cells from which longer cells are used."""
+"""If there are more cells than this, longer cells are used."""
 
 _MIN_FRAMES = 2.5
-"""Minimum length of a cell, as a multiple of the usual time between frames; in shorter cells a frame may be missing."""
+"""Minimum length of a cell, as a multiple of the usual time between frames. Shorter cells may contain no frame."""
 
 Columns = Mapping[str, Mapping[str, Sequence[float]]]
-"""The values of rows, by subject and metric."""
+"""Columns of values, by subject and metric."""
 
 
 class FoldedFrames:
-    """A tier in memory of about `max_cells` cells. Rows must be added in order of time, after their cell has ended."""
+    """A tier of about `max_cells` cells in memory. Rows must be added in chronological order after their cell ended."""
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells
@@ -40,7 +40,7 @@ class FoldedFrames:
         self._first = self._end = 0
         """Numbers of the first cell, and of the cell after the last one."""
         self._lines: dict[tuple[str, str], Line] = {}
-        """By subject and metric; only metrics with a known value."""
+        """Lines by subject and metric. Only metrics that had a known value have a line."""
 
     @property
     def begin(self) -> float:
@@ -57,14 +57,14 @@ class FoldedFrames:
         return (subject, metric) in self._lines
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on the query's grid; unknown values are NaN."""
+        """Return a series for each metric of the query, on the query's grid. Unknown values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         gap = unknown(query.grid)
         lines = ((name, self._lines.get((query.subject, name))) for name in query.metrics)
         return {name: line.buckets(query.grid, query.begin, query.end) if line else gap for name, line in lines}
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return how many seconds of each cell between two times (s since 1970) are known.
+        """Return the number of known seconds of each cell between two times (s since 1970).
 
         Cells that lie only partly between them are included.
         """
@@ -74,10 +74,10 @@ class FoldedFrames:
         ]
 
     def add(self, times: Sequence[float], columns: Columns, pauses: Collection[float]) -> int:
-        """Add the rows whose cells have ended; return how many rows from the start these are.
+        """Add the rows whose cells have ended, and return their number, counted from the start of `times`.
 
         `times`: time of each row (s since 1970). `columns`: at least one value for each time, NaN if missing. A cell
-        without a row gets the values of the row before it, unless one of `pauses` (s since 1970) lies between them.
+        without a row gets the values of the row before it, unless one of `pauses` (s since 1970) lies in between.
         """
         step = int(self.step)
         if not step:
@@ -88,7 +88,7 @@ class FoldedFrames:
         step = self._lengthen_until(times[-1])
         next_step = next((length for length in STEPS if length > step), step)
         is_full = Grid(0, step, 1).at(times[-1]) - self._first > self._max_cells
-        whole = next_step if is_full else step  # end at the border of a longer cell
+        whole = next_step if is_full else step  # if cells get longer below, stop at the end of a longer cell
         end = Grid(0, whole, 1).at(times[-1]) * whole // step
         if end <= self._end:
             return bisect_left(times, Grid(self._end, step, 0).edges()[0])
@@ -104,9 +104,9 @@ class FoldedFrames:
         return rows[-1]
 
     def _lengthen_until(self, time: float) -> int:
-        """Lengthen cells until those up to `time` fit, for example after a pause of days; return their length.
+        """Lengthen cells until the cells up to `time` fit, and return the new length in seconds.
 
-        Rows since the last complete cell are lost.
+        This happens after a pause of days, for example. Rows after the last complete cell are lost.
         """
         step = int(self.step)
         longer = [length for length in STEPS if length > step]
@@ -127,7 +127,7 @@ class FoldedFrames:
     ) -> None:
         """Append the cells of a metric.
 
-        `rows` has the index of the first row of each cell, `held` the row of cells without one (`_held_rows`).
+        `rows`: index of the first row of each cell. `held`: for cells without a row, the row to use (`_held_rows`).
         """
         line = self._lines.get(key)
         if line is None:
@@ -158,13 +158,16 @@ class FoldedFrames:
 
 
 def _held_rows(times: Sequence[float], rows: Sequence[int], pauses: Collection[float]) -> dict[int, int]:
-    """Return the index of the previous row for each cell without a row in which that row is still valid."""
+    """Return the cells without a row in which the previous row is still valid, each with the index of that row."""
     empty = ((cell, begin) for cell, (begin, end) in enumerate(pairwise(rows)) if begin == end)
     return {cell: row - 1 for cell, row in empty if 0 < row < len(times) and times[row] not in pauses}
 
 
 def _merge_cells(line: Line, step: int, factor: int, missing: int) -> Line:
-    """Return a line in which each cell of `step` seconds has `factor` cells, the first one without the `missing`."""
+    """Return a line with cells of `step` seconds, each merged from `factor` cells.
+
+    `missing`: number of cells that are missing at the start of the first merged cell.
+    """
     merged = Line(step, line.first // factor, line.first // factor)
     ranges = [(max(0, begin), begin + factor) for begin in range(-missing, len(line), factor)]
     for begin, end in ranges:

@@ -13,7 +13,7 @@ from gpumon.storage.history.query import Series
 
 
 class Line:
-    """Consecutive cells of `step` seconds. Cells are numbered since 1970, and `first` is the number of the first one.
+    """Consecutive cells of `step` seconds, from number `first` (counted since 1970) to `end` (not included).
 
     A cell without a value has weight 0, and its low and high are infinite.
     """
@@ -23,13 +23,13 @@ class Line:
         self.step = step
         self.first = first
         self.filled = first
-        """Number of the cell after the last one that was filled."""
+        """Number of the cell after the last cell that was filled."""
         self.low = array("f", [inf]) * count
         self.high = array("f", [-inf]) * count
         self.total = array("d", [0.0]) * count
-        """Mean times weight."""
+        """Mean times weight of each cell."""
         self.weight = array("f", [0.0]) * count
-        """Known seconds."""
+        """Known seconds of each cell."""
         self.raw = array("d", [nan]) * count
         """For a counter, its value at the end of the cell; for a gauge, the last value."""
 
@@ -42,13 +42,13 @@ class Line:
         return slice(min(max(0, first - self.first), count), min(max(0, end - self.first), count))
 
     def ranges(self) -> Sequence[range]:
-        """Return the numbers of the cells that exist, as ranges in order of time."""
+        """Return the numbers of the cells that exist, as ranges in chronological order."""
         return [range(self.first, self.first + len(self))] if len(self) else []
 
     def resized(self, first: int, end: int, refill: int) -> Line:
         """Return a line of the cells from number `first` up to, but not including, `end`.
 
-        Cells before `refill` are copied from this line; the others are empty.
+        Cells before number `refill` are copied from this line. The other cells are empty.
         """
         line = Line(self.step, first, end)
         begin, until = max(first, self.first), min(end, refill, self.first + len(self))
@@ -60,7 +60,7 @@ class Line:
         return line
 
     def fill(self, number: int, cells: MetricCells) -> None:
-        """Copy the cells of a block into this line; `number` is the number of the first one."""
+        """Copy the cells of a block into this line. `number` is the number of the block's first cell."""
         skipped, index = max(0, self.first - number), max(0, number - self.first)
         count = min(len(cells.mean) - skipped, len(self) - index)
         if count <= 0:
@@ -78,9 +78,9 @@ class Line:
         self.filled = self.first + index + count
 
     def buckets(self, grid: Grid, begin: float, end: float) -> Series:
-        """Return low, mean and high of each bucket of `grid`.
+        """Return the lowest, mean and highest value of each bucket of `grid`.
 
-        A cell counts for the bucket that contains its middle, if the middle is between `begin` and `end` (s since
+        A cell belongs to the bucket that contains its middle, if the middle is between `begin` and `end` (s since
         1970). A bucket shorter than a cell has the values of the cell that contains it.
         """
         first, last = self._index(begin), self._index(end)
@@ -111,7 +111,7 @@ class Line:
         return Series(middles, low, mean, high, grid.step, seen)
 
     def seconds(self, number: int) -> float:
-        """Return how many seconds of the cell with this number are known."""
+        """Return the number of known seconds of the cell with this number."""
         return self.weight[number - self.first] if 0 <= number - self.first < len(self) else 0.0
 
     def _index(self, time: float) -> int:
@@ -121,7 +121,11 @@ class Line:
     def _fill_short_buckets(
         self, bounds: Sequence[int], middles: Sequence[float], first: int, last: int, columns: tuple[list[float], ...]
     ) -> None:
-        """Fill the buckets between the middles of two cells, and divide the known seconds of cells between buckets."""
+        """Fill the buckets that contain no middle of a cell, and divide the known seconds of cells between buckets.
+
+        `bounds`: index of the first cell of each bucket. `middles`: middle of each bucket. `first`, `last`: indexes of
+        the cells that count. `columns`: low, mean, high and known seconds, which are changed.
+        """
         low, mean, high, seen = columns
         share = (middles[1] - middles[0]) / self.step if len(middles) > 1 else 1.0
         for bucket, middle in enumerate(middles):
@@ -130,12 +134,15 @@ class Line:
                 low[bucket], high[bucket] = self.low[cell], self.high[cell]
                 mean[bucket] = self.total[cell] / weight
                 seen[bucket] = weight * share
-            elif bounds[bucket + 1] > bounds[bucket]:  # contains the middle of a cell, whose rest is in other buckets
+            elif bounds[bucket + 1] > bounds[bucket]:  # contains the middle of a cell that extends into other buckets
                 seen[bucket] *= share
 
 
 class SparseLine(Line):
-    """Cells with any numbers, sorted in `numbers`. If the clock was set between frames, cells may be years apart."""
+    """Cells that need not be consecutive; `numbers` has their sorted numbers.
+
+    If the clock was set between two frames, cells may be years apart.
+    """
 
     def __init__(self, step: int, numbers: Sequence[int], cells: MetricCells) -> None:
         super().__init__(step, 0, len(numbers))

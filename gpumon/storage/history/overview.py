@@ -1,4 +1,4 @@
-"""Summarizes a history file: which times its tiers and tables cover and how large they are."""
+"""Summarizes a history file: the times that its tiers and tables cover, and their sizes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TABLES = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
-"""Title; table; columns of begin and end; seconds per unit of these; seconds in a row."""
+"""For each table: title, name, columns with start and end, seconds per unit of these columns, and seconds in a row."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
 )  # fmt: skip
-"""Accounts and events can contain a GPU before its first block is written."""
+"""Queries for the UUIDs of GPUs. Accounts and events may contain a GPU before its first block is written."""
 _LATEST = 2**32
-"""Seconds since 1970 that only a damaged file exceeds."""
+"""Seconds since 1970. Only a damaged file contains later times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class TierSize:
     begin: float
     """Start of the oldest cell (s since 1970)."""
     end: float
-    """End of the newest cell."""
+    """End of the newest cell (s since 1970)."""
     bytes: int
-    """Size of its blocks."""
+    """Total size of the tier's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TableSize:
     """End of the newest row."""
     rows: int
     bytes: int = 0
-    """Size of its blocks, if blocks are counted instead of rows."""
+    """Total size of its blocks. Set for tables of blocks, whose `rows` is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Overview:
 
     path: str
     bytes: int
-    """Size of the file with SQLite's log next to it."""
+    """Size of the file and of SQLite's write-ahead log next to it."""
     tiers: list[TierSize]
     """Tiers with data."""
     subjects: list[str]

@@ -1,7 +1,8 @@
-"""Builds frames from the history file, for recordings that begin before the oldest frame in the ring.
+"""Builds frames from the history file, for recordings that start before the oldest frame in the ring.
 
-Each frame is a cell of the finest tier that covers its time. Gauges have their mean in the cell, counters their value
-at its end. Processes are not stored in cells; the frame gives this as the reason why they are missing.
+Each frame is built from a cell of the finest tier that covers its time. Gauges have their mean over the cell, counters
+have their value at its end. Processes are not stored in cells, and the frame gives this as the reason why they are
+missing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class _Cell(NamedTuple):
 def stored_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[StoredFrame]:
     """Return frames built from the history, from `begin` (s since 1970) up to the frame `before`, oldest first.
 
-    Empty if there is no history file. `devices`: known devices by UUID. Damaged parts of the file are left out.
+    The list is empty if there is no history file. `devices`: known devices by UUID. Damaged blocks are left out.
     """
     try:
         file = open_file(path)
@@ -97,14 +98,14 @@ def _blocks(
 
 
 class _IndexedDevices:
-    """Devices by UUID, each with a unique index, because views identify devices by it."""
+    """Devices by UUID. Each has a unique index, because views identify devices by their index."""
 
     def __init__(self, present: Mapping[str, Device], stored: Mapping[str, Device]) -> None:
         self._devices = dict(present)
         self._stored = stored
 
     def get(self, uuid: str) -> Device:
-        """Return the device; an absent one has its last index, if no other device has that."""
+        """Return the device with this UUID. An absent device has its last index if no other device has this index."""
         device = self._devices.get(uuid)
         if device is None:
             device = self._stored.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
@@ -123,7 +124,7 @@ def _read_devices(file: OpenFile) -> Mapping[str, Device]:
 
 
 def _frame(shape: TierShape, number: int, cells: Mapping[str, _Cell], before: Frame, known: _IndexedDevices) -> Frame:
-    """Return the frame of the cells with this number; `before` gives the offset of the monotonic clock."""
+    """Return the frame for the cells with this number. `before` is used to convert the time to CLOCK_MONOTONIC."""
     time_ns = (number + 1) * shape.step * SECOND
     samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(cells.items()) if uuid != HOST]
     samples.sort(key=lambda sample: by_number(sample.device))
@@ -151,7 +152,7 @@ def _sample(device: Device, cell: _Cell) -> Sample:
 
 
 def _values(stored: _Cell) -> dict[str, float]:
-    """Return the values of a cell by metric; counters have the value at its end."""
+    """Return the values of a cell by metric. Gauges have their mean, counters the value at the end of the cell."""
     cell = stored.cell
     return {
         name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[index]

@@ -37,10 +37,11 @@ SLACK = 240
 EMPTY: array[float] = array("d")
 
 _LAST_INTERVALS = 5
-"""Number of last intervals that estimate the time between frames; a recording played fast has its own."""
+"""Number of the last intervals from which the usual time between frames is estimated. The planned interval is not
+sufficient, because a recording may be played faster."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
-"""Memory breakdown of a device."""
+"""Metrics of the memory breakdown of a device."""
 
 _CHARTED = {panel.metric.name for panel in PANELS}
 
@@ -58,7 +59,7 @@ def _columns(metrics: Sequence[Metric], index: dict[str, int], wanted: Collectio
 
 
 def _is_default(metric: Metric) -> bool:
-    # A finding about a PCIe link uses its state under load.
+    # PCIE_LINK is needed because a finding about a PCIe link uses the state of the link under load.
     return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY or metric.name in PCIE_LINK
 
 
@@ -71,10 +72,10 @@ DEFAULT_METRICS = frozenset(name for name, _, _ in (*_GPU_COLUMNS, *_HOST_COLUMN
 
 
 class RecentHistory:
-    """The last frames as columns of numbers, with one common column of times; counters are stored as rates.
+    """The last frames as columns of numbers, with one common column of times. Counters are stored as rates.
 
     If more than `PAUSE` intervals pass between two frames, a row of NaN is inserted halfway between them, so that
-    charts draw a gap. `metrics`: metrics to store, by default `DEFAULT_METRICS`.
+    charts draw a gap. `keep`: number of frames to keep. `metrics`: metrics to store, by default `DEFAULT_METRICS`.
     """
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
@@ -87,7 +88,7 @@ class RecentHistory:
         """Remove all rows, for example because the clock was set back."""
         self._times: array[float] = array("d")
         self._offset = NAN
-        """Seconds by which the wall clock is ahead of the monotonic clock."""
+        """Seconds by which the wall clock is ahead of CLOCK_MONOTONIC."""
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._intervals: deque[float] = deque(maxlen=_LAST_INTERVALS)
@@ -96,7 +97,7 @@ class RecentHistory:
     def add(self, frame: Frame) -> None:
         """Append a frame.
 
-        A frame slightly older than the last one is ignored; a much older one clears the history first.
+        A frame that is slightly older than the last one is ignored. If it is much older, the history is cleared first.
         """
         if self._times and frame.time <= self._times[-1]:
             if frame.time > self._times[-1] - 60:
@@ -119,7 +120,7 @@ class RecentHistory:
             self._trim()
 
     def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Return a copy with only these subjects and, if given, these metrics, which another thread may read."""
+        """Return a copy with only these subjects and, if given, only these metrics. Another thread may read it."""
         history = RecentHistory(self.keep)
         history._times = self._times[:]
         history._pauses = set(self._pauses)
@@ -138,7 +139,7 @@ class RecentHistory:
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
         columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
@@ -173,7 +174,7 @@ class RecentHistory:
 
     @property
     def first_frame(self) -> float:
-        """Time of the oldest frame (s since 1970), or NaN; older data may be in tiers."""
+        """Time of the oldest frame (s since 1970), or NaN if there is none. Tiers may have older data."""
         return self._times[0] if self._times else NAN
 
     @property
@@ -186,14 +187,14 @@ class RecentHistory:
         return [time for time in self._times[bisect_left(self._times, begin) :] if time not in self._pauses]
 
     def seconds_of_frames(self, begin: float, end: float) -> float:
-        """Return how many seconds between two times (s since 1970) are covered by frames, with or without values."""
+        """Return the number of seconds between two times (s since 1970) that frames cover, with or without values."""
         first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
         times = self._times[max(0, first - 1) : last + 1]
         values = [NAN if time in self._pauses else 0.0 for time in times]  # any known value
         return sum(known_seconds(times, values, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
-        """Return the value of a metric at each of these times (s since 1970); NaN if no frame has exactly this time."""
+        """Return the value of a metric at each of these times (s since 1970). NaN if no frame has exactly this time."""
         column = self._values(subject, metric)
         rows = ((bisect_left(self._times, time), time) for time in times)
         return [column[row] if row < len(column) and self._times[row] == time else NAN for row, time in rows]
@@ -203,13 +204,13 @@ class RecentHistory:
         return list(self._columns)
 
     def _values(self, subject: str, metric: str) -> array[float]:
-        """Return a column as long as `_times`; empty if there are no values."""
+        """Return the column of a metric, which is as long as `_times`. It is empty if the metric has no values."""
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
     def last(self, subject: str, metric: str, until: float = inf) -> float:
-        """Return the value in the newest frame that is not later than `until` (s since 1970), or NaN.
+        """Return the value in the newest frame that is not later than `until` (s since 1970).
 
-        NaN also if that frame is so much older than `until` that there is a gap, for example while older frames are
+        NaN if there is no such frame, or if there is a gap between it and `until`, for example while older frames are
         still being read.
         """
         values = self._values(subject, metric)
@@ -220,7 +221,7 @@ class RecentHistory:
         return NAN if until - self._times[row] > PAUSE * usual and until < inf else values[row]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the largest known value between two times (s since 1970); NaN if there is none."""
+        """Return the highest known value between two times (s since 1970); NaN if there is none."""
         values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return max((value for value in values if value == value), default=NAN)
@@ -230,7 +231,7 @@ class RecentHistory:
         return any(value == value for value in self._values(subject, metric))
 
     def _mark_pause(self, frame: Frame) -> None:
-        """Append a row without values if a frame comes long after the last one."""
+        """Append a row of NaN if there is a gap between the last frame and this one."""
         if not self._times:
             return
         interval = frame.time - self._times[-1]
@@ -242,12 +243,19 @@ class RecentHistory:
             self._level()
 
     def _is_clock_unsteady(self, frame: Frame) -> bool:
-        """Return whether the machine was suspended before a frame or its clock was set; then no rates are computed."""
+        """Return whether the clock was set or the machine was suspended since the previous frame.
+
+        If so, no rates are computed for this frame.
+        """
         previous, self._offset = self._offset, frame.time - frame.monotonic_ns / SECOND
         return abs(self._offset - previous) > STEADY
 
     def _append(self, subject: str, values: Sequence[float], stored: _Columns, read_ns: int, longest: int) -> None:
-        """Append the values of a subject; its counters were read at `read_ns` (CLOCK_MONOTONIC)."""
+        """Append the values of a subject.
+
+        `stored`: columns to append. `read_ns`: time at which the counters were read (CLOCK_MONOTONIC). `longest`:
+        maximum ns between two readings for which a rate is computed.
+        """
         columns = self._columns.get(subject)
         if columns is None:
             gap = [NAN] * len(self._times)
@@ -297,9 +305,9 @@ def _is_empty(columns: dict[str, array[float]]) -> bool:
 def known_seconds(
     times: Sequence[float], values: Sequence[float], grid: Grid, pauses: Collection[float] = ()
 ) -> list[float]:
-    """Return, for each bucket, how many seconds have a known value.
+    """Return the number of seconds with a known value in each bucket.
 
-    `times`: sorted times of the samples (s since 1970); `values`: their values. A sample is valid until the next one.
+    `times`: sorted times of the samples (s since 1970). `values`: their values. A sample is valid until the next one.
     The last sample, and a sample that is followed by one of `pauses`, is valid for the median time between samples.
     """
     known = [0.0] * grid.buckets

@@ -1,7 +1,7 @@
-"""`HistoryRecorder`: the follower that writes history; it queues ticks, and its own thread does everything else.
+"""`HistoryRecorder`: the follower that writes history. It only queues ticks; a separate thread does all other work.
 
-It never stops a daemon or delays a tick. If the file cannot be written, that is logged once, blocks are kept in memory
-up to a limit, and writing is tried again later.
+It never stops a daemon or delays a tick. If the file cannot be written, this is logged once, blocks are kept in memory
+up to a limit, and writing is retried later.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ class HistoryPlugin(Protocol):
         """Write everything since the last call, or nothing and raise sqlite3.Error."""
 
     def finish(self) -> None:
-        """Record that no tick follows; `write` is called once more."""
+        """Record that no more ticks follow. `write` is called once more after this."""
 
 
 BATCH = 64
-"""Ticks after which the thread is woken; waking it for each tick would cost more than its work."""
+"""Number of ticks after which the thread is woken. Waking it for each tick would cost more than its work."""
 _MAX_WAIT = 60 * SECOND
-"""ns after which it is woken for fewer ticks; the plugins are due then, too."""
+"""Nanoseconds after which the thread is woken even for fewer ticks. The plugins write after this time, too."""
 _MAX_TICKS = 600
-"""Ticks kept while the disk does not respond."""
+"""Maximum number of ticks kept in memory while the disk does not respond."""
 _MAX_BYTES = 8 * 2**20
-"""Size of the blocks kept while the file cannot be written, enough for half a day of 8 GPUs."""
+"""Maximum size of the blocks kept in memory while the file cannot be written, enough for half a day of 8 GPUs."""
 _STEADY_TIME = HOUR * SECOND
-"""ns without a jump of the clock before old data is removed, and between two removals."""
+"""Minimum ns after a jump of the clock before old data is removed, and minimum ns between two removals."""
 _JUMP = 60 * SECOND
-"""ns by which the clock must be set to count as a jump."""
+"""If the clock is set by more than this many ns, it counts as a jump."""
 _PLUGIN_INTERVAL = 60 * SECOND
-"""ns between two writes of the plugins, which is how much a killed daemon can lose."""
+"""Nanoseconds between two writes of the plugins. This is the most that is lost if a daemon is killed."""
 _REST = 0.015
 """Seconds to pause between batches of ticks of an earlier daemon, so that new ticks are not delayed."""
 _CLOSE_TIMEOUT = 4.0
-"""Seconds for writing the last blocks when the daemon stops."""
+"""Maximum seconds to write the last blocks when the daemon stops."""
 
 
 def start_history(
@@ -68,7 +68,8 @@ def start_history(
 ) -> HistoryRecorder:  # fmt: skip
     """Return a started follower that writes history for a daemon of this user.
 
-    `directory` contains the ring; `earlier` returns the frames in it, which may be from a daemon that was killed.
+    `directory`: directory of the ring. `earlier`: returns the frames in the ring, which may be from a daemon that was
+    killed.
     """
     path = history_path(places)
     shared = places.uid == 0 and os.path.dirname(path) == places.system_state
@@ -78,7 +79,12 @@ def start_history(
 
 
 class HistoryRecorder:
-    """Writes history into the file at `path`; `shared` lets other users read it, `log` receives problems."""
+    """Writes history into the file at `path`.
+
+    `uid`: user to whom the file belongs. `log`: gets a line for each problem. `shared`: let other users read the file.
+    `directory`: directory of the ring. `earlier`: returns the frames of an earlier daemon in the ring. `plugins`: write
+    other tables of the file.
+    """
 
     name = "history"
     writes = "history"
@@ -109,7 +115,7 @@ class HistoryRecorder:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be written at present, for people; empty while writing works."""
+        """Reason why nothing can be written, as text for users. Empty while writing works."""
         return self._file.problem
 
     def start(self) -> HistoryRecorder:
@@ -129,7 +135,7 @@ class HistoryRecorder:
                 self._changed.notify()
 
     def close(self, timeout: float = _CLOSE_TIMEOUT) -> None:
-        """Write everything that is left, in at most `timeout` seconds."""
+        """Write everything that is not written yet, in at most `timeout` seconds."""
         with self._changed:
             self._stopping = self._file.is_stopping = True
             self._changed.notify()
@@ -161,7 +167,10 @@ class HistoryRecorder:
                 return
 
     def _retry_once(self, work: Callable[[], object]) -> bool:
-        """Do work on the file, again on a new file if it was damaged; return whether it succeeded."""
+        """Call `work`, which uses the file. If the file is damaged, call it again with a new file.
+
+        Returns whether it succeeded.
+        """
         for _ in range(2):
             try:
                 work()
@@ -179,14 +188,14 @@ class HistoryRecorder:
             self._write_plugins()
 
     def _check_clock(self, values: TickValues) -> None:
-        """Record jumps of the wall clock; with a wrong clock, all data could look too old."""
+        """Record jumps of the wall clock, because all data could look too old if the clock is wrong."""
         offset = values.time_ns - values.monotonic_ns
         if self._newest is None or abs(offset - self._offset_ns) > _JUMP:
             self._offset_ns, self._steady_ns = offset, values.monotonic_ns
         self._newest = values
 
     def _is_due(self) -> bool:
-        """Return whether to wake the thread; the first tick does, so that the file soon exists."""
+        """Return whether to wake the thread. It is woken at the first tick, so that the file is created soon."""
         ticks = self._ticks
         if self._first is None and ticks:
             return True
@@ -201,7 +210,7 @@ class HistoryRecorder:
             self._lost += 1
 
     def _queue_earlier(self) -> None:
-        """Queue, once, the blocks of frames of an earlier daemon that are in the ring and not in the file."""
+        """Queue blocks for the frames of an earlier daemon that are in the ring but not in the file. Done only once."""
         first = self._first
         assert self._earlier is not None
         assert first is not None
@@ -236,7 +245,7 @@ class HistoryRecorder:
         return self._newest is not None and self._newest.monotonic_ns - self._plugins_at >= _PLUGIN_INTERVAL
 
     def _write_plugins(self) -> None:
-        """Let the plugins write; the first time soon after the first tick."""
+        """Let the plugins write. The first time is soon after the first tick."""
         if self._newest is None or not self._plugins:
             return
         self._plugins_at = self._newest.monotonic_ns

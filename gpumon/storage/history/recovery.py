@@ -1,4 +1,4 @@
-"""Restores history after a daemon was killed: writes frames that are only in the ring, and rebuilds coarser cells."""
+"""Restores the history after a daemon was killed: writes frames that are only in the ring, rebuilds coarse cells."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from gpumon.storage.history.write import seal, stored_cells, write_block
 from gpumon.storage.sqlite.write import transaction
 
 EarlierFrames = Callable[[int], Iterator[Frame]]
-"""Returns the frames of the ring in order, starting with one before the given time (ns, CLOCK_MONOTONIC)."""
+"""Function that returns the frames of the ring in order, starting with a frame before the given time (ns,
+CLOCK_MONOTONIC)."""
 _FRAMES_PER_PAUSE = 16
-"""Frames between two pauses: some milliseconds of work."""
+"""Number of frames between two calls of `rest`, which take some milliseconds."""
 
 
 def write_earlier(
@@ -26,7 +27,7 @@ def write_earlier(
 ) -> None:
     """Write the blocks of the frames from `since_ns` up to, but not including, `until_ns` (ns, CLOCK_MONOTONIC).
 
-    `write`: gets each block. `rest`: called regularly; it may sleep so that the sampling thread is not delayed.
+    `write`: called with each block. `rest`: called regularly; it may sleep, so that the sampling thread is not delayed.
     """
     aggregator = Aggregator(write)
     predecessor: TickValues | None = None
@@ -50,7 +51,8 @@ def write_earlier(
 
 
 _MORE_COMPLETE = 1.001
-"""Factor of known seconds from which the finer cells count as more complete."""
+"""Finer cells count as more complete than a stored coarse cell if their known seconds exceed those of the cell by this
+factor."""
 
 
 class CellKey(NamedTuple):
@@ -62,7 +64,7 @@ class CellKey(NamedTuple):
 
 
 class _CellRange(NamedTuple):
-    """The cells in a stored block: numbers (since 1970) of the first and the last one."""
+    """The cells in a stored block, given by the numbers (since 1970) of the first and the last cell."""
 
     subject: str
     first: int
@@ -70,7 +72,7 @@ class _CellRange(NamedTuple):
 
 
 def recover(connection: sqlite3.Connection, boot: str) -> None:
-    """Rebuild cells of the coarser tiers that are missing, or less complete than the finer cells they consist of.
+    """Rebuild cells of the coarser tiers that are missing or less complete than the finer cells within them.
 
     `boot`: boot id of the machine.
     """
@@ -115,7 +117,7 @@ def _missing_cells(
 
 
 def _max_seconds(cell: HistoryCell) -> float:
-    """Return the known seconds of the metric with the most."""
+    """Return the known seconds of the metric that has the most known seconds."""
     return max(weights(cell, ()))
 
 
@@ -129,14 +131,14 @@ def _stored_ranges(connection: sqlite3.Connection, shape: TierShape) -> list[_Ce
 
 
 def _fine_block(key: CellKey, fine: TierShape, coarse: TierShape, end: int) -> tuple[str, int]:
-    """Return the block of the fine tier in which a coarse cell begins (`end` 0) or ends (1)."""
+    """Return the block of the fine tier in which a coarse cell starts (`end` 0) or ends (`end` 1)."""
     return key.subject, ((key.number + end) * coarse.step // fine.step - end) // fine.cells
 
 
 def _cells(
     connection: sqlite3.Connection, shape: TierShape, blocks: Iterable[tuple[str, int]]
 ) -> Iterable[tuple[CellKey, HistoryCell]]:
-    """Yield the cells of some blocks, in order of time."""
+    """Yield the cells of the given blocks. `blocks`: pairs of subject and block number."""
     for subject, number in sorted(blocks):
         row = connection.execute(
             "SELECT metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
