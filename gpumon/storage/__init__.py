@@ -1,1 +1,1 @@
-"""What the daemon keeps on disk: history, the ledger of runs, usage by user, processes, events."""
+"""The data that the daemon stores on disk: history, the ledger of runs, usage by user, processes and events."""

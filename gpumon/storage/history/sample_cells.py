@@ -1,4 +1,4 @@
-"""`SampleCells`: the cells of an open block of the finest tier. Cells of a single sample are stored as columns."""
+"""`SampleCells`: the cells of an open block of the finest tier. Cells with a single sample are stored as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpumon.storage.history.counters import Growth
 
 _SAMPLE, _OTHER = 1, 2
 _MAX_OTHERS_DIVISOR = 8
-"""If more than one in this many cells is not a single sample, `columns` returns None."""
+"""`columns` returns None if more than one cell in this many does not consist of a single sample."""
 WHOLE = (1.0, 1.0)
 """Known seconds of a complete cell of the finest tier."""
 
@@ -33,22 +33,25 @@ class EvenCells(NamedTuple):
     """Consecutive cells of exactly one sample each, in which no value is missing."""
 
     rows: Sequence[Numbers]
-    """The values of each sample; its counters are not used."""
+    """The values of each sample. Values of counters are not used."""
     rates: Sequence[Sequence[float]]
-    """By counter, its growth in each cell."""
+    """For each counter, its growth in each cell."""
     raw: Sequence[Sequence[float]]
-    """By counter, its value at the end of each cell."""
+    """For each counter, its value at the end of each cell."""
 
 
 class CellColumns(NamedTuple):
-    """A list of numbers per metric, one for each cell; NaN is missing."""
+    """The cells of a block as columns. Each field has one column per metric, with a number for each cell.
+
+    Missing values are NaN.
+    """
 
     low: Sequence[array[float]]
     mean: Sequence[array[float]]
     high: Sequence[array[float]]
     last: Sequence[array[float]]
     seconds: Sequence[Sequence[float]]
-    """Only one number if all known cells have the same."""
+    """Known seconds. A column has only one number if all cells with a value have the same known seconds."""
 
 
 class SampleCells(Mapping[int, HistoryCell]):
@@ -57,9 +60,9 @@ class SampleCells(Mapping[int, HistoryCell]):
     def __init__(self, count: int, metrics: int, counters: Sequence[int]) -> None:
         self._count, self._metrics, self._counters = count, metrics, tuple(counters)
         self._kinds = bytearray(count)
-        """By index: `_SAMPLE` or `_OTHER`; 0 if there is no cell."""
+        """Kind of each cell by index: `_SAMPLE`, `_OTHER`, or 0 if there is no cell."""
         self._last = array("d")
-        """The last values of cells of one sample, row by row; for gauges also their mean. Empty before the first such
+        """The last values of cells with one sample, row by row; for gauges also their mean. Empty before the first such
         cell, because at 100 Hz there is none."""
         self._rates: list[array[float]] = []
         self._others: dict[int, HistoryCell] = {}
@@ -92,16 +95,16 @@ class SampleCells(Mapping[int, HistoryCell]):
             self._others[index] = cell
 
     def with_growth(self, index: int, growth: Growth) -> HistoryCell:
-        """Return the cell at this index with more growth added to its counters.
+        """Return the cell at this index with additional growth of its counters.
 
-        If there is no cell yet, the result has only counters.
+        If there is no cell at this index, the result has values only for counters.
         """
         unknown = doubles([nan] * self._metrics)
         empty = HistoryCell(unknown, unknown, unknown, unknown, (0.0, 0.0))
         return add_growth(self[index] if self._kinds[index] else empty, self._counters, growth)
 
     def put_even(self, index: int, cells: EvenCells) -> None:
-        """Set consecutive cells; `index` is the index of the first one."""
+        """Set consecutive cells, starting at `index`."""
         self._allocate()
         metrics, count = self._metrics, len(cells.rows)
         begin, end = index * metrics, (index + count) * metrics
@@ -112,13 +115,13 @@ class SampleCells(Mapping[int, HistoryCell]):
         self._kinds[index : index + count] = bytes((_SAMPLE,)) * count
 
     def has_others(self, begin: int, end: int) -> bool:
-        """Return whether any cell from index `begin` up to, but not including, `end` is not a single sample."""
+        """Return whether any cell from index `begin` to `end` (not included) does not consist of a single sample."""
         return self._kinds.count(_OTHER, begin, end) > 0
 
     def fold(self, begin: int, end: int, size: int) -> dict[int, HistoryCell]:
-        """Merge the cells from index `begin` to `end` in groups of `size`.
+        """Merge the cells from index `begin` to `end` (not included) in groups of `size` cells.
 
-        The results are returned by the index of their first cell.
+        Returns the merged cells by the index of the first cell of their group.
         """
         indexes = range(begin, end, size)
         even = [index for index in indexes if self._kinds.count(_SAMPLE, index, index + size) == size]
@@ -129,7 +132,7 @@ class SampleCells(Mapping[int, HistoryCell]):
         return folded
 
     def _fold_group(self, begin: int, end: int) -> HistoryCell | None:
-        """Merge the cells from index `begin` to `end`; None if there are none."""
+        """Return the cells from index `begin` to `end` (not included) merged into one, or None if there are none."""
         indexes = [index for index in range(begin, end) if self._kinds[index]]
         folded = fold([self[index] for index in indexes], self._counters) if indexes else None
         for index in indexes:
@@ -138,7 +141,11 @@ class SampleCells(Mapping[int, HistoryCell]):
         return folded
 
     def _fold_even(self, indexes: Sequence[int], size: int) -> dict[int, HistoryCell]:
-        """Do the same as `fold`, metric by metric; leaves out groups in which a metric is only partly missing."""
+        """Do the same as `fold` for groups of single samples, metric by metric, which is faster.
+
+        `indexes`: index of the first cell of each group. Groups in which a metric is missing in only some cells are
+        left out of the result.
+        """
         metrics, seconds, first, end = self._metrics, float(size), indexes[0], indexes[-1] + size
         columns = [self._last[first * metrics + metric : end * metrics : metrics] for metric in range(metrics)]
         for counter, rates in zip(self._counters, self._rates, strict=True):
@@ -173,9 +180,9 @@ class SampleCells(Mapping[int, HistoryCell]):
         return folded
 
     def columns(self) -> CellColumns | None:
-        """Return the cells as columns with a number for every index; None if too few cells are single samples.
+        """Return the cells as columns with a number for every index, or None if too few cells are single samples.
 
-        An index without a cell has 0 seconds.
+        The known seconds of an index without a cell are 0.
         """
         if len(self._others) > self._count // _MAX_OTHERS_DIVISOR:
             return None
@@ -189,7 +196,7 @@ class SampleCells(Mapping[int, HistoryCell]):
         mean = [column[:] for column in mean]
         single = all(cell.low is cell.mean is cell.high for cell in self._others.values())
         low, high = (mean if single else [column[:] for column in mean] for _ in range(2))
-        # NaN != NaN, so this is 1 second for each known number.
+        # NaN != NaN, so this gives 1 second for each known number and 0 for NaN.
         seconds = [doubles(list(map(eq, column, column))) for column in mean]
         for index, cell in self._others.items():
             numbers = cell.low, cell.mean, cell.high, cell.last, weights(cell, self._counters)
@@ -199,7 +206,7 @@ class SampleCells(Mapping[int, HistoryCell]):
         return CellColumns(low, mean, high, last, seconds)
 
     def _allocate(self) -> None:
-        """Allocate the columns for cells of one sample, if that is not done yet."""
+        """Allocate the columns for cells with one sample if they are not allocated yet."""
         if not self._last:
             self._last = array("d", [nan]) * (self._count * self._metrics)
             self._rates = [array("d", [nan]) * self._count for _ in self._counters]
@@ -212,7 +219,7 @@ def is_constant(column: array[float]) -> bool:
 
 
 def _to_singles(cell: HistoryCell) -> HistoryCell:
-    """Return the cell in less memory, with the precision of a block."""
+    """Return the cell with numbers in single precision, as in a block, which needs less memory."""
     if cell.low is cell.mean:
         return cell
     low, mean, high = map(singles, cell[:3])

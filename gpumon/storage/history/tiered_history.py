@@ -1,4 +1,4 @@
-"""`TieredHistory`: answers queries from the last frames and, for earlier times, from tiers like the history file's."""
+"""`TieredHistory`: answers queries from the last frames and, for earlier times, from tiers such as the history file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StoredTier:
         return metric in self._file.metrics(self._shape, subject)
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on the query's grid; unknown values are NaN."""
+        """Return a series for each metric of the query, on the query's grid. Unknown values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
         gap = unknown(query.grid)
@@ -60,7 +60,7 @@ class StoredTier:
         }
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return how many seconds of each cell between two times (s since 1970) are known.
+        """Return the number of known seconds of each cell between two times (s since 1970).
 
         Cells that lie only partly between them are included.
         """
@@ -73,15 +73,15 @@ class StoredTier:
 
 
 _FINEST = 1.0
-"""Minimum seconds in a bucket if only frames answer, because frames come once a second."""
+"""Minimum length of a bucket in seconds if all data comes from frames, because there is one frame per second."""
 
 
 class TieredHistory(RecentHistory):
-    """The last frames, combined with `tiers` for older times, which are ordered from the finest to the coarsest.
+    """The last frames, combined with `tiers` for older times. `tiers` are ordered from the finest to the coarsest.
 
-    Frames answer for the time that they cover. For earlier times, the coarsest tier is used whose cells are not longer
-    than the requested buckets; where it has no data, another tier. Without a history file, frames beyond `keep` are
-    reduced to a tier in memory.
+    Frames are used for the time that they cover. For earlier times, the coarsest tier is used whose cells are not
+    longer than the requested buckets. If it has no data for some time, another tier is used. Without a history file,
+    frames beyond `keep` are reduced to a tier in memory.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class TieredHistory(RecentHistory):
         return history
 
     def set_path(self, path: str) -> None:
-        """Read older times from the file at `path` from now on; an empty path stands for no file."""
+        """Use the history file at `path` for older times. An empty path means that there is no file."""
         if self._file is not None:
             self._file.set_path(path)
 
     @property
     def problem(self) -> str:
-        """Why the history file cannot be read; empty if it can, or if there is no file."""
+        """Reason why the history file cannot be read. Empty if it can be read, or if there is no file."""
         return self._file.problem if self._file is not None else ""
 
     def finer(self, step: float) -> Sequence[Tier]:
@@ -136,21 +136,21 @@ class TieredHistory(RecentHistory):
         return [tier for tier in self._tiers if tier.step < step]
 
     def close(self) -> None:
-        """Close the history file; the next query opens it again."""
+        """Close the history file. The next query opens it again."""
         if self._file is not None:
             self._file.close()
 
     def whole(self, subject: str) -> TieredHistory:
-        """Return a copy of one subject with all metrics, which another thread may read.
+        """Return a copy with one subject and all its metrics. Another thread may read the copy.
 
-        The tiers are shared with it.
+        The copy uses the same tiers.
         """
         history = TieredHistory(self._tiers, self.keep)
         history.move_from(self.only(subject))
         return history
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, all with the same times; unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
         spans = self._spans(query)
         if all(span.history is self for span in spans):
             return super().query(query)
@@ -166,7 +166,7 @@ class TieredHistory(RecentHistory):
         return {name: series._replace(coarse=coarse) for name, series in joined.items()}
 
     def coarse(self, query: Query) -> Sequence[CoarseCells]:
-        """Return the parts of the query's time for which only cells longer than its buckets are stored.
+        """Return the periods of the query for which only cells longer than its buckets are stored.
 
         The query must have a `grid`.
         """
@@ -174,23 +174,23 @@ class TieredHistory(RecentHistory):
         return coarse_parts(self._spans(query), query.grid.step)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the largest known value between two times (s since 1970); NaN if there is none."""
+        """Return the highest known value between two times (s since 1970); NaN if there is none."""
         if not begin < self.first_frame:
             return super().peak(subject, metric, begin, end)
         highs = self.query(Query(subject, (metric,), begin, end))[metric].high
         return max((high for high in highs if is_known(high)), default=nan)
 
     def _trim(self) -> None:
-        """Drop the oldest rows; without a history file, fold them into cells first."""
+        """Remove the oldest rows. Without a history file, merge them into cells first."""
         if self._file is not None and self._file.path:
             super()._trim()
             return
         rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
         if rows > 1:
-            self._drop_oldest(rows - 1)  # the last one is still valid for some time
+            self._drop_oldest(rows - 1)  # keep the last of these rows, which is valid until the next one
 
     def _spans(self, query: Query) -> list[TimeSlice]:
-        """Return the slices of the window, in order of time, with the tier that answers each."""
+        """Return the slices of the query's window in chronological order, each with the tier that answers it."""
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
@@ -199,7 +199,7 @@ class TieredHistory(RecentHistory):
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
         fine = [span for span in ranges if span.step <= wanted]
-        # First the tiers that are fine enough, the coarsest first (least to read); then the others, the finest first.
+        # Prefer tiers that are fine enough, the coarsest first because least is read. Then the others, finest first.
         order = [*reversed(fine), *ranges[len(fine) :]]
         slices = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
         free = [(query.begin, min(until, frames) if is_known(frames) else until)]
@@ -219,17 +219,17 @@ class TieredHistory(RecentHistory):
         return limit_coarse_tiers(sorted(slices, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
 
     def _tier_ranges(self) -> list[TimeSlice]:
-        """Return the time covered by each tier, from the finest on."""
+        """Return the time covered by each tier, from the finest to the coarsest."""
         return _clip_outer_cells(
             [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
         )
 
 
 def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """Return the times covered by tiers (finest first), with the outer cells of coarse tiers cut to the finer one.
+    """Return the times covered by tiers (finest first), with the first and last cell of coarse tiers shortened.
 
     A cell of five minutes in which a daemon started or was killed covers minutes without a daemon. If the finer tier
-    begins within that cell, it has all data of the cell.
+    starts or ends within that cell, it has all data of the cell, so the cell is shortened to this time.
     """
     clipped: list[TimeSlice] = []
     for span in tiers:
@@ -244,10 +244,10 @@ def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
 
 
 def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
-    """Return the slices with the ends of the window moved to the ends of the cells that they cut.
+    """Return the slices with the start and end of the window moved outward to the borders of cells.
 
-    So a window within one cell shows that cell. Cells not longer than the buckets of a requested `grid` are not
-    extended.
+    Thus a window within one cell shows this cell. If cells are not longer than the buckets of a requested `grid`, the
+    start or end is not moved.
     """
     extended, least = list(spans), grid.step if grid else 0.0
     if (step := extended[0].step) > least:
@@ -258,7 +258,7 @@ def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[Time
 
 
 def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
-    """Join the series of consecutive slices, all on `grid`; two slices may share a bucket."""
+    """Join the series of consecutive slices, which are all on `grid`. Two slices may share a bucket."""
     (span, series), *others = parts
     if not others:
         return series
@@ -280,18 +280,18 @@ def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
 
 
 def _sum_seen(parts: Sequence[Series]) -> Sequence[float]:
-    """Return the known seconds of each bucket, summed over the parts; empty if one of them does not report them."""
+    """Return the known seconds of each bucket, summed over the parts. Empty if one of the parts does not have them."""
     if not all(part.seen for part in parts):
         return ()
     return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]
 
 
 def _last_bucket(grid: Grid, end: float) -> int:
-    """Return the last bucket of a slice that ends at `end` (s since 1970)."""
+    """Return the index of the last bucket of a slice that ends at `end` (s since 1970)."""
     return min(grid.buckets - 1, grid.at(end))
 
 
 def _seconds_in_bucket(grid: Grid, span: TimeSlice, bucket: int | None = None) -> float:
-    """Return the seconds of a slice in a bucket (default: its last one)."""
+    """Return the seconds of a slice that lie in a bucket, by default in the slice's last bucket."""
     begin = grid.begin + (_last_bucket(grid, span.end) if bucket is None else bucket) * grid.step
     return max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)

@@ -1,4 +1,4 @@
-"""The tiers of the history file (length of cells, cells per block, how long they are kept), and removal of old data."""
+"""The tiers of the history file (length of cells, cells per block, retention time), and the removal of old data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class TierShape(NamedTuple):
-    """A tier of the history file. Cells and blocks are numbered since 1970, so the number follows from the time."""
+    """A tier of the history file. Cells and blocks are numbered since 1970, so a number can be computed from a time."""
 
     number: int
-    """Number in the file."""
+    """Number of the tier in the file."""
     step: int
-    """Seconds in a cell."""
+    """Length of a cell in seconds."""
     cells: int
-    """Cells in a block, which is written and read as a whole."""
+    """Number of cells in a block. A block is written and read as a whole."""
     keep: int
     """Seconds after which a block may be removed."""
 
@@ -35,11 +35,13 @@ HOUR, DAY = 3600, 86400
 SHAPES = (
     TierShape(1, 1, 300, HOUR + HOUR // 6), TierShape(2, 10, 64, DAY + HOUR), TierShape(3, 300, 64, 32 * DAY),
 )  # fmt: skip
-"""From the finest to the coarsest; each cell contains whole cells of the previous tier.
+"""The tiers of metrics, from the finest to the coarsest. Each cell contains whole cells of the previous tier.
 
-Each tier is kept a little longer than its window, so that the window does not begin in the next tier."""
+Each tier is kept a little longer than the window that it is meant for, so that the start of the window does not have to
+come from the next tier."""
 PROCESS_SHAPES = (TierShape(1, 10, 6, DAY + HOUR), TierShape(2, 300, 12, 32 * DAY))
-"""Tiers of processes. A block contains all processes: of a minute in the finer tier, of an hour in the coarser one."""
+"""Tiers of processes. A block contains all processes of one minute in the finer tier, and of one hour in the coarser
+tier."""
 
 
 class TierColumns(NamedTuple):
@@ -91,7 +93,7 @@ class HistoryLimits(NamedTuple):
     """Days for accounts of users and events."""
 
     def keep(self) -> Mapping[int, float]:
-        """How many seconds data is kept in each tier, by the tier's number."""
+        """Return for how many seconds data is kept in each tier, by the tier's number."""
         return {shape.number: min(shape.keep, self.days * DAY) for shape in SHAPES}
 
 
@@ -102,7 +104,7 @@ USUAL_LIMITS = HistoryLimits()
 def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
     """Remove data that is older than the limits allow. `now`: seconds since 1970.
 
-    Must be called only if the clock is known to be right: with a wrong clock, all data could look too old.
+    Must be called only if the clock is known to be right. With a wrong clock, all data could look too old.
     """
     keep = limits.keep()
     for shape in SHAPES:
@@ -113,7 +115,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
-    """While the file is too large, remove the oldest blocks of all tiers and return their space to the disk."""
+    """If the file is too large, remove the oldest blocks of all tiers, and return their space to the disk."""
     from sqlite3 import OperationalError  # not needed by commands that only read the limits
 
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -132,7 +134,7 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
 
 
 def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove accounts and events that are too old, then the oldest beyond the maximum number."""
+    """Remove accounts and events that are too old, and then the oldest ones that exceed the maximum number."""
     oldest = now - limits.account_days * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
@@ -149,7 +151,7 @@ def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryL
 
 
 def _prune_processes(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove processes and their blocks that are too old, then the oldest beyond the maximum number."""
+    """Remove processes and their blocks that are too old, and then the oldest ones that exceed the limits."""
     for shape in PROCESS_SHAPES:
         oldest = now - min(shape.keep, limits.days * DAY)
         connection.execute("DELETE FROM process_block WHERE tier = ? AND end < ?", (shape.number, int(oldest) * SECOND))

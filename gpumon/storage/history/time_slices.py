@@ -1,7 +1,7 @@
-"""Divides a window into slices, each answered by one history or tier, and finds the bucket length for them.
+"""Divides a window into slices, each answered by one history or tier, and determines the bucket length for them.
 
-A coarse tier may cover weeks in which nothing was sampled. The limits here keep it from making all buckets of the
-window as long as its cells, and from drawing the cell in which a daemon started over the minutes before that.
+A coarse tier may cover weeks in which nothing was sampled. The limits in this module prevent that all buckets of the
+window become as long as its cells, and that the cell in which a daemon started is drawn over the minutes before.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import NamedTuple
 from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
 
 _COMPLETE = 0.98
-"""Fraction of the known seconds of a cell that finer samples must cover to replace it."""
+"""A cell is replaced by finer cells if these cover at least this fraction of its known seconds."""
 
 
 _SHORT = 0.1
-"""Fraction of a window below which cells do not determine the length of buckets."""
+"""Cells do not determine the length of buckets if they cover less than this fraction of the window."""
 _NEAR = 3.0
-"""Maximum length of cells, as a multiple of the requested buckets, that determines buckets if finer cells exist."""
+"""If finer cells exist, longer cells determine the length of buckets only up to this multiple of the requested length.
+They are ignored if they are longer."""
 
 
 class TimeSlice(NamedTuple):
-    """Part of a window, from `begin` to `end` (s since 1970), that is answered by one history."""
+    """The time of a window from `begin` to `end` (s since 1970) that is answered by one history."""
 
     history: History
     step: float
-    """Seconds in each of its cells; 0 for frames, and if nothing was sampled."""
+    """Length of the history's cells in seconds; 0 for frames, and if nothing was sampled."""
     begin: float
     end: float
     tier: Tier | None = None
@@ -40,7 +41,7 @@ class TimeSlice(NamedTuple):
 
 
 class Unobserved:
-    """Stands for times in which nothing was sampled."""
+    """A history for times in which nothing was sampled."""
 
     begin = end = float("nan")
 
@@ -62,10 +63,10 @@ def unobserved(begin: float, end: float) -> TimeSlice:
 def limit_coarse_tiers(
     spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
 ) -> list[TimeSlice]:
-    """Return the slices with those of coarse tiers shortened to the time for which these have data.
+    """Return the slices in chronological order, with slices of coarse tiers shortened to the time with data.
 
-    `wanted`: requested bucket length in seconds; tiers with longer cells are coarse. `frames`: returns how many seconds
-    between two times are covered by frames. The result is in order of time.
+    `wanted`: requested bucket length in seconds; tiers with longer cells are coarse. `frames`: returns the number of
+    seconds between two times that frames cover.
     """
     return [part for span in spans for part in _parts(span, spans, query, wanted, frames)]
 
@@ -112,7 +113,7 @@ def cell_numbers(begin: float, end: float, step: float) -> range:
 
 
 def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
-    """Return the cell lengths (s) of which the bucket length must be a multiple.
+    """Return the cell lengths (s) that must divide the bucket length without remainder.
 
     `wanted`: requested bucket length (s).
     """
@@ -130,7 +131,7 @@ def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
 
 
 def coarse_parts(spans: Sequence[TimeSlice], step: float) -> list[CoarseCells]:
-    """Return the slices whose cells are longer than buckets of `step` seconds, in order of time."""
+    """Return the periods whose cells are longer than buckets of `step` seconds, in chronological order."""
     parts: list[CoarseCells] = []
     for span in spans:
         if span.step <= step:

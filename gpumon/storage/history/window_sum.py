@@ -1,4 +1,4 @@
-"""Sums a metric over a window from the cells of all tiers, using the finest cells that have all the data."""
+"""Sums a metric over a window from the cells of all tiers, using the finest cells with complete data."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import NamedTuple
 from gpumon.storage.history.metric_series import Line
 
 _COMPLETE = 0.999
-"""Fraction of the seconds of a coarse cell from which finer cells count as complete; seconds have seven digits."""
+"""Finer cells count as complete if they have at least this fraction of the coarse cell's known seconds. It is below 1
+because seconds are stored with seven digits."""
 _CLOSE = 1e-6
-"""Seconds by which a time may differ from the end of a cell and still equal it."""
+"""A time that differs from the end of a cell by at most these seconds counts as equal to it."""
 
 
 class WindowSum(NamedTuple):
     """The sum of a metric over a window of time, and its lowest and highest value."""
 
     total: float = 0.0
-    """Value times seconds; for a counter, its growth."""
+    """Sum of value times seconds; for a counter, its growth."""
     known: float = 0.0
     """Known seconds of the window."""
     shared: float = 0.0
-    """Part of `known` in cells that an end of the window cuts; these count by their fraction."""
+    """Seconds of `known` in cells that lie only partly within the window. Such a cell counts by the fraction that lies
+    within."""
     high: float = -inf
-    """Highest value; for a cut cell, the one of the whole cell."""
+    """Highest value. A cell that lies partly within the window counts with the highest value of the whole cell."""
     low: float = inf
-    """Lowest value, likewise."""
+    """Lowest value. A cell that lies partly within the window counts with the lowest value of the whole cell."""
 
 
 _NONE = WindowSum()
@@ -35,8 +37,8 @@ _NONE = WindowSum()
 def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
     """Return the sum of a metric from `begin` to `end` (s since 1970).
 
-    `lines`: the cells of the metric in each tier, from the finest to the coarsest. Time missing in one tier is taken
-    from the next. A cell that `begin` or `end` cuts counts in proportion.
+    `lines`: the cells of the metric in each tier, from the finest to the coarsest. Time that is missing in one tier is
+    taken from the next. A cell that lies only partly in the window counts by the fraction that lies within.
     """
     if not lines or not begin < end:
         return _NONE
@@ -57,7 +59,10 @@ def _split(lines: Sequence[Line], begin: float, end: float) -> Iterator[WindowSu
 
 
 def _prefer_finer(lines: Sequence[Line], first: int, last: int) -> Iterator[WindowSum]:
-    """Yield the sums of whole cells from `first` to before `last`."""
+    """Yield the sums of whole coarse cells from number `first` to `last` (not included).
+
+    If finer cells are complete, they are used instead.
+    """
     *finer, line = lines
     for begin, end in _covered_ranges(finer, line.step):
         begin, end = max(begin, first), min(end, last)
@@ -72,7 +77,7 @@ def _prefer_finer(lines: Sequence[Line], first: int, last: int) -> Iterator[Wind
 
 
 def _covered_ranges(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
-    """Return ranges (first, end) of the cells of `step` seconds in which these lines have data."""
+    """Return the ranges of the cells of `step` seconds in which these lines have data, as first and end number."""
     spans = {
         (cells.start * line.step // step, -(-cells.stop * line.step // step))
         for line in lines
@@ -82,7 +87,10 @@ def _covered_ranges(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
 
 
 def _partial_cell(lines: Sequence[Line], number: int, begin: float, end: float) -> WindowSum:
-    """Return the sum of a cell from `begin` to `end`; the part that finer cells do not know is spread evenly."""
+    """Return the sum of a coarse cell from `begin` to `end` (s since 1970).
+
+    Data that is missing in finer cells is assumed to be spread evenly over the rest of the cell.
+    """
     *finer, line = lines
     own = _whole_cells(line, number, number + 1)
     fine = window_sum(finer, begin, end)
@@ -97,7 +105,7 @@ def _partial_cell(lines: Sequence[Line], number: int, begin: float, end: float) 
 
 
 def _whole_cells(line: Line, first: int, last: int) -> WindowSum:
-    """Return the sum of whole cells from `first` to before `last`."""
+    """Return the sum of whole cells from number `first` to `last` (not included)."""
     part = line.part(first, last)
     weight = line.weight[part]
     known = sum(weight)

@@ -1,7 +1,7 @@
 """Totals of each GPU over a window: energy, utilization, throttling, memory, links and errors.
 
-History stores the counters themselves, so sums are exact for the time in which the GPU was sampled. Nothing is
-extrapolated: a total covers the known seconds and says how many are missing.
+The history stores the counters themselves, so sums are exact for the time in which the GPU was sampled. Nothing is
+extrapolated. A total covers only the known seconds and also contains the number of missing seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FrameCells = Mapping[str, Mapping[int, HistoryCell]]
 
 
 def frame_cells(frames: Iterable[Frame]) -> FrameCells:
-    """Return cells made of frames, which must be in order. The first and the last cell may be incomplete."""
+    """Return cells built from frames, which must be in order. The first and the last cell may be incomplete."""
     cells_by_subject: dict[str, dict[int, HistoryCell]] = {}
 
     def add(block: Block) -> None:
@@ -46,7 +46,7 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
 
 
 def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
-    """Return the lines of some metrics of a subject, by metric; empty if there are no cells of the subject."""
+    """Return the lines of the given metrics of a subject, by metric. Empty if there are no cells of the subject."""
     own = sorted(cells.get(subject, {}).items())
     if not own:
         return {}
@@ -65,7 +65,7 @@ def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict
 
 
 _COMPLETE = 0.002
-"""Fraction of a window that may be missing in a complete total."""
+"""A total counts as complete if at most this fraction of the window is missing."""
 THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
 
 
@@ -79,7 +79,7 @@ class Total(NamedTuple):
     missing_seconds: float
     """Seconds of the window without data."""
     estimated_seconds: float = 0.0
-    """Seconds in cells that an end of the window cuts; they count by their fraction of the cell."""
+    """Seconds in cells that lie only partly within the window. Such a cell counts by the fraction that lies within."""
 
     @property
     def missing_share(self) -> float:
@@ -93,7 +93,7 @@ class Total(NamedTuple):
 
 
 class TotalKind(NamedTuple):
-    """Defines a total: its name, the metric that it sums, its unit, and how its value follows from the sum."""
+    """Defines a total: its name, its metric, its unit, and a function that computes its value from the sum."""
 
     name: str
     metric: str
@@ -114,7 +114,7 @@ def _peak(window: WindowSum) -> float:
 
 
 def _gauge_growth(window: WindowSum) -> float:
-    """Return the growth of a gauge that only grows, such as lifetime errors; it includes growth in gaps."""
+    """Return the growth of a gauge that only grows, such as lifetime errors. Growth during gaps is included."""
     return window.high - window.low
 
 
@@ -130,7 +130,7 @@ TOTALS: tuple[TotalKind, ...] = (
     TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _gauge_growth),
     TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _gauge_growth),
 )
-"""All totals; throttling is the fraction of time by cause."""
+"""All totals. The totals of throttling are the fraction of time throttled, for each cause."""
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
 
 
@@ -140,11 +140,12 @@ class WindowTotals(NamedTuple):
     begin: float
     end: float
     devices: Mapping[str, Mapping[str, Total]]
-    """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
+    """Totals by UUID of the GPU, then by name in `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the
+    time)."""
     problem: str = ""
-    """Why the history file cannot be read, or why there is no data; else empty."""
+    """Reason why the history file cannot be read or why there is no data; else empty."""
     gpus: Sequence[Device] = ()
-    """The GPUs sorted by index; an absent GPU has its last index and name."""
+    """The GPUs sorted by index. An absent GPU has its last index and name."""
 
 
 def gpu_totals(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
@@ -165,9 +166,9 @@ def window_totals(
     """
     written = file.time_range(FINEST).end
     since = max(begin, written if is_known(written) else -inf)
-    # Build complete cells at the ends of the window, because a partial cell would count only by its fraction.
+    # Build complete cells at both ends of the window, because a partial cell would count only by its fraction.
     first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
-    # Readings before and after the window give the growth at its ends, if counters are read late.
+    # Include readings before and after the window, which are needed for the growth at its ends if counters are late.
     newest = [*dropwhile(lambda frame: frame.time < first - _reach(frame), frames)]
     newest = [frame for frame in newest if frame.time <= last + _reach(frame)]
     cells = frame_cells(newest)
@@ -182,7 +183,7 @@ def window_totals(
 
 
 def _reach(frame: Frame) -> float:
-    """Return the maximum seconds between two readings of a counter that count as even growth."""
+    """Return the maximum seconds between two readings of a counter between which it is assumed to grow evenly."""
     return max(PAUSE * frame.interval, FOLLOWS)
 
 

@@ -26,7 +26,7 @@ def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Itera
 
 
 def parse_json(cell: object) -> object:
-    """Return the value of a cell that contains JSON; None if it does not."""
+    """Return the parsed value of a cell that contains JSON, or None if it does not contain valid JSON."""
     try:
         return json.loads(cell) if isinstance(cell, str) else None
     except (ValueError, RecursionError):
@@ -34,7 +34,7 @@ def parse_json(cell: object) -> object:
 
 
 def parse_names(cell: object) -> tuple[str, ...]:
-    """Return the strings in a cell that contains a JSON list of strings; empty if it does not."""
+    """Return the strings in a cell that contains a JSON list of strings. Return an empty tuple for other cells."""
     names = parse_json(cell)
     if not isinstance(names, list) or len(names) > _MAX_NAMES or not all(isinstance(name, str) for name in names):
         return ()

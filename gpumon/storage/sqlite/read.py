@@ -15,8 +15,8 @@ from gpumon.storage.sqlite.write import damage_error, require_regular_files
 def explain_absence(where: Places, path: str, nothing: str, refused: str) -> str:
     """Return a message that says why the file at `path` does not exist.
 
-    It names a problem of the file's directory if there is one; otherwise it is `nothing`. `refused` is how a message
-    about an unwritable directory begins, such as "runs are not recorded".
+    If there is a problem with the file's directory, the message names it. Otherwise it is `nothing`. `refused`: first
+    words of a message about an unwritable directory, such as "runs are not recorded".
     """
     if is_missing(where):
         return f"{where.explicit} does not exist: check the path, or start 'gpumon daemon{dir_option(where)}'"
@@ -56,15 +56,15 @@ def _nearest_existing(directory: str) -> str:
 
 
 LOCKED = "another program has locked it; try again once that has ended"
-"""Why a file cannot be read, and what to do. The other program may be copying or compacting it."""
+"""Message for a locked file. The other program may be copying or compacting it."""
 
 NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or mount it with locks"
 
 FULL = "its file system is full"
 
 _MIN_FREE_SPACE = 64 * 1024
-"""Bytes that SQLite needs for the index of a write-ahead log (32 KiB) and a page; with less, it reports an I/O
-error."""
+"""Bytes that SQLite needs for the index of a write-ahead log (32 KiB) and a page. With less free space, it reports an
+I/O error."""
 
 _LOCK_ERRORS = (
     "SQLITE_BUSY",
@@ -79,24 +79,24 @@ _UNSUPPORTED_LOCK_ERRNOS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.
 """Errors of a lock call on a file system without locks."""
 
 _UNUSED_OFFSET = 1 << 62
-"""An offset beyond the end of any file, and one that SQLite does not lock."""
+"""An offset that is beyond the end of any file and that SQLite does not lock."""
 
 _LOCKABLE: dict[str, int] = {}
-"""Open descriptors, by path, of the files on which a lock call has worked."""
+"""Open file descriptors of the files that could be locked, by path."""
 
 _NO_WAL_INDEX_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
 
 
 class LockTimeout:
-    """How long this process waits while another process has a file locked exclusively, such as when creating it."""
+    """The time for which this process waits if another process has locked a file, for example to create it."""
 
     seconds = 5.0
 
 
 def set_lock_timeout(seconds: float) -> None:
-    """Set for how many seconds this process waits for a locked file.
+    """Set the number of seconds for which this process waits for a locked file.
 
-    A server waits less, because its clients wait too.
+    A server uses a shorter time, because its clients have to wait, too.
     """
     LockTimeout.seconds = seconds
 
@@ -121,7 +121,10 @@ def _is_disk_full(path: str) -> bool:
 
 
 def _describe_lock_error(path: str) -> str:
-    """Return why SQLite could not lock a file. It reports most errors of the call as a lock of another program."""
+    """Return the reason why SQLite could not lock a file, as text for users.
+
+    SQLite itself reports most errors of the lock call as a lock held by another program.
+    """
     if path not in _LOCKABLE:
         try:
             fd = open_regular(path)
@@ -136,7 +139,7 @@ def _describe_lock_error(path: str) -> str:
                 if error.errno in _UNSUPPORTED_LOCK_ERRNOS:
                     return NO_LOCKS
                 return f"it cannot be locked: {error.strerror or error}"
-        # It stays open: closing it would drop all locks that SQLite has on this file in this process.
+        # The descriptor stays open, because closing it would drop all locks of SQLite on this file in this process.
         _LOCKABLE[path] = fd
     return LOCKED
 
@@ -144,19 +147,19 @@ def _describe_lock_error(path: str) -> str:
 def open_to_read(
     path: str, *, any_thread: bool = False, timeout: float | None = None
 ) -> tuple[sqlite3.Connection, int]:  # fmt: skip
-    """Open a file for reading; return the connection and the version of the file.
+    """Open a file for reading, and return the connection and the version of the file.
 
-    The version is 0 while the file is being created. The connection has already been used to read, so an unreadable
-    file fails here and not later. `any_thread`: let several threads use it, one at a time. `timeout`: seconds to wait
-    while another process has the file locked, by default `LockTimeout`. Raises sqlite3.Error, or OSError if the path is
-    not a regular file.
+    The version is 0 while the file is being created. The function reads from the file, so that an error is raised here
+    and not later if it is unreadable. `any_thread`: let several threads use the connection, one at a time. `timeout`:
+    seconds to wait while another process has locked the file, by default `LockTimeout`. Raises sqlite3.Error, or
+    OSError if the path is not a regular file.
     """
     require_regular_files(path)
     try:
         return _connect_to_read(path, "mode=ro", any_thread, timeout)
     except sqlite3.Error as error:
-        # Without a writer the write-ahead log has no index, and this process may not create one. But without a writer
-        # the file does not change either.
+        # Without a writer the write-ahead log has no index, and this process may not create one. It can read the file
+        # as immutable instead, because without a writer the file does not change.
         if error.sqlite_errorname not in _NO_WAL_INDEX_ERRORS or os.path.exists(f"{path}-shm"):
             raise
         return _connect_to_read(path, "immutable=1", any_thread, timeout)

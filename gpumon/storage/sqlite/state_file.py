@@ -1,7 +1,7 @@
 """`StateFile`: a SQLite file that a daemon writes to.
 
-It survives that the file is replaced or damaged, or the disk full. An error does not stop the daemon: each problem is
-logged once, and the next write tries again.
+It keeps working if the file is replaced or damaged, or if the disk is full. An error does not stop the daemon. Each
+problem is logged once, and the next write tries again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAGIC = b"SQLite format 3\0"
 class StateFile:
     """The file at `path`, which is opened for writing by the first call of `connect`.
 
-    `shared`: let other users read it. `log`: gets a line for each problem. `on_open`: gets each new connection. Only
-    one thread may use a `StateFile` at a time.
+    `uid`: user to whom the file belongs. `shared`: let other users read it. `log`: gets a line for each problem.
+    `on_open`: called with each new connection. Only one thread may use a `StateFile` at a time.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class StateFile:
     ) -> None:  # fmt: skip
         self.path = path
         self.problem = ""
-        """Why nothing can be written at present, for people; empty while writing works."""
+        """Reason why nothing can be written, as text for users. Empty while writing works."""
         self.is_refused = False
-        """Whether another version of gpumon writes the file too; then it is never written again."""
+        """True if another version of gpumon writes the file, too. In this case the file is never written again."""
         self.is_stopping = False
-        """Set by the owner before the last `close`, after which the file is not opened again."""
+        """Set to True by the owner before the last `close`, after which the file is not opened again."""
         self._kind = kind
         self._uid = uid
         self._log = log
@@ -101,16 +101,16 @@ class StateFile:
         return False
 
     def close(self) -> None:
-        """Close the file. With `is_stopping`, a shared file is left without a write-ahead log.
+        """Close the file. If `is_stopping` is set, a shared file is left without a write-ahead log.
 
-        Otherwise the next program that opened an empty file would remove the log, and later writes to it would be lost.
+        Users who may not write to the directory can then read it.
         """
         connection, self._connection = self._connection, None
         if connection is None:
             return
         with suppress(sqlite3.Error):
             if self._shared and self.is_stopping:
-                # Users who may not write the directory cannot read a file in WAL mode.
+                # Users who may not write to the directory cannot read a file in WAL mode.
                 connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         with suppress(sqlite3.Error):
             connection.close()
@@ -119,7 +119,10 @@ class StateFile:
             os.close(fd)
 
     def _is_database(self) -> bool:
-        """Return whether the open file begins with SQLite's magic; SQLite itself would use its cached pages."""
+        """Return whether the open file starts with SQLite's magic bytes.
+
+        SQLite itself would not notice that they were overwritten, because it uses cached pages.
+        """
         try:
             return self._raw_fd < 0 or os.pread(self._raw_fd, len(_MAGIC), 0) == _MAGIC
         except OSError:
@@ -128,14 +131,14 @@ class StateFile:
     def _is_in_place(self) -> bool:
         """Return whether the open file and its log are still at their paths, and the file is not empty.
 
-        The next program that opens an empty file removes its log; later writes to that log would be lost.
+        If the file is empty, the next program that opens it removes its log, and later writes to the log would be lost.
         """
         file, wal = self._inodes
         return _inode_of_content(self.path) == file and (not wal or _inode(f"{self.path}-wal") == wal)
 
 
 def _inode(path: str) -> int:
-    """Return the inode of a file; 0 if it does not exist."""
+    """Return the inode of a file, or 0 if it does not exist."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -143,7 +146,7 @@ def _inode(path: str) -> int:
 
 
 def _inode_of_content(path: str) -> int:
-    """Return the inode of a file; 0 if it is empty or does not exist."""
+    """Return the inode of a file, or 0 if it is empty or does not exist."""
     with suppress(OSError):
         status = os.stat(path)
         return status.st_ino if status.st_size else 0

@@ -31,7 +31,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def damage_error(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
-    """Return a SQLite error that reports a damaged schema, for a schema that Python cannot decode."""
+    """Return a SQLite error that reports a damaged schema. Used if Python cannot decode the schema."""
     damage = sqlite3.DatabaseError(f"database disk image is malformed: {error.reason}")
     damage.sqlite_errorcode, damage.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
     return damage
@@ -51,7 +51,7 @@ def damaged_copies(path: str) -> list[str]:
 def move_aside(path: str, ending: str = _DAMAGED) -> str:
     """Rename a database and SQLite's additional files. Return the new path.
 
-    The new name is `path` with this ending, and a number if that name is taken.
+    The new name is `path` with this ending and the first free number.
     """
     number = 1
     while os.path.lexists(f"{path}{ending}{number}"):
@@ -66,7 +66,7 @@ def move_aside(path: str, ending: str = _DAMAGED) -> str:
 _NETWORK_FILE_SYSTEMS = frozenset(
     ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3")
 )
-"""File systems on which SQLite's WAL is not safe, because machines do not share the memory that it maps."""
+"""File systems on which SQLite's WAL mode is not safe, because machines do not share the memory that it maps."""
 
 
 def is_on_network(path: str, mounts: str = "/proc/self/mountinfo") -> bool:
@@ -87,16 +87,16 @@ def is_on_network(path: str, mounts: str = "/proc/self/mountinfo") -> bool:
 
 
 BUSY_TIMEOUT = 5.0
-"""Seconds to wait for another program that has locked the file."""
+"""Maximum seconds to wait for another program that has locked the file."""
 
 
 class OtherVersion(GpumonError):
-    """Raised if the file has the tables of another version of gpumon."""
+    """Raised if another version of gpumon created the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of database: its tables, and the words for it in messages."""
+    """A kind of database: its tables, and texts about it in messages."""
 
     title: str
     version: int
@@ -104,9 +104,9 @@ class FileKind:
     tables: str
     """SQL that creates the tables."""
     when_unwritable: str
-    """End of a message: what happens while the file cannot be written."""
+    """End of a message. It says what happens while the file cannot be written."""
     when_refused: str
-    """End of a message about the consequence if another version of gpumon writes the file too."""
+    """End of a message. It says what happens if another version of gpumon writes the file, too."""
 
 
 def open_to_write(
@@ -115,9 +115,9 @@ def open_to_write(
 ) -> sqlite3.Connection:  # fmt: skip
     """Open the file at `path` for writing, and create it if it is missing.
 
-    `shared`: let other users read it. A damaged file is renamed, never deleted. A file of another version is renamed if
-    this process opens it for the first time (`is_first`); later it means that a gpumon of that version is writing it
-    now, so OtherVersion is raised. Also raises OSError or sqlite3.Error.
+    `shared`: let other users read it. `uid`: user to whom it belongs. A damaged file is renamed, never deleted. A file
+    of another version is renamed if this process opens it for the first time (`is_first`). Later, such a file means
+    that a gpumon of another version is writing it, so OtherVersion is raised. Also raises OSError or sqlite3.Error.
     """
     directory = os.path.dirname(path)
     make_private_dir(directory, uid, shared=shared)
@@ -138,7 +138,7 @@ def open_to_write(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the `with` block in a transaction: commit at its end, roll back if it raises any exception."""
+    """Run the `with` block in a transaction. It is committed at the end, or rolled back after an exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -179,7 +179,7 @@ def _connect(path: str, kind: FileKind, shared: bool, mounts: str) -> sqlite3.Co
 
 
 def _version(path: str, connection: sqlite3.Connection, kind: FileKind) -> int:
-    """Return the version of the file, 0 if it has no tables. Raises OtherVersion."""
+    """Return the version of the file, or 0 if it has no tables. Raises OtherVersion for another version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version not in (0, kind.version):

@@ -1,1 +1,1 @@
-"""Accounts: how long each user held which GPU in each hour, how long it was busy or idle then, and its energy."""
+"""Accounts: the time for which each user held each GPU, hour by hour, its busy and idle time, and its energy."""

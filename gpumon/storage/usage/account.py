@@ -1,6 +1,6 @@
 """Sums of usage: `DeviceUse` for a device, and `Account` for one user on a device.
 
-The file has a column for each field.
+The history file has a column for each field.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 
 class Account(NamedTuple):
-    """How much one user used a device, over some hours. `energy` is in joules, all others in seconds."""
+    """Usage of a device by one user, summed over some hours. `energy` is in joules, all other sums are in seconds."""
 
     user: str
-    """Empty for an unknown holder."""
+    """Name of the user; empty if the holder is unknown."""
     held: float = 0.0
-    """Time with processes or runs of the user on the device."""
+    """Time in which the user had processes or runs on the device."""
     judged: float = 0.0
     """Part of `held` in which `busy` and `idle_held` are known."""
     busy: float = 0.0
@@ -22,14 +22,17 @@ class Account(NamedTuple):
     metered: float = 0.0
     """Part of `held` in which `energy` is known."""
     energy: float = 0.0
-    """Includes moments without an answer between two counter readings, which are in no other sum."""
+    """Includes short times without an answer between two counter readings. No other sum includes these times."""
 
 
 class DeviceUse(NamedTuple):
-    """How much a device was used, over some hours. `energy` and `free_energy` are in joules, all others in seconds."""
+    """Usage of a device, summed over some hours.
+
+    `energy` and `free_energy` are in joules, all other sums are in seconds.
+    """
 
     observed: float = 0.0
-    """Time in which the device answered and was not divided by MIG; the rest of the time is unknown."""
+    """Time in which the device answered and was not divided by MIG. The rest of the time is unknown."""
     identified: float = 0.0
     """Part of `observed` in which all holders are known."""
     judged: float = 0.0
@@ -38,9 +41,9 @@ class DeviceUse(NamedTuple):
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """Time in which `energy` is known: part of `observed` and of the time in which MIG divided the device."""
+    """Time in which `energy` is known. It may also include time in which MIG divided the device."""
     energy: float = 0.0
-    """Includes moments without an answer between two counter readings."""
+    """Includes short times without an answer between two counter readings."""
     free: float = 0.0
     """Time in which it is known that no process held the device."""
     free_energy: float = 0.0
@@ -48,6 +51,6 @@ class DeviceUse(NamedTuple):
 
 
 DEVICE_COLUMNS = DeviceUse._fields
-"""Columns of the sums of a device in an hour, in the file."""
+"""Columns with sums in the table `device_hour`."""
 USER_COLUMNS = Account._fields[1:]
-"""Columns of the sums of a user on a device in an hour, in the file."""
+"""Columns with sums in the table `account`."""

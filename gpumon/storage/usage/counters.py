@@ -1,7 +1,7 @@
-"""`UseMeter`: the running sums that a daemon publishes, by the rules of accounts but not divided into hours.
+"""`UseMeter`: the running sums that a daemon publishes, with the same rules as accounts but not divided into hours.
 
-A tick is counted once, when the next tick arrives. So the growth of a counter between any two readings by a client is
-exact, however far apart they are.
+The time after a tick is counted when the next tick arrives. So the growth of a sum between two readings by a client is
+exact, regardless of the time between them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gpumon.storage.usage.running_sums import (
 )
 
 MAX_DEVICES = 160
-"""Devices with sums; beyond it, absent devices are evicted."""
+"""Number of devices with sums. If there are more, absent devices are evicted."""
 MAX_USERS = 256
-"""Pairs of user and device."""
+"""Maximum number of pairs of user and device."""
 MAX_XIDS = 64
 _MAX_NAME_LENGTH = 100
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
@@ -56,9 +56,9 @@ class _Holders:
         self.uuid = uuid
         self.users = users
         self.begun_ns = begun_ns
-        """When each user began to hold the device: ns, CLOCK_MONOTONIC."""
+        """Time at which each user started to hold the device: ns, CLOCK_MONOTONIC."""
         self.rows = rows
-        """Row of each user, as in `UseMeter._shares`."""
+        """Row of each user; its values are described at `UseMeter._shares`."""
         self.are_counted = False
         """Whether the rows of all holders are in `UseMeter._shares`."""
         self.is_idle = True
@@ -66,36 +66,35 @@ class _Holders:
 
 
 class UseMeter:
-    """The running sums of a daemon. They continue the sums of the previous daemon, if any, else start at 0.
+    """The running sums of a daemon. They continue the sums of the previous daemon, or start at 0 if there is none.
 
-    `since_ns`: when sums that start at 0 begin (ns since 1970). `room`: bytes available for names. `holders`: decides
-    who holds which GPU at a tick. `earlier`: sums of the previous daemon.
+    `earlier`: sums of the previous daemon, None if there are none. `since_ns`: time at which sums start if there are no
+    earlier ones (ns since 1970). `room`: bytes available for names. `holders`: determines who holds which GPU at a
+    tick.
     """
 
     def __init__(self, earlier: Sums | None, since_ns: int, room: int, holders: HolderWatch | None = None) -> None:
-        """Set up the sums.
-
-        `since_ns` is their start (ns since 1970) without `earlier`, `room` the bytes for names; `holders` judges ticks.
-        """
+        """Create the sums. See the class for the arguments."""
         self.number = earlier.number if earlier else 0
         self._counted = (earlier.monotonic_ns, earlier.time_ns) if earlier else (-1, -1)
-        """Time of the newest tick in the earlier sums on both clocks, because the first restarts with the machine."""
+        """Time of the newest tick in the earlier sums by CLOCK_MONOTONIC and by the wall clock (ns). Both are needed
+        because CLOCK_MONOTONIC restarts with the machine."""
         self._since_ns = earlier.since_ns if earlier else since_ns
         self._dropped = earlier.dropped if earlier else 0
         self._room, self._max_users = room, MAX_USERS
         self._holders = holders or HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
         self._shares: dict[UserHourKey, list[float]] = {}
-        """Three values per user and device: held seconds divided evenly between simultaneous holders; seconds for which
-        the user has held it idle; time of the first sight (s, CLOCK_MONOTONIC), NaN if before a restart of the
-        machine."""
+        """Three values per user and device: held seconds, divided evenly between simultaneous holders; seconds for
+        which the user has held the idle device; time when the user was first seen on it (s, CLOCK_MONOTONIC), NaN if
+        that was before a restart of the machine."""
         self._holders_by_device: dict[str, _Holders] = {}
-        """By UUID, only devices with holders."""
+        """Current holders by device UUID. Only devices with holders are included."""
         self._now: dict[str, list[float]] = {}
-        """By UUID, in the order of `DeviceNow`."""
+        """Values of `DeviceNow` by device UUID, in the order of its fields."""
         self._xids: dict[tuple[str, int], list[float]] = {}
         self._uncounted: set[UserHourKey] = set()
-        """Current holders whose sums did not fit."""
+        """Current holders whose sums were dropped because there was no space for them."""
         self._judged: Sequence[HeldDevice] = ()
         self._previous: list[tuple[float, list[float], _Holders | None]] = []
         """For each device in the last tick: utilization (NaN if unknown), its row in `_now`, and its holders."""
@@ -108,7 +107,7 @@ class UseMeter:
             self._resume(earlier)
 
     def add(self, tick: Tick) -> bool:
-        """Add the next tick; return False if the sums of the previous daemon already contain it.
+        """Add the next tick. Return False, and do not add it, if the sums of the previous daemon already contain it.
 
         This happens in a simulation, which repeats past ticks for each daemon that starts.
         """
@@ -173,7 +172,7 @@ class UseMeter:
         )
 
     def _count_holders(self, holders: _Holders, now_ns: int) -> None:
-        """Add the rows of new holders to `_shares`, first seen at `now_ns` (CLOCK_MONOTONIC)."""
+        """Add the rows of new holders to `_shares`. They were first seen at `now_ns` (CLOCK_MONOTONIC)."""
         holders.are_counted = True
         for user, row in zip(holders.users, holders.rows, strict=True):
             key = UserHourKey(0, holders.uuid, user)
@@ -181,9 +180,10 @@ class UseMeter:
                 self._shares[key], row[2] = row, now_ns / SECOND
 
     def _update_holders(self, uuid: str, gpu: HeldDevice, idle: float, now_ns: int) -> _Holders:
-        """Update the holders of a GPU and for how long each has held it idle; return them.
+        """Update the holders of a GPU and the time for which each has held the idle GPU, and return the holders.
 
-        A holder may have come after the GPU became idle, so their time is at most the `idle` seconds of the GPU.
+        `idle`: seconds for which the GPU has been idle. The time of a holder may be shorter, because the holder may
+        have come after the GPU became idle.
         """
         holders = self._holders_by_device.get(uuid)
         if holders is None or holders.users is not gpu.users:
@@ -201,7 +201,7 @@ class UseMeter:
     def _replace_holders(
         self, uuid: str, previous: _Holders | None, users: Mapping[str, float], now_ns: int
     ) -> _Holders:  # fmt: skip
-        """Set the holders of a GPU; users who held it before keep their begin."""
+        """Set the holders of a GPU. The start time of users who already held it does not change."""
         begun_ns = dict(zip(previous.users, previous.begun_ns, strict=True)) if previous else {}
         for user in begun_ns.keys() - users.keys():
             self._row(uuid, user)[1] = NAN
@@ -214,7 +214,7 @@ class UseMeter:
         return holders
 
     def _row(self, uuid: str, user: str) -> list[float]:
-        """Return the row of a holder, or a new row that is not counted yet."""
+        """Return the row of a holder in `_shares`, or a new row that is not in `_shares` yet."""
         return self._shares.get(UserHourKey(0, uuid, user)) or [0.0, NAN, NAN]
 
     def _resume(self, earlier: Sums) -> None:
@@ -231,7 +231,7 @@ class UseMeter:
             self._xids[key] = list(count)
 
     def _pack_names(self) -> None:
-        """Pack the names for the ring again, after evicting the sums that do not fit."""
+        """Evict the sums that do not fit, and pack the names for the ring again."""
         while True:
             self._evict()
             devices, users = self._book.devices, self._book.users
@@ -259,7 +259,7 @@ class UseMeter:
             holders.rows, holders.are_counted = [self._row(uuid, user) for user in holders.users], False
 
     def _evict(self) -> None:
-        """Evict absent devices and users who hold nothing beyond the limits, oldest first."""
+        """Evict sums until the limits are met: first of absent devices and of users who hold nothing, oldest first."""
         present = {gpu.sample.device.uuid for gpu in self._judged}
         held = {UserHourKey(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
         book = self._book

@@ -1,7 +1,7 @@
 """`EnergyMeter`: divides the growth of a GPU's energy counter between the spans of time in which it grew.
 
-A counter is not always read at a tick: if the driver call is slow, it is read less often, and the value arrives in a
-later tick. So the energy of a span is known only when a reading at or after its end has arrived.
+A counter is not read at every tick. If the driver call is slow, it is read less often, and its value arrives in a later
+tick. So the energy of a span is known only after a reading at or after its end has arrived.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpumon.model.energy import EnergyReadings, energy_between
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
-"""Called with a part and the seconds and joules to add to it."""
+"""Function that is called with a part, and the seconds and joules to add to it. See `EnergyMeter` for parts."""
 
 
 class _Stretch(Generic[Part]):
@@ -28,11 +28,14 @@ class _Stretch(Generic[Part]):
         self.part = part
         self.begin_ns, self.end_ns = begin_ns, end_ns
         self.power = power
-        """Watts, NaN if unknown; gives the energy if no counter reading does."""
+        """Mean power in W, NaN if unknown. The energy is computed from it if no counter reading arrives."""
 
 
 class EnergyMeter(Generic[Part]):
-    """Spans of time whose energy is not known yet. `book` is called for each when its energy is known."""
+    """Spans of time whose energy is not known yet. `book` is called for each span when its energy is known.
+
+    Each span has a part, an object that identifies what its energy counts for.
+    """
 
     __slots__ = ("_book", "_readings", "_stretches", "at_ns")
 
@@ -42,18 +45,19 @@ class EnergyMeter(Generic[Part]):
         self.at_ns = 0
         """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most the time of its tick; 0 before the first."""
         self._stretches: list[_Stretch[Part]] = []
-        """Stretches since `at_ns`, in order, that are not booked yet."""
+        """Spans after `at_ns` whose energy is not known yet, in chronological order."""
 
     @property
     def stamp_ns(self) -> int | float:
-        """When the last accepted value was read (ns, CLOCK_MONOTONIC)."""
+        """Time at which the last accepted value was read (ns, CLOCK_MONOTONIC)."""
         return self._readings.at
 
     def read_adjacent(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
-        """Add a reading at the end of a span that began at the previous reading, and return the joules in between.
+        """Add a reading at the end of a span that started at the previous reading, and return the joules in between.
 
-        This is the fast path for most ticks. If another span is still waiting, it returns NaN and does nothing; call
-        `add_stretch` and `read` then. `stamp_ns`: when `energy` (J) was read. `limit`: power limit in W.
+        This is the fast path for most ticks. If it cannot be used, for example because another span is still waiting,
+        it does nothing and returns NaN. Then call `add_stretch` and `read`. `stamp_ns`: time at which `energy` (J) was
+        read. `begin_ns`, `end_ns`: start and end of the span. `limit`: power limit in W. Times are CLOCK_MONOTONIC.
         """
         readings = self._readings
         if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
@@ -66,7 +70,7 @@ class EnergyMeter(Generic[Part]):
         return grown
 
     def replace_parts(self, replace: Callable[[Part], Part]) -> None:
-        """Replace the part (what its energy counts for) of each waiting span."""
+        """Replace the part of each waiting span by the result of `replace`."""
         for stretch in self._stretches:
             stretch.part = replace(stretch.part)
 
@@ -88,9 +92,9 @@ class EnergyMeter(Generic[Part]):
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
         """Add a reading of the counter.
 
-        `energy`: its value in J. `stamp_ns`: when it was read; `now_ns`: time of the tick in which it arrived (both ns,
-        CLOCK_MONOTONIC). `limit`: power limit in W. `follows_ns`: longest time between two readings for which the
-        counter is used; the energy of a longer time is computed from power.
+        `energy`: its value in J. `stamp_ns`: time of the reading. `now_ns`: time of the tick in which it arrived (both
+        ns, CLOCK_MONOTONIC). `limit`: power limit in W. `follows_ns`: maximum ns between two readings for which the
+        counter is used; for a longer time, the energy is computed from power.
         """
         for growth in self._readings.add(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
@@ -103,9 +107,9 @@ class EnergyMeter(Generic[Part]):
             self._book_power(now_ns)
 
     def reset(self) -> None:
-        """Stop waiting for readings, as before a gap.
+        """Stop waiting for readings, for example because there is a gap.
 
-        Spans since the last reading are dropped. If there was no reading at all, their energy is computed from power.
+        Spans after the last reading are dropped. If there was no reading at all, their energy is computed from power.
         """
         if self._stretches and not self.at_ns:
             self._book_power(self._stretches[-1].end_ns)
@@ -114,7 +118,7 @@ class EnergyMeter(Generic[Part]):
         self.at_ns = 0
 
     def _book_joules(self, until_ns: int, joules: float) -> None:
-        """Book the growth of the counter up to `until_ns`, spread evenly since the previous reading."""
+        """Book the growth of the counter up to `until_ns`. It is spread evenly over the time since the last reading."""
         length, stretches = until_ns - self.at_ns, self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]
@@ -126,7 +130,7 @@ class EnergyMeter(Generic[Part]):
             del stretches[0]
 
     def _book_power(self, until_ns: int) -> None:
-        """Book the time up to `until_ns` by power, if power is known."""
+        """Book the spans up to `until_ns` with energy computed from power. Spans with unknown power are dropped."""
         stretches = self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]

@@ -1,16 +1,17 @@
 """`AccountBook`: sums the usage of each device, and of each user on a device, by hour.
 
-The state at a tick is valid until the next tick, unless there is a gap between the two (`is_gap`). The time in a gap is
-unknown and does not count. A span of time that crosses the end of an hour is split there.
+The state at a tick is valid until the next tick, unless there is a gap between the two (`is_gap`). Time in a gap is
+unknown and does not count. A span of time that crosses the end of an hour is split at this point.
 
-A user who holds a GPU holds it for the whole time, even if others hold it too. Busy time and energy are divided between
-the holders by the kernel time of their processes. If the driver does not report the kernel time of every holder, busy
-time and energy count only for the device, and the share of each user is unknown. Energy is the growth of the counter
-between two readings, by the times of the readings (`energy_meter`). If a GPU did not answer for a moment, the energy of
-that time counts for its holders if they are the same before and after.
+Held time counts in full for each holder, even if several users hold the GPU at the same time. Busy time and energy are
+divided between the holders by the kernel time of their processes. If the driver does not report the kernel time of
+every holder, busy time and energy count only for the device, and the share of each user is unknown. Energy is the
+growth of the counter between two readings (`energy_meter`). If a GPU did not answer for a short time, the energy of
+this time counts for its holders if they are the same before and after.
 
-A GPU that is divided by MIG is neither held nor free; its instances are. Only its energy is counted, and the time in
-which that was measured. If the activity of an instance is unknown, only its holders are counted.
+A GPU that is divided by MIG is neither held nor free, only its instances are. For the GPU itself, only its energy and
+the time in which energy was measured are counted. If the activity of an instance is unknown, only its holders are
+counted.
 """
 
 from __future__ import annotations
@@ -74,22 +75,22 @@ class UserHourKey(NamedTuple):
 
 
 class _EnergyPart(NamedTuple):
-    """How the energy of a stretch is divided between users."""
+    """Describes how the energy of a span of time is divided between users."""
 
     hour: int
     observed: bool
-    """Whether the device answered in the stretch."""
+    """Whether the device answered during the span."""
     free: float
     """1 if no process held the device, else 0."""
     users: Sequence[tuple[str, float, float]]
-    """For each user: name, 1 if the share is known (else 0), and the share."""
+    """For each user: name, 1 if the user's share is known (else 0), and the share (0 to 1)."""
 
 
 _NO_PART = _EnergyPart(0, False, 0.0, ())
 
 
 class _DeviceHour:
-    """Sums of a device and its users in the current hour, and the current stretch, in which its state is constant."""
+    """Sums of a device and its users in the current hour, and the current span, in which the state is constant."""
 
     __slots__ = (
         "accounts",
@@ -107,24 +108,24 @@ class _DeviceHour:
 
     def __init__(self, sums: list[float], is_whole: bool) -> None:
         self.sums = sums
-        """In the order of `DEVICE_COLUMNS`, without the current stretch."""
+        """Sums of the device in the order of `DEVICE_COLUMNS`, without the current span."""
         self.accounts: dict[str, list[float]] = {}
         """The sums of each user, in the order of `USER_COLUMNS`."""
         self.is_whole = is_whole
-        """Whether this is a whole GPU; the energy counter and power of a MIG instance belong to its GPU."""
+        """Whether this is a whole GPU. The energy counter and power of a MIG instance belong to its GPU."""
         self.facts: tuple[object, ...] = ()
-        """State of the device that is constant in the stretch (`_facts`)."""
+        """State of the device that is constant in the span (`_facts`)."""
         self.seconds = self.metered = self.joules = 0.0
-        """The stretch so far: its length, the seconds in it with known energy, and the energy."""
+        """Values of the span so far: its length in seconds, the seconds with known energy, and the energy in joules."""
         self.part = self.unanswered = _NO_PART
-        """Owners of the energy in the stretch, and in a moment of it without an answer."""
+        """Division of the energy in the span, and in times without an answer within the span."""
         self.weights: Sequence[float] = ()
-        """The factor for each column by which the stretch counts."""
+        """For each column, the factor by which the span is added to it."""
         self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
-        """Sums and weights of each user."""
+        """For each user, the sums and the factors by which the span is added to them."""
 
     def flush(self) -> None:
-        """Add the stretch to the sums, and start a new one with the same state."""
+        """Add the span to the sums, and start a new span with the same state."""
         seconds, metered, joules = self.seconds, self.metered, self.joules
         if not (seconds or metered or joules):
             return
@@ -140,7 +141,7 @@ class _DeviceHour:
 class AccountBook:
     """Sums that are not written yet.
 
-    `divide` splits a span of time (ns since 1970) into hours, by default `by_hour`.
+    `divide`: function that splits a span of time (ns since 1970) into hours, by default `by_hour`.
     """
 
     def __init__(self, divide: Callable[[int, int], Sequence[tuple[int, float]]] | None = None) -> None:
@@ -150,17 +151,17 @@ class AccountBook:
         self.names: dict[str, Device] = {}
         self._hour = 0
         self._open: dict[str, _DeviceHour] = {}
-        """Devices with sums in this hour, by UUID."""
+        """Devices with sums in the current hour, by UUID."""
         self._meters: dict[str, EnergyMeter[_EnergyPart]] = {}
-        """By UUID; only whole GPUs have one."""
+        """Energy meters by UUID. Only whole GPUs have one."""
         self._answered: dict[str, HeldDevice] = {}
-        """Last answer of each device that does not answer now."""
+        """Last state of each device that currently does not answer, by UUID."""
         self._previous: dict[str, HeldDevice] = {}
         """Devices in the previous tick, by UUID."""
         self._time_ns = self._monotonic_ns = 0
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
-        """Add the next tick; `judged` says for each GPU who holds it and whether it is busy."""
+        """Add the next tick. `judged` contains the holders and the state of each GPU at this tick."""
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
         now = {gpu.sample.device.uuid: gpu for gpu in judged}
         names = self.names
@@ -168,7 +169,7 @@ class AccountBook:
             names.update({uuid: gpu.sample.device for uuid, gpu in now.items() if uuid not in names})
         interval = tick.interval_ns / SECOND
         if self._previous and not is_gap(passed_ns / SECOND, by_clock / SECOND, interval):
-            # The wall clock of now gives the hour; a small correction of the clock counts in this stretch.
+            # The hour is taken from the current wall clock. A small correction of the clock affects only this span.
             end_ns = self._monotonic_ns
             for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
                 if hour != self._hour:
@@ -188,12 +189,12 @@ class AccountBook:
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def flush(self) -> None:
-        """Add the time up to the last tick to `devices` and `users`; until then they may lack it."""
+        """Add the time up to the last tick to `devices` and `users`. Without this call, they may lack it."""
         for device in self._open.values():
             device.flush()
 
     def drain(self) -> AccountBook:
-        """Return a book with the sums so far, and set them to 0 here."""
+        """Return a new book with the sums so far, and reset the sums of this book to 0."""
         self._close()
         book = AccountBook()
         book.devices, book.users, book.names = self.devices, self.users, self.names
@@ -216,7 +217,7 @@ class AccountBook:
             self.users.pop(user, None)
 
     def _close(self) -> None:
-        """Flush the sums of the hour and stop adding to them directly; `_begin` looks them up again if needed."""
+        """Flush the sums of the current hour, and release them. `_begin` looks them up again if needed."""
         self.flush()
         self._open = {}
 
@@ -243,7 +244,10 @@ class AccountBook:
             meter.add_stretch(device.part, begin_ns, end_ns, gpu.sample.values[_POWER])
 
     def _add_unanswered(self, uuid: str, answered: HeldDevice, begin_ns: int, end_ns: int) -> None:
-        """Add time without an answer, from `begin_ns` to `end_ns`; a counter reading soon after gives its energy."""
+        """Add time without an answer, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
+
+        Its energy is known if a counter reading follows soon.
+        """
         device = self._open.get(uuid) or self._begin(uuid)
         if device.unanswered is _NO_PART:
             device.unanswered = _energy_part(self._hour, answered, observed=False)
@@ -252,7 +256,7 @@ class AccountBook:
             meter.add_stretch(device.unanswered, begin_ns, end_ns, NAN)
 
     def _read_counters(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
-        """Read the energy counters of a tick; readings more than `follows` seconds apart are not compared."""
+        """Read the energy counters of a tick. Readings that are more than `follows` seconds apart are not compared."""
         meters, answered, follows_ns = self._meters, self._answered, round(follows * SECOND)
         for uuid, gpu in now.items():
             sample = gpu.sample
@@ -290,7 +294,7 @@ class AccountBook:
         self._answered = {}
 
     def _book_energy(self, uuid: str, part: _EnergyPart, seconds: float, joules: float) -> None:
-        """Add energy of a stretch, once a reading has given it."""
+        """Add the energy of a span. `seconds`: length of the span. `joules`: its energy."""
         device = self._open.get(uuid)
         if device is not None and device.part is part:  # the usual case
             device.metered += seconds
@@ -312,7 +316,7 @@ class AccountBook:
         return device
 
     def _start_stretch(self, device: _DeviceHour, uuid: str, gpu: HeldDevice) -> None:
-        """End the stretch of `device`, and start one with the state of `gpu`."""
+        """End the current span of `device`, and start a span with the state of `gpu`."""
         device.flush()
         device.facts, state, held = _facts(gpu), gpu.state, gpu.held
         if device.is_whole:
@@ -358,17 +362,17 @@ def _energy_part(hour: int, gpu: HeldDevice, *, observed: bool) -> _EnergyPart:
 
 
 def _without_owner(part: _EnergyPart) -> _EnergyPart:
-    """Return the part without owners if the device did not answer in it, else unchanged."""
+    """Return the part without users if the device did not answer during its span; else return it unchanged."""
     return part if part.observed else _EnergyPart(part.hour, False, 0.0, ())
 
 
 def _has_same_holders(before: HeldDevice, gpu: HeldDevice) -> bool:
-    """Return whether a GPU has the same holders before and after a moment without an answer."""
+    """Return whether a GPU has the same holders before and after a time without an answer."""
     return before.held == gpu.held and before.users.keys() == gpu.users.keys() and before.state is not _DIVIDED
 
 
 def _user_shares(gpu: HeldDevice) -> Sequence[tuple[str, float]]:
-    """Return each user of a device and their share of its kernel time, NaN if it is unknown."""
+    """Return each user of a device with the user's share of its kernel time (0 to 1), NaN if unknown."""
     users = gpu.users
     if not gpu.is_identified:
         return [(user, NAN) for user in users]
@@ -379,7 +383,7 @@ def _user_shares(gpu: HeldDevice) -> Sequence[tuple[str, float]]:
 
 
 def by_hour(begin: int, end: int) -> list[tuple[int, float]]:
-    """Divide a span of time (ns since 1970) into hours: return the number of each hour since 1970 and its seconds."""
+    """Divide a span of time (ns since 1970) into hours, and return pairs of hour (since 1970) and seconds within it."""
     hours = []
     while begin < end:
         hour = begin // _HOUR

@@ -1,4 +1,4 @@
-"""Groups the accounts of a window for views (in all, by GPU, hour, day, week or month), and calendar windows."""
+"""Groups the accounts of a window for views: in total, by GPU, hour, day, week or month. Defines calendar windows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
 
 MIN_UNSEEN = 90.0
-"""Unobserved seconds of a device below which nothing is reported, because the newest seconds are not written yet."""
+"""Shorter unobserved times of a device (seconds) are not reported, because the newest seconds are not written yet."""
 
 
 class AccountGroup(NamedTuple):
-    """Sums over some hours: how one GPU or all GPUs were used, and by which users."""
+    """Usage of one GPU or all GPUs, in total and by user, summed over some hours."""
 
     begin: float
     """s since 1970."""
@@ -30,11 +30,11 @@ class AccountGroup(NamedTuple):
     accounts: Sequence[Account]
     """Accounts of named users, sorted by held seconds, descending."""
     rest: Account
-    """Usage by holders that is in none of the accounts (`unattributed`)."""
+    """Usage that is not included in any of the accounts (`unattributed`)."""
     use: DeviceUse
     unseen: float
-    """Seconds, summed over devices, without any observation: no daemon ran, or the GPU did not answer. Includes the
-    time before the first account, because it is unknown whether a GPU was free then."""
+    """Seconds without any observation, summed over devices: no daemon ran, or the GPU did not answer. The time before
+    the first account is included, because it is unknown whether a GPU was free at that time."""
     hours: Sequence[HourUse] = ()
     """The hours in this group."""
 
@@ -65,14 +65,14 @@ def _month(begin: float, zone: Zone = None) -> tuple[float, float]:
 
 
 def _midnight(time: float, zone: Zone) -> datetime:
-    """Return the start of the day of `time`; a timedelta added to it counts calendar days."""
+    """Return the start of the day of `time` (s since 1970). A timedelta added to it counts calendar days."""
     return datetime.fromtimestamp(time, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
 PERIODS: dict[str, Callable[..., tuple[float, float]]] = {
     "hour": _hour, "day": _day, "week": _week, "month": _month,
 }  # fmt: skip
-"""Functions that return begin and end (s since 1970) of the period that contains a time, in a time zone."""
+"""Functions that return the start and end (s since 1970) of the period that contains a time, in a time zone."""
 GROUPINGS = ("user", "device", *PERIODS)
 
 
@@ -96,7 +96,10 @@ def summary(stored: StoredAccounts, begin: float, end: float, by: str, zone: Zon
 def _hours_by_period(
     stored: StoredAccounts, begin: float, end: float, by: str, zone: Zone
 ) -> dict[tuple[float, float], list[HourUse]]:
-    """Return the hours in each period of the window; periods without observation have an empty list."""
+    """Return the hours in each period of the window, by start and end of the period.
+
+    Periods without observation have an empty list.
+    """
     if not stored.hours:
         return {}
     hours: dict[tuple[float, float], list[HourUse]] = {}
@@ -117,7 +120,7 @@ def _group(
     device: StoredDevice | None = None,
 ) -> AccountGroup:
     use, accounts = query.total(hours), query.by_user(hours)
-    # MIG instances come and go, so the time without one is not unobserved.
+    # MIG instances come and go, so the time in which an instance does not exist does not count as unobserved.
     whole_gpus = [gpu for gpu in devices if not gpu.uuid.startswith(PARTS)]
     unseen = max(0.0, end - begin) * len(whole_gpus) - sum(_observed(hour) for hour in hours)
     return AccountGroup(
@@ -133,18 +136,18 @@ def _group(
 
 
 def _observed(hour: HourUse) -> float:
-    """Return the seconds in which a GPU answered; while MIG divides it, only `metered` counts them."""
+    """Return the seconds in which a GPU answered. While MIG divides it, only `metered` includes them."""
     return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
 
 
 def find_account(group: AccountGroup | None, user: str) -> Account:
-    """Return the account of a user in a group; an empty account if there is none."""
+    """Return the account of a user in a group, or an empty account if there is none."""
     accounts = group.accounts if group else ()
     return next((account for account in accounts if account.user == user), Account(user))
 
 
 def named_use(hours: Sequence[HourUse]) -> Account:
-    """Return the usage by holders whose name is known. If several of them share a GPU, its time counts once."""
+    """Return the usage by holders whose name is known. If several holders share a GPU, the time counts once."""
     held = judged = busy = idle = 0.0
     for hour in hours:
         named = [account for account in hour.accounts if account.user]
@@ -204,7 +207,7 @@ class UserWindow:
         return "hour" if self.period == "day" else "day"
 
     def step_title(self, time: float) -> str:
-        """Return the name of the hour or day that begins at `time` (s since 1970), such as `14:00` or `Sun 22 Nov`."""
+        """Return the title of the hour or day that starts at `time` (s since 1970), as `14:00` or `Sun 22 Nov`."""
         begin = self.local_time(time)
         return f"{begin:%H:%M}" if self.period == "day" else f"{begin:%a} {begin.day} {begin:%b}"
 
@@ -213,7 +216,7 @@ class UserWindow:
         return _window_at(self.period, self.end + 1 if direction > 0 else self.begin - 1, self.zone)
 
     def days(self) -> list[float]:
-        """Return the start of each day (s since 1970). When clocks change, a day has 23 or 25 hours."""
+        """Return the start of each day (s since 1970). A day may have 23 or 25 hours because of daylight saving time."""
         days = [self.begin]
         while (end := PERIODS["day"](days[-1], self.zone)[1]) < self.end:
             days.append(end)
@@ -226,9 +229,10 @@ class UserWindow:
 
 
 def parse_window(period: str, day: str, zone: str, now: float) -> UserWindow:
-    """Return the day, week or month (`period`) that contains `day`, which has the form `2026-11-22`.
+    """Return the day, week or month that contains `day`.
 
-    If `day` is invalid, the period contains `now` (s since 1970). `zone`: IANA name of a time zone.
+    `period`: one of `WINDOW_PERIODS`; a week if it is invalid. `day`: a date such as `2026-11-22`; if it is invalid,
+    the result contains `now` (s since 1970). `zone`: IANA name of a time zone.
     """
     period, time_zone = period if period in WINDOW_PERIODS else DEFAULT_PERIOD, _parse_zone(zone)
     try:
@@ -243,7 +247,7 @@ def _window_at(period: str, time: float, zone: Zone) -> UserWindow:
 
 
 def _parse_zone(name: str) -> Zone:
-    """Return the time zone with this name; None if it is invalid or unknown on this machine."""
+    """Return the time zone with this name, or None if the name is invalid or unknown on this machine."""
     if not _ZONE_NAME.fullmatch(name):
         return None
     try:

@@ -19,10 +19,10 @@ _ROUNDING = 1e-9
 
 
 class HourUse(NamedTuple):
-    """How a device was used in one hour, and by whom."""
+    """Usage of a device in one hour, in total and by user."""
 
     begin: float
-    """Seconds since 1970."""
+    """Start of the hour, seconds since 1970."""
     device: str
     """UUID."""
     use: DeviceUse
@@ -35,10 +35,10 @@ class StoredDevice(NamedTuple):
 
     uuid: str
     number: int = -1
-    """Its last GPU number; -1 if unknown."""
+    """Last index of the GPU; -1 if unknown."""
     name: str = ""
     first: float = inf
-    """Start of its first hour in the file, s since 1970."""
+    """Start of the first hour of the device in the file, s since 1970."""
 
 
 class StoredAccounts(NamedTuple):
@@ -51,9 +51,9 @@ class StoredAccounts(NamedTuple):
 
 
 def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str = "") -> StoredAccounts:
-    """Return the accounts of the hours that begin at or after `begin` and before `end` (s since 1970).
+    """Return the accounts of the hours that start at or after `begin` and before `end` (s since 1970).
 
-    `device`: UUID of a GPU; empty for all GPUs. Raises GpumonError.
+    `device`: UUID of a GPU; empty for all GPUs. Raises GpumonError if the file cannot be read.
     """
     with reading(path) as file:
         return _read(file.connection, begin, end, device) if file.has_tables else StoredAccounts((), ())
@@ -101,7 +101,7 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, uuid: str) -
 
 
 def by_user(hours: Iterable[HourUse]) -> list[Account]:
-    """Return one account per user, summed over all hours and devices, sorted by held time, the longest first."""
+    """Return one account per user, summed over all hours and devices. The longest held time comes first."""
     accounts: dict[str, list[Account]] = {}
     for hour in hours:
         for account in hour.accounts:
@@ -116,9 +116,10 @@ def total(hours: Iterable[HourUse]) -> DeviceUse:
 
 
 def unattributed(use: DeviceUse, accounts: Iterable[Account]) -> Account:
-    """Return the usage that is in no user's account, because the holders or their shares are unknown.
+    """Return the usage that is not included in any user's account, because the holders or their shares are unknown.
 
-    `held` of the result is the time in which the holders are unknown.
+    `use` is the usage of the devices, `accounts` are the accounts of the same hours. `held` of the result is the time
+    in which the holders are unknown.
     """
     every = list(accounts)
     named = [account for account in every if account.user]
@@ -140,20 +141,20 @@ def group_hours(hours: Iterable[HourUse], key: Callable[[HourUse], _Key]) -> Ite
 
 
 def _remainder(whole: float, part: float) -> float:
-    """Return `whole - part`; 0 if that is negative or only a rounding error."""
+    """Return `whole - part`, or 0 if the difference is negative or only a rounding error."""
     difference = whole - part
     return difference if difference > _ROUNDING * whole else 0.0
 
 
 def _sums(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the sum of each column; 0 for columns of text."""
+    """Return the sum of each column. For columns of text it is 0."""
     return [0.0 if isinstance(column[0], str) else sum(column) for column in zip(*rows, strict=True)]
 
 
 def by_group(stored: StoredAccounts, groups: UserGroups) -> StoredAccounts:
-    """Return the accounts with users replaced by their groups; users without a known group stay.
+    """Return the accounts with users replaced by their groups. Users without a known group stay.
 
-    If two members of a group share a GPU, each of them holds it, so the group has the time of both.
+    If two members of a group share a GPU, each of them holds it, so the group's account has the sum of both times.
     """
     return stored._replace(hours=[hour._replace(accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
 

@@ -1,4 +1,4 @@
-"""Reads the running sums in a ring: totals of each device, of each user on a device, and of XID errors."""
+"""Reads the running sums in a ring: totals for each device, for each user on a device, and for XID errors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"
 
 
 class DeviceNow(NamedTuple):
-    """Sums over the utilization of a device, and its current state; both are updated at every tick."""
+    """Sums over the utilization of a device, and its current state. Both are updated at every tick."""
 
     utilized: float = 0.0
-    """Utilization integrated over time: seconds."""
+    """Utilization integrated over time, in seconds."""
     measured: float = 0.0
     """Seconds in which utilization is known."""
     idle: float = NAN
-    """Seconds since it last did any work, up to the newest tick; NaN if it works or this is unknown."""
+    """Seconds from the device's last work to the newest tick. NaN if it is working, or if this is unknown."""
     state: float = NAN
-    """Number of its state in the table of states."""
+    """Number of its state in the table `states`."""
 
 
 class XidCount(NamedTuple):
-    """How many XID errors with one code a device has had."""
+    """Number of XID errors with one code on one device."""
 
     errors: float = 0.0
     last: float = NAN
@@ -50,28 +50,30 @@ class Totals(NamedTuple):
     monotonic_ns: int
     """Time of the newest counted tick: ns, CLOCK_MONOTONIC."""
     since: float
-    """When all sums were 0: seconds since 1970."""
+    """Time at which all sums started at 0: seconds since 1970."""
     dropped: int
-    """Number of users on a device whose sums did not fit."""
+    """Number of pairs of user and device whose sums were dropped because there was no space for them."""
     devices: Mapping[str, DeviceTotals]
-    """By UUID."""
+    """Sums of each device by UUID."""
     users: Mapping[tuple[str, str], Account]
-    """By UUID and user; the name is empty for an unknown holder."""
+    """Sums of each user on a device by UUID and user name. The name is empty if the holder is unknown."""
     xids: Mapping[tuple[str, int], XidCount]
-    """By UUID and code."""
+    """XID errors by UUID and code."""
     shares: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds of held time, each moment divided evenly between the users who share the device."""
+    """By UUID and user: seconds for which the user held the device. Time in which several users hold it is divided
+    evenly between them."""
     idle: Mapping[tuple[str, str], float] = {}
     """By UUID and user: seconds for which the user has held the idle device, up to the newest tick."""
     ages: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds from the first sight of the user on the device to the newest tick, if known."""
+    """By UUID and user: seconds between the time when the user was first seen on the device and the newest tick.
+    Missing if unknown."""
 
 
 DEVICE_TOTALS = (*DeviceUse._fields, *DeviceNow._fields)
 _IDLE_NOW, _BEGUN = "idle_now", "begun"
 USER_TOTALS = (*Account._fields[1:], "share", _IDLE_NOW, _BEGUN)
 _MERGE: Mapping[str, Callable[[list[float]], float]] = {_IDLE_NOW: max, _BEGUN: min}
-"""How to merge the columns that are not sums."""
+"""Functions that merge the columns that are not sums."""
 
 
 def totals_from_sums(sums: Sums) -> Totals:
@@ -109,7 +111,7 @@ def totals_from_sums(sums: Sums) -> Totals:
 
 
 def merge_rows(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Merge the rows of several users who are displayed under the same name; NaN where no row has a value."""
+    """Merge the rows of several users who are displayed under the same name. NaN if no row has a value in a column."""
     return tuple(
         _MERGE.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
         for column, values in zip(columns, zip(*rows, strict=True), strict=True)
@@ -117,7 +119,7 @@ def merge_rows(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple
 
 
 def _reader(columns: Sequence[str], wanted: Sequence[str]) -> Callable[[Sequence[float]], list[float]]:
-    """Return a function that picks the `wanted` columns of a row; NaN for columns that another version lacks."""
+    """Return a function that returns the `wanted` columns of a row. Columns that the ring does not have become NaN."""
     indexes = [columns.index(name) if name in columns else -1 for name in wanted]
     return lambda row: [row[index] if index >= 0 else NAN for index in indexes]
 
@@ -127,5 +129,5 @@ def _sum(value: float) -> float:
 
 
 def _state(name: str) -> GpuState:
-    """Return the state with this name; unknown for a state of a later version."""
+    """Return the state with this name. A state of a later version becomes `UNKNOWN`."""
     return next((state for state in GpuState if state.value == name), GpuState.UNKNOWN)
