@@ -1,1 +1,1 @@
-"""The event log: what happened to GPUs, runs, the driver and the daemon, and when. It is kept for a year."""
+"""The event log: events of GPUs, runs, the driver and the daemon, with their times. Events are kept for a year."""

@@ -1,4 +1,4 @@
-"""Detect that the wall clock was set."""
+"""Detects changes of the wall clock."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from gpumon.model.events import CLOCK_SET, Event
 from gpumon.model.frame import Tick
 
 MIN_CLOCK_STEP = 5.0
-"""Seconds by which the clock must be set to count; less is a correction, or the time between two readings."""
+"""Minimum seconds by which the clock must be set to be reported. A smaller difference may be a correction of the clock,
+or the time between the two readings."""
 
 
 def suspended_seconds() -> float:
-    """Return for how many seconds the machine has been suspended since it was booted."""
+    """Return the total seconds for which the machine has been suspended since it was booted."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class ClockWatch:
     """Detects that the wall clock was set, by comparing it at each tick with CLOCK_MONOTONIC.
 
-    CLOCK_MONOTONIC stops while the machine is suspended and the wall clock does not; `suspended` returns that time in
-    seconds.
+    CLOCK_MONOTONIC stops while the machine is suspended, but the wall clock does not. `suspended` returns the total
+    seconds for which the machine has been suspended.
     """
 
     def __init__(self, suspended: Callable[[], float] = suspended_seconds) -> None:
         self._suspended = suspended
         self._explained = 0.0
-        """Seconds of suspension that have already explained a jump."""
+        """Seconds of suspension that were already subtracted from earlier differences between the clocks."""
         self._ahead_ns: int | None = None
 
     def add(self, tick: Tick) -> Iterator[Event]:

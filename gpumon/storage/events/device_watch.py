@@ -21,7 +21,7 @@ from gpumon.model.xids import xid_of
 from gpumon.storage.history.buckets import is_gap
 
 QUIET = 10 * SECOND
-"""ns without throttling after which it counts as ended, because throttling starts and stops many times a minute."""
+"""Throttling counts as ended after this many ns without throttling, because it starts and stops many times a minute."""
 _NAMES = tuple(metric.name for metric in CAUSES)
 _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
@@ -35,14 +35,14 @@ _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
 class _Start(NamedTuple):
-    """When an ongoing event began."""
+    """Start time of an ongoing event, by CLOCK_MONOTONIC and since 1970 (ns)."""
 
     monotonic_ns: int
     time_ns: int
 
 
 class _Throttling:
-    """Ongoing throttling with one cause on a device."""
+    """Ongoing throttling of a device with one cause."""
 
     __slots__ = ("begun_ns", "last_ns", "last_time_ns")
 
@@ -69,13 +69,13 @@ class _Growth(NamedTuple):
     """Growth of the throttling counters between two readings."""
 
     rates: Sequence[float]
-    """Growth per second in the order of `CAUSES`; negative if a counter went back."""
+    """Growth per second in the order of `CAUSES`; negative if a counter decreased."""
     is_first: bool
     """Whether the earlier reading was the first one of the device."""
 
 
 class DeviceWatch:
-    """Detects events of GPUs and the driver, and remembers which of them are still going on."""
+    """Detects events of GPUs and the driver, and keeps the list of events that have not ended."""
 
     def __init__(self) -> None:
         self._tick: Tick | None = None
@@ -84,14 +84,14 @@ class DeviceWatch:
         self._driver = Driver()
         self._counters: dict[str, _Counters] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
-        """By device and metric."""
+        """Ongoing throttling by device UUID and metric."""
         self._idle: dict[str, dict[str, int]] = {}
-        """Start of reported idle time by device and user: ns, CLOCK_MONOTONIC."""
+        """Start of reported idle time by device UUID and user: ns, CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield the events between the previous tick and this one.
 
-        `judged`: who holds each GPU and whether it is busy.
+        `judged`: holders and state of each GPU at this tick.
         """
         previous, self._tick = self._tick, tick
         is_first = previous is None
@@ -126,7 +126,7 @@ class DeviceWatch:
                 yield from self._close_device(uuid, previous)
 
     def finish(self) -> Iterator[Event]:
-        """Yield an end for each event that is still going on, because no more ticks will follow."""
+        """Yield an end event for each event that has not ended, because no more ticks will follow."""
         if self._tick is not None:
             yield from self._close_all(self._tick)
 
@@ -161,7 +161,7 @@ class DeviceWatch:
             yield Event(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
     def _counter_growth(self, sample: Sample, tick: Tick) -> _Growth | None:
-        """Return the growth since the last reading; None if there is no new one, or no growth is worth an event."""
+        """Return the growth since the last reading. None if there is no new reading or the growth needs no event."""
         counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
         last = self._counters.get(sample.device.uuid)
@@ -170,7 +170,7 @@ class DeviceWatch:
             return None
         passed = at - last.read_ns
         if passed <= 0 or (passed <= _FOLLOWS and is_newly_missing(last.values, counters)):
-            return None  # the driver may report the same values twice, or miss some once
+            return None  # the driver may report the same values twice, or leave some out once
         previous, last.values, last.read_ns = last.values, counters, at
         is_first, last.is_first = last.is_first, False
         if counters == previous:
@@ -212,7 +212,7 @@ class DeviceWatch:
                 if min(idle_ns, held_ns) < _LONG_IDLE_NS:
                     continue
                 begun[user] = tick.monotonic_ns - min(idle_ns, held_ns)
-                was_idle = held_ns < idle_ns  # already before this user came
+                was_idle = held_ns < idle_ns  # true if the GPU was already idle when this user came
                 time_ns = tick.time_ns - held_ns if was_idle else round(since.time * SECOND)
                 details = {"at_least": True} if since.at_least and not was_idle else {}
                 yield Event(time_ns, "idle_began", EventSubject(uuid, user), details)
@@ -222,7 +222,7 @@ class DeviceWatch:
             self._idle.pop(uuid, None)
 
     def _close_device(self, uuid: str, last: Tick) -> Iterator[Event]:
-        """Yield an unseen end for each ongoing event of a device that last reported in `last`."""
+        """Yield an unseen end for each ongoing event of a device. `last`: the last tick in which it was seen."""
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
             del self._throttled[device, cause]
@@ -231,27 +231,31 @@ class DeviceWatch:
             yield unseen_end(last.time_ns, "idle_began", EventSubject(uuid, user))
 
     def _close_all(self, last: Tick) -> Iterator[Event]:
-        """Yield an unseen end for each ongoing event of all devices."""
+        """Yield an unseen end for each ongoing event of all devices. `last`: the last tick in which they were seen."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._close_device(uuid, last)
 
 
 def _has_lost_driver(samples: Sequence[Sample]) -> bool:
-    """Return whether all GPUs of a source report a missing driver; if only some do, those GPUs have the problem."""
+    """Return whether all GPUs of a source report a missing driver.
+
+    If only some GPUs report it, the problem is with these GPUs and not with the driver.
+    """
     without = {sample.device.source for sample in samples if sample.state is Availability.NO_DRIVER}
     return bool(without - {sample.device.source for sample in samples if sample.state is not Availability.NO_DRIVER})
 
 
 REPEAT_INTERVAL = 60 * SECOND
-"""ns in which errors with one code on one GPU become two events: the first error at once, then all repeats together."""
+"""Nanoseconds in which errors with one code on one GPU give at most two events: one for the first error at once, and
+one for all repeats together."""
 
 
 RUN_END_MARGIN = 10.0
-"""Seconds after the end of a run in which an error still counts as one of that run, because it often ended the run."""
+"""An error up to this many seconds after the end of a run is assigned to the run, because it often caused the end."""
 
 
 class _XidReports:
-    """Errors with one code on a device since the last one that became an event."""
+    """Errors with one code on a device since the last error for which there was an event."""
 
     def __init__(self, xid: XidEvent, subject: EventSubject) -> None:
         self.first = xid
@@ -300,7 +304,10 @@ def _repeat_event(reports: _XidReports) -> Iterator[Event]:
 
 
 def _subject(xid: XidEvent, tick: Tick) -> EventSubject:
-    """Return the GPU and its run; no run if there are several, because the driver does not say which one failed."""
+    """Return the GPU with its run as subject.
+
+    If there are several runs on the GPU, no run is set, because the driver does not report which one failed.
+    """
     runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_affected(run, xid)}
     user, run = runs.pop() if len(runs) == 1 else ("", "")
     return EventSubject(xid.uuid, user, run, str(xid.code))

@@ -1,6 +1,6 @@
 """Collects events from ticks (`EventBook`) and writes them into the history file (`write_events`).
 
-Each event is written once. If a daemon was killed while an event was going on, the next daemon ends or continues it.
+Each event is written once. If a daemon was killed before an event had ended, the next daemon ends or continues it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gpumon.storage.history.buckets import max_interval
 from gpumon.storage.sqlite.cells import typed_rows
 
 _MAX_PENDING = 10_000
-"""Events kept while the file cannot be written; the oldest are dropped."""
+"""Maximum number of events kept while the file cannot be written. The oldest are dropped."""
 SETTLE_TIME = 30.0
-"""Seconds after which every ongoing run of an earlier daemon has been seen."""
+"""Seconds after the first tick. After this time, every run of an earlier daemon that is still running has been seen."""
 
 
 class EventBatch(NamedTuple):
-    """Events to write, and which events are still going on."""
+    """Events to write, and the list of events that have not ended."""
 
     events: Sequence[Event]
     open_events: Sequence[Key]
@@ -59,7 +59,7 @@ class EventBook:
         self._last: Tick | None = None
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
-        """Add the next tick. `judged`: who holds each GPU and whether it is busy."""
+        """Add the next tick. `judged`: holders and state of each GPU at this tick."""
         if self._first is None:
             self._first = tick
             self._record([Event(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
@@ -101,7 +101,7 @@ class EventBook:
         self._events.extendleft(reversed(batch.events))
 
     def open_events(self) -> Sequence[Key]:
-        """Kind and subject of each event that is still going on."""
+        """Return the kind and subject of each event that has not ended."""
         return tuple(self._open_events)
 
     def _record(self, events: Iterable[Event]) -> None:
@@ -117,10 +117,10 @@ class EventBook:
 _MAX_NAME_LENGTH = 100
 _MAX_DETAILS_LENGTH = 4000
 _SAME_EVENT_NS = 2 * SECOND
-"""ns within which two begins, or two ends, of one run are the same event."""
+"""Two start events, or two end events, of one run that are at most this many ns apart are the same event."""
 _SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
 _PAUSES = {"throttling_began": QUIET}
-"""ns after the first tick in which the start of this kind can continue an event of an earlier daemon."""
+"""By event kind: maximum ns between the first tick and a start event that continues an event of an earlier daemon."""
 _RUNS = ("run_began", "run_ended", "run_died")
 _SAME_RUN_EVENT = (
     "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
@@ -129,7 +129,7 @@ _SAME_RUN_EVENT = (
 
 
 def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Write events, and until when open events were seen, within the open transaction. Raises sqlite3.Error."""
+    """Write events, and the time until which open events were seen. Needs an open transaction. Raises sqlite3.Error."""
     for event in batch.events:
         if not _continue_earlier(connection, event, batch, boot):
             _insert(connection, event, boot)
@@ -137,7 +137,7 @@ def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -
 
 
 def last_written(connection: sqlite3.Connection, boot: str) -> int:
-    """Return when a killed daemon of this boot last wrote (ns since 1970); 0 if no daemon of this boot was killed.
+    """Return the time (ns since 1970) at which a killed daemon last wrote; 0 if no daemon was killed since the boot.
 
     `boot`: boot id of the machine. Raises sqlite3.Error.
     """
@@ -146,7 +146,7 @@ def last_written(connection: sqlite3.Connection, boot: str) -> int:
 
 
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Write events that a killed daemon had detected but not written; call it before `close_unseen`.
+    """Write events that a killed daemon had detected but not written. Must be called before `close_unseen`.
 
     If the file already has the start of an event, it is not written again. Raises sqlite3.Error.
     """
@@ -166,11 +166,11 @@ def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
 
 
 def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boot: str, *, runs: bool) -> None:
-    """End the events that earlier daemons left open and that are not going on any more. Raises sqlite3.Error.
+    """End the events that earlier daemons left open and that are not ongoing any more. Raises sqlite3.Error.
 
-    `open_events`: kind and subject of the events that are still going on. `runs`: end events of runs if true, all
-    others if false. An event that is going on in the first tick may have begun before: then its begin is not written
-    again, and an end that was written for it is deleted.
+    `open_events`: kind and subject of the events that are ongoing. `runs`: end events of runs if true, all other events
+    if false. An event that is ongoing in the first tick may have started earlier. Its start is not written again then,
+    and an end that was already written for it is deleted (`_continue_earlier`).
     """
     known = {(kind, _clean_subject(subject)) for kind, subject in open_events}
     rows = connection.execute(
@@ -183,10 +183,10 @@ def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boo
 
 
 def _continue_earlier(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
-    """Continue an event that an earlier daemon saw until just before the first tick; return whether there is one.
+    """Continue an event that an earlier daemon saw until just before the first tick, if there is one.
 
-    A state that exists in the first tick may have begun earlier. Then its begin is not written again, and the event
-    that closed it is deleted.
+    Returns whether there is one. A condition that exists in the first tick may have started earlier. If so, its start
+    is not written again, and the event that ended it is deleted.
     """
     kind, subject, closing = event.kind, _clean_subject(event.subject), BY_NAME[event.kind].unseen
     gap, after = round(max_interval(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
@@ -227,7 +227,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
         if connection.execute(
             _SAME_RUN_EVENT, (subject.run, subject.user, *kinds, event.time_ns, _SAME_EVENT_NS)
         ).fetchone():
-            return  # an earlier daemon has written it
+            return  # an earlier daemon has already written this event
     lasted = event.lasted
     if ended and is_known(lasted):
         begun = connection.execute(
@@ -251,7 +251,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
 
 
 def _clean_subject(subject: EventSubject) -> EventSubject:
-    """Return a subject with its texts cleaned for the file."""
+    """Return a subject whose texts are escaped and shortened for the file."""
     return EventSubject(*(clean(part, _MAX_NAME_LENGTH) for part in subject))
 
 

@@ -1,4 +1,4 @@
-"""Reads the event log of a window of time, filtered by kind, device, user and run."""
+"""Reads the event log for a window of time, filtered by kind, device, user and run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # views that read no file do not need to import it
     import sqlite3
 
 _LATEST = 2**62
-"""ns since 1970 beyond any real time."""
+"""A time in ns since 1970 that is later than any real time."""
 
 
 class LoggedEvent(NamedTuple):
@@ -30,11 +30,11 @@ class LoggedEvent(NamedTuple):
     kind: EventKind
     subject: EventSubject
     device: str
-    """Label of the GPU, such as `GPU 3`; its UUID if its number is unknown; empty without a GPU."""
+    """Label of the GPU, such as `GPU 3`, or its UUID if its number is unknown. Empty if no GPU is concerned."""
     lasted: float
-    """For an end, how long it had lasted, in seconds; NaN if unknown."""
+    """If the event is the end of a condition, the duration of the condition in seconds; NaN if unknown."""
     until_ns: int
-    """For an event that has not ended, when it was last seen to last (ns since 1970); else 0."""
+    """If the event is a condition that has not ended, the time when it was last observed (ns since 1970); else 0."""
     details: Mapping[str, Any]
 
     @property
@@ -45,7 +45,7 @@ class LoggedEvent(NamedTuple):
 
 
 class EventFilter(NamedTuple):
-    """Selects events by kind, device, user and run; an empty field selects all."""
+    """Selects events by kind, device, user and run. An empty field selects all."""
 
     kinds: Collection[str] = ()
     device: str = ""
@@ -62,16 +62,17 @@ def read_events(
 ) -> list[LoggedEvent]:
     """Return the events from `begin` up to, but not including, `end` (s since 1970), oldest first.
 
-    `limit`: only the newest so many, -1 for all. Raises GpumonError.
+    `limit`: maximum number of events; if there are more, the newest are returned; -1 for all. Raises GpumonError if the
+    file cannot be read.
     """
     with reading(path) as file:
         return _read(file.connection, begin, end, wanted, limit) if file.has_tables else []
 
 
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
-    """Return the number of events from `begin` to `end` (s since 1970). Raises GpumonError.
+    """Return the number of events from `begin` to `end` (s since 1970).
 
-    Of the filter, only kinds and device are used.
+    `wanted`: only its fields `kinds` and `device` are used. Raises GpumonError if the file cannot be read.
     """
     with reading(path) as file:
         if not file.has_tables:
@@ -88,7 +89,7 @@ def devices_with_events(path: str) -> list[str]:
 
 
 _IMPERSONAL_DETAILS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))
-"""Details whose texts come from gpumon or a driver; others may contain names or paths of people."""
+"""Details whose texts come from gpumon or a driver. Other details may contain user names or paths."""
 
 
 def _condition(

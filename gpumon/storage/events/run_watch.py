@@ -1,4 +1,4 @@
-"""Detects events of runs from ticks, and that processes were left out.
+"""Detects events of runs from ticks, and detects if processes were left out.
 
 All processes of a run on this machine count as one run.
 """
@@ -15,11 +15,12 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.storage.processes.snapshot import MAX_PROCESSES
 
 _GROWTH = 1.1
-"""Growth factor since the last event after which there is another event."""
+"""Another event is reported if the number of processes has grown by more than this factor since the last event."""
 REPEAT_INTERVAL = 3600.0
-"""Seconds after which the event is repeated while it lasts, so that every longer window contains one."""
+"""Seconds after which the event is repeated if the condition lasts, so that every longer window contains an event."""
 _RECOVERED = 0.9
-"""Fraction of the limit below which it has ended; a count that varies around the limit gives only one event."""
+"""The condition ends if the number of processes is below this fraction of the limit. Thus a number that varies around
+the limit gives only one event."""
 
 
 class ProcessWatch:
@@ -27,11 +28,11 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self._reported = 0
-        """Number of processes in the last event; 0 while all are stored."""
+        """Number of processes in the last event; 0 while all processes are stored."""
         self._reported_ns = 0
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield an event when the first process is left out, when many more are, and then every hour."""
+        """Yield an event when the first process is left out, when many more are left out, and then every hour."""
         count = len(tick.processes)
         if count <= MAX_PROCESSES:
             if count < _RECOVERED * MAX_PROCESSES:
@@ -42,9 +43,9 @@ class ProcessWatch:
 
 
 _MAX_ENDED = 50_000
-"""Keys of ended runs that may still be in ticks."""
+"""Maximum number of remembered keys of ended runs, which may still be in ticks."""
 _MAX_GPUS = 64
-"""GPUs listed in an event of a run."""
+"""Maximum number of GPUs listed in an event of a run."""
 _RUNNING = RunState.RUNNING
 """A module constant, because looking up the enum member for each run at each tick costs more than using it."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED, RunState.FINISHED)
@@ -57,31 +58,31 @@ class _Process:
         self.run = run
         self.subject = subject
         self.seen_ns = self.seen_time_ns = 0
-        """When a tick last contained it running: ns, CLOCK_MONOTONIC and since 1970."""
+        """Time of the last tick in which it was running: ns, CLOCK_MONOTONIC and since 1970."""
         self.ended_ns = 0
-        """End that the process reported, ns since 1970."""
+        """End that the process reported, ns since 1970; 0 if none was reported."""
         self.begin_ns = self.end_ns = 0
-        """Begin and end that the process reported, ns, CLOCK_MONOTONIC."""
+        """Start and end that the process reported, ns, CLOCK_MONOTONIC; 0 if not reported."""
 
     @property
     def is_over(self) -> bool:
         return self.run.state is not RunState.RUNNING
 
     def end(self) -> int:
-        """Return when it ended, or the last time at which it was certainly alive; ns since 1970."""
+        """Return the time (ns since 1970) at which it ended, or the last time at which it was certainly alive."""
         updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
         return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
 
     def last_ns(self) -> int:
-        """Return the same time by CLOCK_MONOTONIC in ns; 0 if unknown."""
+        """Return the same time as `end` by CLOCK_MONOTONIC in ns; 0 if unknown."""
         was_seen = self.run.state is RunState.DIED and self.seen_time_ns
         return self.end_ns or (self.seen_ns if was_seen else 0)
 
 
 def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
-    """Return the seconds from the first begin to the last end, by the monotonic clock if all processes report it.
+    """Return the seconds from the first start to the last end of these processes.
 
-    `end_ns` is the end, ns since 1970.
+    CLOCK_MONOTONIC is used if all processes reported these times by it. `end_ns`: the last end, ns since 1970.
     """
     times = [(process.begin_ns, process.last_ns()) for process in processes]
     if all(begin and end for begin, end in times):
@@ -91,7 +92,7 @@ def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
 
 
 class RunWatch:
-    """Detects begin, end and other events of runs. A run has ended when all of its processes have."""
+    """Detects the start, the end and other events of runs. A run has ended if all of its processes have ended."""
 
     def __init__(self) -> None:
         self._open: dict[EventSubject, dict[str, _Process]] = {}
@@ -99,7 +100,7 @@ class RunWatch:
         """All processes in `_open`, by the key of their run."""
         self._over: set[str] = set()
         self._reports: dict[str, list[Boundary]] = {}
-        """Reported begins and ends of runs that have not been in a tick yet."""
+        """Reported starts and ends of runs that have not been in a tick yet, by key of the run."""
 
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield the events between the previous tick and this one."""
@@ -152,7 +153,10 @@ class RunWatch:
         yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Event]:
-        """Remove a process that another run describes better, as `gpumon run` around a training with a callback."""
+        """Remove a process that was withdrawn because another run describes it better.
+
+        For example, `gpumon run` withdraws its run if the training inside has a callback.
+        """
         process = self._processes.pop(key, None)
         if process is not None:
             processes = self._open[process.subject]
@@ -196,6 +200,6 @@ def _run_began(process: _Process, tick: Tick) -> Event:
 
 
 def _gpus(ranks: Iterable[Run]) -> list[str]:
-    """Return the GPUs of all ranks, in the order of ranks; each process has its own."""
+    """Return the UUIDs of the GPUs of all ranks, in the order of ranks. Each process has its own GPUs."""
     by_rank = sorted(ranks, key=lambda run: run.rank)
     return list(dict.fromkeys(uuid for run in by_rank for uuid in run.gpus))[:_MAX_GPUS]

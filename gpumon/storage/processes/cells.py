@@ -1,9 +1,9 @@
 """Cells, which sum the usage of a process over some time, and the encoding of blocks in the coarser process tier.
 
-A block has the cells of one hour. Layout, little-endian, compressed with zlib: `u16` processes, `u32` rows; `i64` id
-and `u16` rows of each process; `u8` index of each row in the hour; then columns of `f4`: the seconds of a cell, and for
-each measure known seconds, lowest, mean and highest value. The bytes of each column are shuffled: all first bytes, then
-all second bytes, … Rows are sorted by process, then by index.
+A block has the cells of one hour. Layout, little-endian, compressed with zlib: `u16` number of processes, `u32` number
+of rows; `i64` id and `u16` number of rows of each process; `u8` index of each row in the hour; then columns of `f4`:
+the seconds of a cell, and for each measure known seconds, lowest, mean and highest value. The bytes of each column are
+shuffled: all first bytes, then all second bytes, … Rows are sorted by process, then by index.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpumon.storage.processes.measures import MEASURES
 from gpumon.storage.processes.spans import BadProcessBlock, decompress, read_array
 
 Cell = list[float]
-"""Seconds in which the process was on the GPU; then for each measure known seconds, value times seconds, lowest and
-highest value."""
+"""A list of numbers: the seconds in which the process was on the GPU; then for each measure the known seconds, the sum
+of value times seconds, the lowest and the highest value."""
 PER_MEASURE = 4
 LENGTH = 1 + PER_MEASURE * len(MEASURES)
-"""Numbers in a cell."""
+"""Number of elements in a cell."""
 _EMPTY = [0.0, *[0.0, 0.0, inf, -inf] * len(MEASURES)]
 
 
@@ -34,8 +34,9 @@ class IndexedCell(NamedTuple):
     """A cell of one process, with its index in the hour."""
 
     number: int
-    """Number of the process in the file."""
+    """Number of the process, which is its id in the file."""
     offset: int
+    """Index of the cell in the hour."""
     cell: Cell
 
 
@@ -45,7 +46,7 @@ def empty_cell() -> Cell:
 
 
 def add_values(cell: Cell, values: Sequence[float], seconds: float) -> None:
-    """Add `values`, one per measure, that were valid for `seconds`. NaN is unknown and adds nothing."""
+    """Add `values`, one per measure, that were valid for `seconds`. A value of NaN is unknown and adds nothing."""
     cell[0] += seconds
     at = 1
     for value in values:
@@ -74,7 +75,7 @@ def merge_cell(into: Cell, other: Cell) -> None:
 
 
 def scale_cell(cell: Cell, part: float) -> Cell:
-    """Return the part of a cell that falls into a fraction (0 to 1) of its time."""
+    """Return the usage in a fraction `part` (0 to 1) of the cell's time. Seconds and sums are scaled."""
     result = cell[:]
     result[0] *= part
     for at in range(1, LENGTH, PER_MEASURE):
@@ -87,12 +88,12 @@ _HEAD = struct.Struct("<HI")
 _LEVEL, _WINDOW = 1, 13
 _COLUMN = 4
 MAX_ROWS = 32_768
-"""Cells in a block, enough for 2,700 processes with 12 each; more are left out."""
+"""Maximum number of cells in a block, enough for 2,700 processes with 12 cells each. Further cells are left out."""
 _UNKNOWN = (0.0, 0.0, inf, -inf)
 
 
 def pack_cells(cells: Sequence[IndexedCell]) -> bytes:
-    """Return the encoded block of these cells; no two may have the same process and index."""
+    """Return the encoded block of these cells. No two cells may have the same process and index."""
     rows = sorted(cells)[:MAX_ROWS]
     counts = Counter(row.number for row in rows)
     parts = [
@@ -106,7 +107,7 @@ def pack_cells(cells: Sequence[IndexedCell]) -> bytes:
 
 
 def unpack_cells(data: bytes, crc: int, wanted: Collection[int] | None = None) -> list[IndexedCell]:
-    """Return the cells in a block, of all processes or only those whose number is in `wanted`.
+    """Return the cells in a block: of all processes, or only of processes whose number is in `wanted`.
 
     `crc`: stored checksum of `data`. Raises BadProcessBlock.
     """
@@ -149,7 +150,7 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[IndexedCell]:
 
 
 def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[array[Any]]:
-    """Return some rows of the columns at these offsets; unshuffles all columns together, which is faster."""
+    """Return the rows `mine` of the columns at these offsets. All columns are unshuffled together, which is faster."""
     count = mine.stop - mine.start
     numbers = read_array(
         "f",
@@ -163,7 +164,7 @@ def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[ar
 
 
 def _stored(row: IndexedCell) -> list[float]:
-    """Return the numbers of a cell for the file, which has a mean instead of a sum."""
+    """Return the numbers of a cell as stored in the file, which has a mean instead of a sum."""
     cell = row.cell
     result = cell[:1]
     for at in range(1, LENGTH, PER_MEASURE):

@@ -1,4 +1,4 @@
-"""Process history in memory, for views without a history file: a snapshot every ten seconds, for one hour."""
+"""Process history in memory, for views without a history file. It keeps a snapshot every ten seconds for one hour."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.rows import RESTARTED
 
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
-"""Seconds between two snapshots, as in the file."""
+"""Seconds between two snapshots, the same as in the history file."""
 MAX_AGE = float(HOUR)
-"""Seconds, the same as for frames without processes."""
+"""Seconds for which snapshots are kept, the same as for frames."""
 MAX_ROWS = 200_000
-"""Processes in all snapshots together, 16 bytes each; beyond that, the oldest snapshots are dropped."""
+"""Maximum number of processes in all snapshots together, 16 bytes each. The oldest snapshots are dropped if there are
+more."""
 _WIDTH = len(MEASURES)
 Identity = tuple[str, int, float]
 """UUID, pid and start time of a process."""
@@ -36,14 +37,14 @@ class _MemorySnapshot(NamedTuple):
     """Seconds since 1970."""
     end: float
     follows: bool
-    """Whether it begins at the end of the previous one."""
+    """Whether the snapshot starts at the end of the previous one."""
     identities: tuple[Identity, ...]
     values: array[float]
     """The measures of each process, one process after the other."""
 
 
 class RecentSnapshots:
-    """Takes a snapshot of the processes every ten seconds, from frames in order, and returns the usage of a process."""
+    """Takes a snapshot of the processes every ten seconds, from frames in order. Returns the usage of a process."""
 
     def __init__(self, every: float = SNAPSHOT_INTERVAL, max_age: float = MAX_AGE, max_rows: int = MAX_ROWS) -> None:
         self._every, self._max_age, self._max_rows = every, max_age, max_rows
@@ -82,11 +83,11 @@ class RecentSnapshots:
             self._rows -= len(self._snapshots.popleft().identities)
 
     def pieces(self, device: str, pid: int, started: float) -> list[Piece]:
-        """Return the usage of a process in each snapshot that has it, oldest first.
+        """Return the usage of a process in each snapshot that contains it, oldest first.
 
-        `device`: UUID. `started`: start of the process (s since 1970). If this is unknown, older snapshots count only
-        up to the last one without the process or the last gap, because its pid may have belonged to another process
-        before.
+        `device`: UUID of the GPU. `started`: start of the process (s since 1970). If it is NaN (unknown), only
+        snapshots since the last gap or the last snapshot without the process are used, because before that, its pid may
+        have belonged to another process.
         """
         pieces = [
             Piece(0, snapshot.begin, snapshot.end, self._cell(snapshot, index))
@@ -120,5 +121,5 @@ class RecentSnapshots:
 
 
 def _is_same_start(a: float, b: float) -> bool:
-    """Return whether two start times can be of the same process; an unknown one equals only an unknown one."""
+    """Return whether two start times may belong to the same process. An unknown time equals only an unknown time."""
     return abs(a - b) <= RESTARTED if is_known(a) and is_known(b) else is_known(a) == is_known(b)

@@ -1,4 +1,4 @@
-"""Which measures and texts of a process are stored. Blocks, queries and reports use these lists."""
+"""Lists of the measures and texts of a process that are stored. Blocks, queries and reports use these lists."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ TEXTS = ("name", "user", "container", "pod", "job")
 read_texts = itemgetter(*map(Process._fields.index, TEXTS))
 """Return the texts of a `Process` in the order of `TEXTS`."""
 read_values = itemgetter(*map(Process._fields.index, NAMES))
-"""Return the measures of a `Process` in the order of `MEASURES`; NaN if the driver does not report one."""
+"""Return the measures of a `Process` in the order of `MEASURES`. A measure that the driver does not report is NaN."""

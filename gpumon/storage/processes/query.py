@@ -37,26 +37,28 @@ from gpumon.storage.processes.usage_series import ProcessLines, process_key, pro
 from gpumon.storage.sqlite.cells import typed_rows
 
 MAX_SPANS = 20_000
-"""Spans returned for a window; only the newest are."""
+"""Maximum number of spans returned for a window. If there are more, only the newest are returned."""
 _MAX_TEXT_LENGTH = 100
 _LATEST = 2**62
 
 
 class HeldSpan(NamedTuple):
-    """The time in which a process was on a GPU (s since 1970)."""
+    """The time during which a process was on a GPU."""
 
     begin: float
-    """Seconds since 1970, as `end`."""
+    """Start, seconds since 1970."""
     end: float
+    """End, seconds since 1970."""
     pid: int
     user: str
     """Empty if unknown."""
 
 
 def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpan]:
-    """Return the processes that were on a GPU between two times (s since 1970), sorted by their begin.
+    """Return the processes that were on a GPU between two times (s since 1970), sorted by start.
 
-    `device`: UUID of the GPU. A process that is still running ends where the file ends. Raises GpumonError.
+    `device`: UUID of the GPU. The span of a process that is still running ends at the end of the file's data. Raises
+    GpumonError if the file cannot be read.
     """
     with reading(path) as file:
         if not file.has_tables:
@@ -64,7 +66,7 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
         db = file.connection
         db.execute("BEGIN")  # read all tables in the same state
         until, present, people = file_range(db).until, present_numbers(db), current_policy()
-        # The end of a running process is not always up to date in its row.
+        # The column `last` of a running process is not always up to date, so it is not part of the condition.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",
             (device, round(min(end * SECOND, _LATEST)), MAX_SPANS),
@@ -88,17 +90,17 @@ class MeasureUse(NamedTuple):
 
 
 class ProcessUse(NamedTuple):
-    """How much a process used a GPU in a window of time."""
+    """Usage of a GPU by one process in a window of time."""
 
     process: StoredProcess
     held: float
     """Seconds of the window in which it was seen on the GPU."""
     measures: Mapping[str, MeasureUse]
-    """By name in `MEASURES`."""
+    """Usage by name of the measure in `MEASURES`."""
 
 
 class ProcessFilter(NamedTuple):
-    """Selects processes by GPU, user and pid; an empty field selects all."""
+    """Selects processes by GPU, user and pid. An empty field (or pid 0) selects all."""
 
     devices: Collection[str] = ()
     """UUIDs."""
@@ -110,20 +112,20 @@ ALL = ProcessFilter()
 
 
 class ProcessWindow(NamedTuple):
-    """The processes in a window of time, sorted by when they were first seen."""
+    """The processes in a window of time, sorted by the time when they were first seen."""
 
     span: WindowSpan
     processes: Sequence[ProcessUse]
     problem: str = ""
-    """Why the history file could not be read; empty if it could."""
+    """Reason why the history file could not be read; empty if it could be read."""
     gpus: Sequence[Device] = ()
-    """GPUs of the processes, sorted by index; -1 is an unknown index."""
+    """GPUs of the processes, sorted by index. An unknown index is -1."""
 
 
 def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted: ProcessFilter = ALL) -> ProcessWindow:
     """Return the processes in a window of time, from the newest frames and the history file.
 
-    `path` is empty if there is no file.
+    `path`: path of the history file, empty if there is none. `wanted`: selects processes.
     """
     content, sums, problem = _FileContent([], {}, nan, frozenset()), _Sums(span), ""
     if path:
@@ -175,7 +177,7 @@ class _Sums:
         if total is None:
             total = self.cells[number] = empty_cell()
         merge_cell(total, cell)
-        # In a cell of the coarser tier, the process may have ended anywhere.
+        # In a cell of the coarser tier, the process may have ended at any time, so only the start is certain.
         seen = end if end - begin < PROCESS_SHAPES[1].step else begin
         self.last[number] = max(seen, self.last.get(number, seen))
 

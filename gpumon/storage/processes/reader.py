@@ -1,4 +1,4 @@
-"""Reads processes and their usage from the history file, and adds what the newest frames have."""
+"""Reads processes and their usage from the history file, and adds data from the newest frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
 _MAX_LAG = 2 * HOUR
-"""Seconds by which the end of a running process may be out of date in its row."""
+"""Maximum seconds by which the column `last` of a running process may be out of date."""
 _LATEST = 2**62
 _MAX_TEXT_LENGTH = 100
 _SELECT = f"SELECT id, device, pid, started, kind, first, last, {', '.join(TEXTS)} FROM process"
@@ -34,18 +34,18 @@ class StoredProcess(NamedTuple):
     """A process on a GPU, read from the history file or from frames."""
 
     number: int
-    """Id in the file; negative if it is only in the newest frames."""
+    """Id in the file. It is negative if the process is only in the newest frames."""
     device: str
     """UUID of the GPU."""
     pid: int
     started: float
-    """Seconds since 1970; NaN if unknown."""
+    """Start of the process, seconds since 1970; NaN if unknown."""
     kind: str
     """`compute` or `graphics`."""
     first: float
-    """When it was first seen on the GPU, s since 1970."""
+    """Time when it was first seen on the GPU, s since 1970."""
     last: float
-    """When it was last seen, s since 1970."""
+    """Time when it was last seen on the GPU, s since 1970."""
     name: str
     user: str
     container: str
@@ -63,14 +63,14 @@ class Piece(NamedTuple):
 
 
 class FileRange(NamedTuple):
-    """The times that the process tables of the file cover (s since 1970); NaN if they are empty."""
+    """The times that the process tables of the file cover, in s since 1970. NaN if they are empty."""
 
     fine: float = nan
     """Start of the finer tier."""
     coarse: float = nan
     """End of the coarser tier."""
     until: float = nan
-    """End of the newest block; later data is only in frames."""
+    """End of the newest block. Later data is only in frames."""
 
 
 def file_range(db: sqlite3.Connection) -> FileRange:
@@ -106,7 +106,10 @@ def processes_between(db: sqlite3.Connection, begin: float, end: float) -> list[
 
 
 def processes_with_pid(db: sqlite3.Connection, device: str, pid: int) -> list[StoredProcess]:
-    """Return the processes that had this pid on a GPU, oldest first; `device` is a UUID. Raises sqlite3.Error."""
+    """Return the processes that had this pid on a GPU, oldest first.
+
+    `device`: UUID of the GPU. Raises sqlite3.Error.
+    """
     rows = db.execute(f"{_SELECT} WHERE pid = ? AND device = ? ORDER BY id", (pid, device))
     return _processes(rows)
 
@@ -129,7 +132,7 @@ def read_tier(
 
 
 def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
-    """Return the numbers of the processes in the span written last, that is those that may be running.
+    """Return the numbers of the processes in the last written span. These processes may still be running.
 
     Raises sqlite3.Error.
     """
@@ -181,19 +184,20 @@ def _ns(seconds: float) -> int:
 
 
 _SAME_TIME = 1e-6
-"""Seconds by which equal times may differ."""
+"""Maximum seconds by which two times that count as equal may differ."""
 _END_TOLERANCE = 0.5
-"""Seconds by which the end of the file, a sum by the monotonic clock, may differ from the time of its frame."""
+"""Maximum seconds between the end of the file's data, which is computed with CLOCK_MONOTONIC, and the time of the frame
+at this end."""
 _SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
-"""Seconds after which the file has a new process at the latest."""
+"""Maximum seconds until a new process is in the file."""
 
 
 class RecentProcesses:
     """The processes in frames, matched with the processes that the file already has.
 
-    `frames`: oldest first; only those from `since` (s since 1970) on count. `known`: the processes in the file, which
-    ends at `until` (s since 1970). `present`: numbers of those that were running then. `process_key`: UUID and pid of
-    the only process to return, None for all.
+    `frames`: frames, oldest first; frames before `since` (s since 1970) are ignored. `known`: the processes in the
+    file. `until`: end of the file's data (s since 1970). `present`: numbers of the processes that were running at this
+    time. `process_key`: UUID and pid of the only process to return, None for all.
     """
 
     def __init__(
@@ -243,15 +247,18 @@ class RecentProcesses:
                 return process.number
         new = self._newest.setdefault((tracked.device, tracked.pid), tracked)
         if abs(tracked.started - new.started) <= RESTARTED and new is not tracked:
-            return new.number  # it was absent for a while, or its GPU did not answer
+            return new.number  # the process was absent for a while, or its GPU did not answer
         self._newest[tracked.device, tracked.pid] = tracked
         tracked.number = -1 - len(self.new)
         self.new[tracked.number] = _process_from_tracked(tracked)
         return tracked.number
 
     def _continues(self, process: StoredProcess, first: float) -> bool:
-        """Return whether a process with unknown start, in frames since `first`, is this process of the file."""
-        if first > self._until - _END_TOLERANCE:  # otherwise there was an absence or a gap
+        """Return whether a process in frames, whose start time is unknown, is the same as `process` of the file.
+
+        `first`: time when it was first seen in the frames (s since 1970).
+        """
+        if first > self._until - _END_TOLERANCE:  # it must directly follow the file's data
             return process.number in self._present and first < self._until + _END_TOLERANCE
         return process.first <= first + _SNAPSHOT_INTERVAL
 
@@ -272,10 +279,10 @@ class TierSpan(NamedTuple):
 
 
 def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> list[TierSpan]:
-    """Return which tier to read for which part of the time from `begin` to `end` (s since 1970).
+    """Return the tiers to read for the time from `begin` to `end` (s since 1970), each with its part of the time.
 
-    The cells must not be longer than `step` seconds, where a tier has such cells. Where `begin` or `end` cuts a cell of
-    the coarser tier, the finer tier is read, as far as that goes back.
+    The cells are not longer than `step` seconds if a tier has such cells. If a cell of the coarser tier lies only
+    partly within the time, the finer tier is read for it if it has data of that time.
     """
     fine = file_range.fine if is_known(file_range.fine) else inf
     if file_range.coarse > fine:  # the coarser tier has the time before a whole cell
@@ -293,7 +300,7 @@ def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> 
 def read_pieces(
     db: sqlite3.Connection, parts: Sequence[TierSpan], wanted: Collection[int] | None = None
 ) -> Iterator[Piece]:
-    """Yield the pieces of all these spans.
+    """Yield the pieces of all spans in `parts`.
 
     `wanted`: numbers of the processes to read, None for all. Raises sqlite3.Error.
     """

@@ -1,4 +1,4 @@
-"""`ProcessRecorder`: writes the processes of each tick into the history file, and past hours into a coarser tier."""
+"""`ProcessRecorder`: writes the processes of each tick into the history file, and past hours into a coarse tier."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _FIND_DUE_HOURS = (
 
 
 def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
-    """Write the coarser tier for all hours before `until_ns` (ns since 1970) that are not in it yet.
+    """Write the blocks of the coarser tier for all hours before `until_ns` (ns since 1970) that are missing in it.
 
-    Needs an open transaction. Hours that a killed daemon has left are included.
+    Needs an open transaction. Hours that a killed daemon did not write are included.
     """
     (newest,) = connection.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ?", (_COARSE.number, until_ns)
@@ -83,7 +83,10 @@ def _cell_index(span: ProcessSpan) -> int:
 
 
 def _merge_columns(run: Sequence[ProcessSpan], count: int) -> list[Cell]:
-    """Return the merged cells of `count` processes over spans with the same processes; by column, which is faster."""
+    """Return the merged cell of each of the `count` processes, over spans that all have the same processes.
+
+    They are merged column by column, which is faster.
+    """
     seconds = [span.seconds for span in run]
     whole = sum(seconds)
     cells = [[whole] for _ in range(count)]
@@ -108,7 +111,7 @@ _NO_COLUMNS: Sequence[Sequence[float]] = ((),) * len(MEASURES)
 
 
 def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpan:
-    """Convert a snapshot to a span. `numbers` has one entry per process; those with `NO_NUMBER` are left out."""
+    """Convert a snapshot to a span. `numbers` has the number of each process; `NO_NUMBER` means that it is left out."""
     values = list(map(read_values, snapshot.processes[: len(numbers)]))
     if NO_NUMBER in numbers:
         values = [row for row, number in zip(values, numbers, strict=True) if number != NO_NUMBER]
@@ -121,8 +124,7 @@ def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpa
 class ProcessRecorder:
     """Writes processes into the history file of a daemon, as a plugin of `HistoryRecorder`.
 
-    The sampling thread only takes snapshots of the process list; everything else is done when the snapshots are
-    written.
+    The sampling thread only takes snapshots of the process list. All other work is done when the snapshots are written.
     """
 
     def __init__(self) -> None:
@@ -131,7 +133,7 @@ class ProcessRecorder:
         self._numbers = ProcessNumbers(self._resolve)
         self._connection: sqlite3.Connection | None = None
         self._hour = -1
-        """Hour up to which the coarser tier is written."""
+        """Hour (since 1970) up to which the coarser tier is written; -1 if unknown."""
         self._is_stopping = False
         self._until_ns = 0
         """End of the last written block, ns since 1970."""
@@ -141,11 +143,11 @@ class ProcessRecorder:
         self._snapshots.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Prepare for a newly opened file: with the next write, the numbers of all processes are read from it again."""
+        """Prepare for a newly opened file. With the next write, the numbers of all processes are read from it again."""
         self._numbers.reset()
         self._hour = -1
         self._until_ns = last_end(connection)
-        if connection.execute(_IS_EXHAUSTED, (_MAX_ID,)).fetchone()[0]:  # a damaged row; new processes would get no id
+        if connection.execute(_IS_EXHAUSTED, (_MAX_ID,)).fetchone()[0]:  # because of a damaged row, no id is free
             with transaction(connection):
                 connection.execute("DELETE FROM process WHERE id >= ?", (_MAX_ID,))
                 connection.execute(_RESET_SEQUENCE)
@@ -170,7 +172,7 @@ class ProcessRecorder:
             self._snapshots.finished.popleft()
 
     def finish(self) -> None:
-        """Finish the open snapshot, because no tick follows."""
+        """Finish the open snapshot, because no more ticks follow."""
         self._snapshots.finish()
         self._is_stopping = True
 
@@ -189,7 +191,8 @@ class ProcessRecorder:
                 end = until_ns
             self._put_block(connection, group, group[0].begin_ns, end)
         if self._until_ns > until_ns + SECOND:
-            # The clock was set back, and there were no processes since. Readers use the end of the last block.
+            # The clock was set back, and there have been no processes since then. Write an empty block, because readers
+            # use the end of the last block.
             self._put_block(connection, (), snapshots[-1].begin_ns, until_ns)
         changed, self._numbers.changed = self._numbers.changed, []
         hour = until_ns // _HOUR
@@ -213,7 +216,7 @@ class ProcessRecorder:
 
 
 def _split_at_clock_jumps(spans: Sequence[ProcessSpan]) -> Iterator[list[ProcessSpan]]:
-    """Split spans where the clock was set between two of them, because a block has one begin and one end."""
+    """Split the list of spans at jumps of the clock, because a block can have only one start and one end."""
     group: list[ProcessSpan] = []
     for span in spans:
         if group and not 0 <= span.begin_ns - group[-1].begin_ns < _HOUR:

@@ -10,8 +10,8 @@ from gpumon.storage.processes.measures import TEXTS
 from gpumon.storage.processes.snapshot import TrackedProcess
 
 RESTARTED = 1.5
-"""Seconds by which the start of a process may differ after a daemon restart: the kernel reports its boot time in whole
-seconds, and it changes when the clock is set."""
+"""Maximum seconds by which the start time of a process may differ after a daemon restart. It may differ because the
+kernel reports its boot time in whole seconds, and the boot time changes when the clock is set."""
 _MAX_TEXT_LENGTH = 100
 _FIND = (
     "SELECT id FROM process WHERE pid = ? AND device = ? AND boot = ? AND (abs(started - ?) <= ? OR first = ?)"
@@ -22,7 +22,7 @@ _INSERT = (
     f" VALUES (?, ?, ?, ?, ?, ?, ?{', ?' * len(TEXTS)})"
 )
 _RENAMED = ", ".join(f"{text} = ?" for text in TEXTS)
-# `first` gets earlier if the clock was ahead; snapshots are written in order, so the newest sets `last`.
+# `first` becomes earlier if the clock had been ahead. Snapshots are written in order, so the newest one sets `last`.
 _UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_RENAMED} WHERE id = ?"
 
 
@@ -33,7 +33,7 @@ class ProcessRows:
         self._boot = boot
 
     def number(self, connection: sqlite3.Connection, tracked: TrackedProcess) -> int:
-        """Return the id of a process in the file. Inserts the process if neither this nor an earlier daemon has."""
+        """Return the id of a process in the file. Insert the process if it is not in the file yet."""
         device = clean(tracked.device, _MAX_TEXT_LENGTH)
         key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
         row = connection.execute(_FIND, key).fetchone()
@@ -53,7 +53,7 @@ class ProcessRows:
         return connection.execute(_INSERT, values).lastrowid or 0
 
     def update(self, connection: sqlite3.Connection, processes: Iterable[TrackedProcess]) -> None:
-        """Write the changed fields of these processes to their rows."""
+        """Update the rows of these processes with their current fields."""
         rows = [
             (tracked.started, tracked.first_ns, tracked.last_ns, *_texts(tracked), tracked.number)
             for tracked in processes

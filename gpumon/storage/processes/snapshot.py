@@ -1,7 +1,7 @@
-"""Takes snapshots of the process list, and recognizes a process from one snapshot to the next.
+"""Takes snapshots of the process list, and recognizes the same process in consecutive snapshots.
 
 A process is identified by GPU, pid and start time. If the start time is unknown, it counts as the same process as in
-the previous snapshot. After an absence or a gap it counts as another one, because the pid may have been reused.
+the previous snapshot. After an absence or a gap it counts as a new process, because the pid may have been reused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.measures import TEXTS, read_texts
 
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step * SECOND
-"""ns between two snapshots."""
+"""Nanoseconds between two snapshots."""
 _MIN_LENGTH = SECOND
-"""ns in which a changed number of processes does not start another snapshot."""
+"""Minimum ns of a snapshot. After this time, a changed number of processes starts a new snapshot early."""
 _MAX_PENDING = 128
-"""Snapshots kept while the file cannot be written, enough for 20 minutes."""
+"""Maximum number of snapshots kept while the file cannot be written, enough for 20 minutes."""
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
@@ -33,14 +33,14 @@ class Snapshot(NamedTuple):
     """The processes that were running in a span of time."""
 
     begin_ns: int
-    """ns since 1970."""
+    """Start, ns since 1970."""
     ns: int
-    """Length, without gaps."""
+    """Length in ns, without gaps."""
     processes: Sequence[Process]
     unanswered: Collection[str]
     """UUIDs of GPUs that did not answer, so their processes are unknown."""
     follows: bool
-    """Whether it begins at the end of the previous snapshot."""
+    """Whether the snapshot starts at the end of the previous snapshot."""
 
     @property
     def end_ns(self) -> int:
@@ -49,11 +49,11 @@ class Snapshot(NamedTuple):
 
 
 class Snapshots:
-    """Takes a snapshot from ticks or frames every `every` ns; with 0, at each tick."""
+    """Takes a snapshot from ticks or frames every `every` ns. If `every` is 0, it takes one at each tick."""
 
     def __init__(self, every: int = SNAPSHOT_INTERVAL) -> None:
         self.finished: deque[Snapshot] = deque(maxlen=_MAX_PENDING if every else None)
-        """Finished snapshots, oldest first; the consumer removes them."""
+        """Finished snapshots, oldest first. The consumer removes them."""
         self._every = every
         self._open: Snapshot | None = None
         self._ns = self._due_ns = self._monotonic_ns = self._time_ns = 0
@@ -78,7 +78,7 @@ class Snapshots:
         self._due_ns = (time_ns // self._every + 1) * self._every if self._every else 0
 
     def finish(self) -> None:
-        """Finish the open snapshot, because no tick follows."""
+        """Finish the open snapshot, because no more ticks follow."""
         snapshot, self._open = self._open, None
         if snapshot is not None:
             self.finished.append(snapshot._replace(ns=self._ns))
@@ -86,13 +86,13 @@ class Snapshots:
 
 _identity = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", *TEXTS)))
 MAX_PROCESSES = 1024
-"""Processes stored per snapshot; more are left out."""
+"""Maximum number of processes stored per snapshot. Further processes are left out."""
 NO_NUMBER = 0
-"""Number of a process that is left out, such as one on a GPU that does not answer."""
+"""Number of a process that is left out, for example because its GPU does not answer."""
 
 
 class TrackedProcess:
-    """A process that is running on a GPU now."""
+    """A process that is currently running on a GPU."""
 
     __slots__ = ("device", "first_ns", "kind", "last_ns", "number", "pid", "started", "texts")
 
@@ -103,20 +103,20 @@ class TrackedProcess:
         """Seconds since 1970; NaN if unknown."""
         self.kind = process.kind
         self.texts: tuple[str, ...] = read_texts(process)
-        """In the order of `TEXTS`."""
+        """Texts in the order of `TEXTS`."""
         self.first_ns = self.last_ns = time_ns
-        """When it was first and last seen, ns since 1970."""
+        """Times when it was first and last seen, ns since 1970."""
         self.number = NO_NUMBER
 
     def matches(self, process: Process) -> bool:
-        """Return whether `process`, which has the same GPU and pid in the next snapshot, can be this process."""
+        """Return whether `process` of the next snapshot, which has the same GPU and pid, may be this process."""
         return self.started == process.started or not (is_known(self.started) and is_known(process.started))
 
     def update(self, process: Process) -> bool:
-        """Update texts and start time; return whether anything changed.
+        """Update texts and start time, and return whether anything changed.
 
-        A process that is ending has no name any more; the last one is kept then. User and name may change, for example
-        when a server starts as root and then drops its privileges.
+        A process that is ending has no name any more, so its last name is kept. User and name may change, for example
+        if a server starts as root and then drops its privileges.
         """
         previous = (self.texts, self.started)
         self.texts = tuple(new or old for new, old in zip(read_texts(process), self.texts, strict=True))
@@ -126,11 +126,11 @@ class TrackedProcess:
 
 
 class ProcessNumbers:
-    """Assigns a number to each process. `resolve` returns the number of a process that was not seen before."""
+    """Assigns a number to each process. `resolve` is called for a new process and returns its number."""
 
     def __init__(self, resolve: Callable[[TrackedProcess], int]) -> None:
         self.changed: list[TrackedProcess] = []
-        """Processes that ended, or whose texts, start or first time changed, since this list was last cleared."""
+        """Processes that ended, or whose texts or times changed, since this list was last cleared."""
         self._resolve = resolve
         self._tracked: dict[tuple[str, int], TrackedProcess] = {}
         self._identities: list[tuple[object, ...]] = []
@@ -139,9 +139,9 @@ class ProcessNumbers:
         self._until_ns = 0
 
     def assign(self, snapshot: Snapshot) -> list[int]:
-        """Return a number for each process in a snapshot.
+        """Return a number for each process in a snapshot, for at most `MAX_PROCESSES` processes.
 
-        Only `MAX_PROCESSES` processes get one; the others get `NO_NUMBER`.
+        Processes that are left out get `NO_NUMBER`.
         """
         identities: list[tuple[object, ...]] = list(map(_identity, snapshot.processes))
         unanswered = list(snapshot.unanswered)
@@ -152,7 +152,7 @@ class ProcessNumbers:
         return self._numbers
 
     def current(self) -> list[TrackedProcess]:
-        """Return the processes of the last snapshot; their `last_ns` is the end of that snapshot."""
+        """Return the processes of the last snapshot. Their `last_ns` is set to the end of this snapshot."""
         for tracked in self._tracked.values():
             tracked.last_ns = self._until_ns
         return list(self._tracked.values())
@@ -176,7 +176,7 @@ class ProcessNumbers:
             ):
                 previous.pop(key, None)
                 if tracked.update(process) or snapshot.begin_ns < tracked.first_ns:
-                    # It was seen before its first time, so the clock was ahead then.
+                    # If it is seen before its first time, the clock had been ahead.
                     tracked.first_ns, tracked.last_ns = min(tracked.first_ns, snapshot.begin_ns), snapshot.begin_ns
                     self.changed.append(tracked)
             else:

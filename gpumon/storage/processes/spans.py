@@ -1,8 +1,9 @@
 """Encoding of a block in the finer process tier: spans of time with their processes and values.
 
-Layout, little-endian, compressed with zlib: `u16` processes, `u16` spans, `u32` rows; `i64` id of each process; for
-each span `i64` begin (ns since 1970), `f4` seconds and `u16` rows; for each row the `u16` index of its process; then a
-column of `f4` for each measure. The bytes of each column are shuffled: all first bytes, then all second bytes, …
+Layout, little-endian, compressed with zlib: `u16` number of processes, `u16` number of spans, `u32` number of rows;
+`i64` id of each process; for each span `i64` start (ns since 1970), `f4` length in seconds and `u16` number of rows;
+for each row the `u16` index of its process; then a column of `f4` for each measure. The bytes of each column are
+shuffled: all first bytes, then all second bytes, …
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpumon.storage.processes.measures import MEASURES
 _HEAD = struct.Struct("<HHI")
 _LEVEL, _WINDOW = 1, 13
 MAX_ROWS = 60_000
-"""Rows in a block, which fit a `u16`; a block with more is damaged."""
+"""Maximum number of rows in a block, which fits into a `u16`. A block with more rows is damaged."""
 _MAX_BYTES = 4 * 2**20
 
 
@@ -35,12 +36,13 @@ class ProcessSpan(NamedTuple):
     """The processes in a span of time, and a column of values for each measure."""
 
     begin_ns: int
-    """ns since 1970."""
+    """Start of the span, ns since 1970."""
     seconds: float
+    """Length of the span."""
     numbers: Sequence[int]
-    """Numbers of the processes."""
+    """Number of each process, which is its id in the file."""
     columns: Sequence[Sequence[float]]
-    """For each measure, the value of each process; NaN if unknown."""
+    """For each measure, a column with the value of each process; NaN if unknown."""
 
     @property
     def middle_ns(self) -> int:
@@ -68,7 +70,7 @@ def pack_spans(spans: Sequence[ProcessSpan]) -> bytes:
 
 
 def unpack_spans(data: bytes, crc: int) -> list[ProcessSpan]:
-    """Return the spans in a block; `crc` is its stored checksum. Raises BadProcessBlock."""
+    """Return the spans in a block. `crc` is its stored checksum. Raises BadProcessBlock if it is damaged."""
     try:
         return list(_unpack(decompress(data, crc)))
     except (ValueError, TypeError, IndexError, struct.error, zlib.error) as error:
@@ -108,7 +110,7 @@ def _unpack(raw: bytes) -> Iterator[ProcessSpan]:
 
 
 def read_array(kind: str, data: bytes) -> array[Any]:
-    """Return the numbers in a shuffled column; `kind` is a type code of `array.array`, such as `f`."""
+    """Return the numbers in a shuffled column. `kind` is a type code of `array.array`, such as `f`."""
     numbers_read: array[Any] = array(kind)
     numbers_read.frombytes(unshuffled(data, numbers_read.itemsize))
     return swap_on_big_endian(numbers_read)

@@ -33,15 +33,15 @@ _FINE, _COARSE = PROCESS_SHAPES
 
 
 class ProcessKey(NamedTuple):
-    """Identifies a process on a GPU: UUID, pid, and when it started or was first seen."""
+    """Identifies a process on a GPU by UUID, pid, and the time when it started or was first seen."""
 
     device: str
     """UUID."""
     pid: int
     started: float = nan
-    """Seconds since 1970; NaN if unknown. Then `first` identifies the process."""
+    """Start of the process, seconds since 1970. If it is NaN (unknown), `first` identifies the process."""
     first: float = nan
-    """When it was first seen on the GPU, s since 1970; NaN for the newest process with this pid."""
+    """Time when it was first seen on the GPU, s since 1970. NaN stands for the newest process with this pid."""
 
 
 def process_key(process: Process | StoredProcess) -> ProcessKey:
@@ -54,11 +54,12 @@ def process_key(process: Process | StoredProcess) -> ProcessKey:
 
 
 class ProcessLines(NamedTuple):
-    """The usage of a process over time: a series for each measure, all with the same times; unknown values are NaN."""
+    """The usage of a process over time, as a series for each measure."""
 
     series: Mapping[str, Series]
+    """Series by name of the measure. All have the same times. Unknown values are NaN."""
     problem: str = ""
-    """Why the history file could not be read; empty if it could."""
+    """Reason why the history file could not be read; empty if it could be read."""
 
 
 def process_lines(
@@ -66,9 +67,9 @@ def process_lines(
 ) -> ProcessLines:
     """Return the usage of a process over time, from the newest frames and the history file at `path` (empty: no file).
 
-    `query`: its `metrics` name measures (`MEASURES`); its `subject` is ignored. `earlier`: usage before these frames,
-    if there is no file. Each point comes from the finest source that has it: frames, then the finer tier, then the
-    coarser one. The buckets at both ends of the window are complete.
+    `query`: its `metrics` are names of measures (`MEASURES`), and its `subject` is ignored. `earlier`: usage before
+    these frames, used if there is no file. Each point comes from the finest source that has data: frames, then the
+    finer tier, then the coarser tier. The buckets at both ends of the window are complete.
     """
     pieces: list[Piece] = []
     wanted: set[int] = set()
@@ -101,7 +102,7 @@ def _read(
     recent = RecentProcesses(frames, since, stored, present_numbers(db), until, process_key=key[:2])
     numbers = _matching_numbers([*stored, *recent.new.values()], key)
     cut = recent.begin if is_known(recent.begin) else inf
-    # Cells longer than buckets extend beyond the ends of the window.
+    # If cells are longer than buckets, read also the cells that extend beyond the ends of the window.
     more = _COARSE.step if grid.step < _COARSE.step else 0
     parts = tier_spans(covered, grid.begin - more, min(grid.end, cut) + more, grid.step)
     return (
@@ -113,13 +114,13 @@ def _read(
 
 
 def _cut_at(cut: float, piece: Piece) -> Piece:
-    """Return the part of a piece before `cut` (s since 1970); later data comes from another source."""
+    """Return the part of a piece before `cut` (s since 1970). Later data comes from another source."""
     number, begin, end, cell = piece
     return piece if end <= cut else Piece(number, begin, cut, scale_cell(cell, (cut - begin) / (end - begin)))
 
 
 def _grid(query: Query) -> Grid:
-    """Return buckets that contain whole cells of the tier that is fine enough for them."""
+    """Return the buckets for a query without a grid. They contain whole cells of each tier that is fine enough."""
     step = (query.end - query.begin) / max(1, query.points)
     cells = [shape.step for shape in PROCESS_SHAPES if step >= shape.step]
     return aligned(query.begin, query.end, query.points, cells)
@@ -137,7 +138,10 @@ def _matching_numbers(processes: Iterable[StoredProcess], key: ProcessKey) -> se
 
 
 def _fill_buckets(pieces: Iterable[Piece], grid: Grid) -> dict[int, Cell]:
-    """Return the cell of each non-empty bucket; a longer piece is in every bucket whose middle it covers."""
+    """Return the cell of each non-empty bucket, by index of the bucket.
+
+    A piece that is longer than a bucket is divided between all buckets whose middle it covers.
+    """
     cells: dict[int, Cell] = {}
     for _, begin, end, cell in pieces:
         if end - begin <= grid.step * 1.01:

@@ -216,7 +216,7 @@ class UserWindow:
         return _window_at(self.period, self.end + 1 if direction > 0 else self.begin - 1, self.zone)
 
     def days(self) -> list[float]:
-        """Return the start of each day (s since 1970). A day may have 23 or 25 hours because of daylight saving time."""
+        """Return the start of each day (s since 1970). With daylight saving time, a day may have 23 or 25 hours."""
         days = [self.begin]
         while (end := PERIODS["day"](days[-1], self.zone)[1]) < self.end:
             days.append(end)
