@@ -1,8 +1,8 @@
 """Anonymizes recordings, so that they can be attached to bug reports.
 
-Each name is replaced by a number, in order of first use, so the same thing has the same name throughout a recording.
-Names are not hashed, because a reader could test hashes of likely names. Times, numbers, GPU models, driver versions
-and words of gpumon and frameworks stay.
+Each name is replaced by a kind and a number, in order of first use. The same name always gets the same replacement in a
+recording. Names are not hashed, because a reader could test the hashes of likely names. Times, numbers, GPU models,
+driver versions, and words of gpumon and of frameworks are not replaced.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Anonymizer:
         return RecordedFrame(anonymous, self._context(recorded.context))
 
     def _name(self, kind: str, name: str) -> str:
-        """Return the replacement of a name of this kind; empty for an empty one."""
+        """Return the replacement of a name of this kind. An empty name stays empty."""
         if not name:
             return ""
         known = self._names.get((kind, name))
@@ -73,7 +73,7 @@ class Anonymizer:
         return name if name in usual else self._name(kind, name)
 
     def _uuid(self, uuid: str) -> str:
-        """Return the replacement of a UUID, whose prefix stays: it shows the vendor and MIG instances."""
+        """Return the replacement of a UUID. Its prefix stays, because it shows the vendor and MIG instances."""
         kind = next((kind for kind in ("MIG", "GPU") if uuid.startswith(f"{kind}-")), "DEVICE")
         return self._name(kind, uuid)
 

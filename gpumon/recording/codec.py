@@ -1,4 +1,4 @@
-"""Encodes frames into the body of a block, and decodes them. Decoding trusts no byte and limits what it allocates."""
+"""Encodes frames into the body of a block, and decodes them. The decoder checks all data and limits its memory use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class BlockEncoder:
         self._floats = FloatPacker()
 
     def encode(self, recorded: Sequence[RecordedFrame]) -> bytes:
-        """Return the body of a block with these frames; there must be at least one."""
+        """Return the body of a block with these frames. At least one frame is required."""
         return _BlockTables(self._floats).encode(recorded)
 
 
@@ -81,12 +81,12 @@ class _Indexes:
         self.by_value: dict[Hashable, int] = {value: index for index, value in enumerate(values)}
 
     def add(self, value: Hashable) -> int:
-        """Return the index of a value, which is new or known."""
+        """Return the index of a value. A new value gets the next index."""
         return self.by_value.setdefault(value, len(self.by_value))
 
 
 class _EntityTable:
-    """Devices, processes or runs of a block: which ones each frame has, and the columns of each of them."""
+    """Devices, processes or runs (entities) of a block: the entities of each frame, and the columns of each entity."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -95,7 +95,10 @@ class _EntityTable:
         self._rows: list[list[tuple[Any, ...]]] = []
 
     def add(self, facts: Sequence[Hashable], rows: Iterable[tuple[Any, ...]]) -> int:
-        """Add the entities of a frame, by their constant facts and changing values; return the index of their list."""
+        """Add the entities of a frame, and return the index of the list of these entities.
+
+        `facts`: constant fields of each entity, which identify it. `rows`: values of each entity in this frame.
+        """
         indexes = tuple(map(self.entities.add, facts))
         while len(self._rows) < len(self.entities.by_value):
             self._rows.append([])
@@ -146,7 +149,7 @@ class _BlockTables:
         return b"".join((JSON_LENGTH.pack(len(header)), header, *packed))
 
     def pack(self, kind: str, values: Sequence[Any], column: Hashable) -> bytes:
-        """Return a packed column; `column` identifies it, and is any hashable."""
+        """Return a packed column. `column`: any hashable object that identifies the column."""
         if kind == FLOAT:
             return self._floats.pack(values, column)
         if kind == TEXT:
@@ -191,7 +194,7 @@ class _BlockTables:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return the integer that gives exactly `seconds` when it is divided by a billion."""
+    """Convert seconds to nanoseconds: return the integer that gives exactly `seconds` if divided by a billion."""
     number, divisor = seconds.as_integer_ratio()
     return (2 * number * SECOND + divisor) // (2 * divisor)
 
@@ -202,12 +205,12 @@ def _sample_row(sample: Sample, now_ns: int) -> tuple[Any, ...]:
 
 
 def _to_signed(number: int) -> int:
-    """Return the signed 64-bit integer with the bits of an unsigned one."""
+    """Return the signed 64-bit integer that has the same bits as an unsigned integer."""
     return (number + (1 << 63) & (1 << 64) - 1) - (1 << 63)
 
 
 def _pack_offset(offset: int) -> int:
-    """Return the stored offset of a stamp, which is never 0, because 0 is an unknown stamp."""
+    """Return the stored form of a stamp's offset. It is never 0, because 0 means that the stamp is unknown."""
     return offset + 1 if offset >= 0 else offset
 
 
@@ -222,9 +225,9 @@ _I32 = 1 << 31
 _U32 = 1 << 32
 _U64 = (1 << 64) - 1
 _MAX_AGE = 1e9
-"""Maximum age of a stale value in seconds; a larger one is ignored."""
+"""Maximum age of a stale value in seconds. A larger age is ignored."""
 _MAX_INTERVAL = 1e6
-"""Maximum seconds between frames, and for sampling one; larger ones are ignored."""
+"""Maximum seconds between frames, and maximum seconds to sample a frame. Larger values are ignored."""
 _STATES = frozenset(Availability)
 _RUN_STATES = frozenset(RunState)
 _MARKS = frozenset(Mark)
@@ -241,7 +244,7 @@ class RecordingSchema:
         self.tables: dict[str, Table] = {name: _table(tables.get(name)) for name in TABLES}
         known = {column.name for column in self.tables["sample"]}
         self.absent = {column.name: _NOT_RECORDED for column in SAMPLE[_SAMPLE_FACTS:] if column.name not in known}
-        """Metrics that the file does not have."""
+        """GPU metrics that the file does not have, with the reason why they are missing."""
 
 
 def schema_to_json() -> dict[str, Any]:
@@ -286,7 +289,8 @@ class _BlockDecoder:
             device._replace(missing={**device.missing, PROCESSES: device.missing.get(PROCESSES, _NOT_RECORDED)})
             for device in self._devices
         ]
-        """The devices in a part without processes, where an empty process list does not mean that a GPU was free."""
+        """The devices for frames in which processes were not recorded. They mark processes as missing, because an empty
+        process list must not mean that a GPU was free."""
         self._processes = [process_from_json(entry) for entry in table_entries(tables, "processes")]
         self._runs = [run_from_json(entry) for entry in table_entries(tables, "runs")]
         self._logged = [metric_names(entry) for entry in table_entries(tables, "logged")]
@@ -325,7 +329,11 @@ class _BlockDecoder:
         return recorded
 
     def _columns(self, name: str, wanted: Table, count: int, logged: int = 0) -> list[Sequence[Any]]:
-        """Return the `wanted` columns of a table, then columns of `logged` metrics; absent columns have no values."""
+        """Return the `wanted` columns of a table, followed by the columns of logged metrics.
+
+        `count`: number of rows. `logged`: number of logged metrics. Columns that the file does not have get the values
+        of `_absent`.
+        """
         stored = {}
         for column in self._schema.tables[name]:
             stored[column.name] = self._column(column.kind, count)
@@ -345,9 +353,9 @@ class _BlockDecoder:
     def _entities(
         self, name: str, table: Table, logged: Sequence[int], list_indexes: Sequence[int]
     ) -> list[list[tuple[int, tuple[Any, ...]]]]:
-        """Return the entities in each frame: their index in the table `name`, and their values.
+        """Return the entities in each frame, as pairs of the index in the table `name` and the values.
 
-        `logged` is the number of logged metrics of each entity, `list_indexes` the list of entities of each frame.
+        `logged`: number of logged metrics of each entity. `list_indexes`: index of the list of entities of each frame.
         """
         assert isinstance(self._lists, dict)
         lists = entity_lists(self._lists.get(name), len(logged))
@@ -364,7 +372,7 @@ class _BlockDecoder:
         return [[(entity, next(rows[entity])) for entity in entities] for entities in present]
 
     def _boundaries(self, count: int) -> Iterator[Boundary | None]:
-        """Return the boundaries of the block; None for a mark of a later version."""
+        """Return the boundaries of the block. An entry is None if its mark is from a later version."""
         columns = self._columns("boundary", BOUNDARY, count)
         names = [self._logged[parse_int(index, 0, len(self._logged) - 1)] for index in columns[6]]
         values = iter(unpack_floats(self._cursor, sum(map(len, names))))

@@ -1,7 +1,7 @@
 """What a recording contains: frames with their context, the columns of its tables, and JSON of devices and runs.
 
-A file lists its columns. A metric that is not in the list was not recorded; a column that this version does not know is
-skipped.
+A file lists its columns. A metric that is not in the list was not recorded. A column that this version does not support
+is skipped.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from gpumon.model.run import RunFacts, read_facts
 from gpumon.recording.format import MAX_FRAMES, DamagedRecording, parse_int, parse_text
 
 INTEGER, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
-"""Kinds of columns: integers; floats; ns of CLOCK_MONOTONIC, stored relative to the time of the frame, 0 for unknown;
-texts."""
+"""Kinds of columns. `INTEGER` and `FLOAT` are numbers, and `TEXT` is text. `STAMP` is a time in ns of CLOCK_MONOTONIC,
+stored relative to the time of the frame; 0 is unknown."""
 
 FULL = "frames"
-"""Part of a recording with frames as they were sampled, with processes, runs and boundaries."""
+"""Value of `Context.part` for frames as they were sampled, with processes, runs and boundaries."""
 VALUES = "values"
-"""Part of a recording with only the metrics of GPUs and host, as they were sampled; processes were not recorded."""
+"""Value of `Context.part` for frames with only the metrics of GPUs and host as they were sampled. Processes were not
+recorded."""
 
 
 def means_part(step: int) -> str:
-    """Return the name for a part of a recording that comes from the history and has only means over `step` seconds."""
+    """Return the value of `Context.part` for frames from the history, which have only means over `step` seconds."""
     return f"means of {step} s"
 
 
 class Context(NamedTuple):
-    """Facts that are the same for many frames: origin, driver, host name, part of the recording."""
+    """Data that is the same for many frames: origin, driver, host name, and kind of content."""
 
     origin: Origin = Origin("")
     driver: Driver = Driver()
     hostname: str = ""
     part: str = FULL
-    """Content of this part of the recording: `FULL`, `VALUES` or `means_part`."""
+    """Content of these frames: `FULL`, `VALUES` or the result of `means_part`."""
 
 
 class RecordedFrame(NamedTuple):
@@ -99,8 +100,8 @@ FRAME = _table(
     i="number monotonic_ns time_ns skipped_ticks dropped dropped_runs context devices processes runs boundaries",
     f="interval sample_duration",
 )
-"""Columns of frames. `context`, `devices`, `processes` and `runs` are indexes into tables of the block, `boundaries` is
-their number."""
+"""Columns of frames. `context`, `devices`, `processes` and `runs` are indexes into tables of the block. `boundaries` is
+the number of boundaries."""
 HOST = tuple(RecordedColumn(FLOAT, metric.name) for metric in HOST_METRICS)
 SAMPLE = (
     *_table(i="state", s="run", f="age unanswered", m="monotonic_ns counters_monotonic_ns"),
@@ -115,7 +116,7 @@ RUN = (
     *_table(i="state epoch step lost_events", s="phase", f="epoch_started updated wait"),
     *(RecordedColumn(FLOAT, f"memory.{name}") for name in FrameworkMemory._fields),
 )
-"""In a block, these are followed by the logged metrics of the run, in the order of its `metrics`."""
+"""Columns of runs. In a block, the logged metrics of the run follow these columns, in the order of its `metrics`."""
 BOUNDARY = _table(
     i="number mark epoch step monotonic_ns time_ns metrics of_step", s="run phase", f="wait asked free peak",
 )  # fmt: skip
@@ -129,7 +130,7 @@ RUN_FACTS = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs", "first_epoch",
     "base", "gpus", "started",
 )  # fmt: skip
-"""Fields that are the same in many frames: stored once in a block."""
+"""Fields of a run that are the same in many frames. They are stored only once per block."""
 
 _CHANGING = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", "lost_events"}
 assert {*PROCESS_FACTS, *(column.name for column in PROCESS)} == set(Process._fields)
@@ -159,7 +160,7 @@ def context_to_json(context: Context) -> dict[str, Any]:
 
 
 def context_from_json(data: Any) -> Context:
-    """Return the context in untrusted JSON. Raises DamagedRecording."""
+    """Return the context in untrusted JSON. Raises DamagedRecording if it is invalid."""
     fields = _object(data)
     return Context(
         _origin(fields),
@@ -170,7 +171,7 @@ def context_from_json(data: Any) -> Context:
 
 
 _MACHINE_FACTS = ("address", "minor", "job")
-"""Facts of a device that are valid only on its machine, and are not recorded."""
+"""Fields of a device that are meaningful only on its machine. They are not recorded."""
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
@@ -180,7 +181,10 @@ def device_to_json(device: Device) -> dict[str, Any]:
 
 
 def device_from_json(data: Any, absent: Mapping[str, Availability]) -> Device:
-    """Return the device in untrusted JSON. `absent`: metrics that it lacks, and why. Raises DamagedRecording."""
+    """Return the device in untrusted JSON.
+
+    `absent`: metrics that the recording does not have, with the reason. Raises DamagedRecording if it is invalid.
+    """
     fields = _object(data)
     missing = {parse_text(name): _availability(why) for name, why in _object(fields.get("missing")).items()}
     return Device(
@@ -196,7 +200,7 @@ def process_facts(process: Process) -> tuple[Any, ...]:
 
 
 def process_from_json(data: Any) -> Process:
-    """Return the process in untrusted JSON; only fields that do not change are set. Raises DamagedRecording."""
+    """Return the process in untrusted JSON. Only the fields that do not change are set. Raises DamagedRecording."""
     pid, uuid, kind, name, user, started, run = _list(data, len(PROCESS_FACTS))
     kind = parse_text(kind, 20)
     if kind not in ("compute", "graphics"):
@@ -214,7 +218,7 @@ def run_facts(run: Run) -> tuple[Any, ...]:
 
 
 def run_from_json(data: Any) -> Run:
-    """Return the run in untrusted JSON. Only fields that do not change are set; its logged metrics are NaN.
+    """Return the run in untrusted JSON. Only the fields that do not change are set. Its logged metrics are NaN.
 
     Raises DamagedRecording.
     """
@@ -269,7 +273,7 @@ def table_entries(tables: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def _optional_number(value: Any) -> float:
-    """Return an untrusted finite number; NaN for None. Raises DamagedRecording."""
+    """Return an untrusted finite number, or NaN for None. Raises DamagedRecording for anything else."""
     if value is None:
         return NAN
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
@@ -306,7 +310,7 @@ def _driver(data: Any) -> Driver:
 
 
 def _availability(why: Any) -> Availability:
-    """Return the reason why a metric is missing; FAILED for a reason of a later version."""
+    """Return the reason why a metric is missing. A reason of a later version becomes FAILED."""
     return Availability(why) if parse_int(why) in _STATES else Availability.FAILED
 
 
@@ -322,7 +326,10 @@ def _object(data: Any) -> dict[str, Any]:
 
 
 def _list(data: Any, count: int | None = None) -> Sequence[Any]:
-    """Return an untrusted JSON list of `count` entries, if given. Raises DamagedRecording for anything else."""
+    """Return an untrusted JSON list, which must have `count` entries if `count` is given.
+
+    Raises DamagedRecording for anything else.
+    """
     if not isinstance(data, list) or (count is not None and len(data) != count):
         raise DamagedRecording("not written by gpumon")
     return data

@@ -1,12 +1,12 @@
-"""Layout of a recording: a header, blocks of frames, an end; and packing of numbers. See docs/recording.md.
+"""Layout of a recording (a header, blocks of frames, an end block), and packing of numbers. See docs/recording.md.
 
     0     header: magic, major, minor, length and CRC32 (`HEAD`), then that many bytes of JSON, the schema
     then  blocks: `BLOCK` with its CRC32, then the body, compressed with zlib
     last  a block of kind END; without it, the file was cut or its recorder was killed
 
-Each block of frames is independent, so a reader can begin at any block, and damage to one does not affect the blocks
-before it. Lengths are checked against the limits here before anything is read or allocated, and nothing is decompressed
-beyond the length given by its block.
+Each block of frames is independent, so a reader can start at any block, and damage to a block does not affect the
+blocks before it. All lengths are checked against limits before anything is read or allocated, and nothing is
+decompressed beyond the length given by its block.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from gpumon.common.text import clean
 
 MAGIC = b"\x89GPUMREC"
 MAJOR, MINOR = 1, 0
-"""A reader reads all minor versions of its major version, because they only add metrics and kinds of blocks."""
+"""Version of the format. A reader can read all minor versions of its major version, because minor versions only add
+metrics and kinds of blocks."""
 
 HEAD = struct.Struct("<8sHHII")
 """Magic, major, minor, length of the JSON that follows, CRC32 of the four bytes of the versions and of the JSON."""
 BLOCK = struct.Struct("<4sB3xIIIIQqq")
-"""The marker and the fields of `BlockHead`; a CRC32 of them follows."""
+"""The marker and the fields of `BlockHead`. In the file, a CRC32 of them follows."""
 BLOCK_SIZE = BLOCK.size + 4
 MARKER = b"GPMB"
 FRAMES, END = 1, 2
-"""Kinds of blocks; a reader skips a block of an unknown kind."""
+"""Kinds of blocks. A reader skips blocks of an unknown kind."""
 
 MAX_JSON = 1 << 22
 """Maximum bytes of the schema, and of the JSON in a block."""
@@ -45,15 +46,16 @@ MAX_RAW = 1 << 25
 MAX_FRAMES = 4096
 """Maximum frames in a block."""
 MAX_NUMBERS = 1 << 21
-"""Maximum numbers in a block, because a constant column needs almost no space in the file, but memory."""
+"""Maximum numbers in a block. The limit is needed because a constant column takes almost no space in the file, but
+needs memory when it is decoded."""
 
 
 class DamagedRecording(ValueError):
-    """Raised where a recording is damaged. The message says how, without the name of the file."""
+    """Raised if a recording is damaged. The message describes the damage without the name of the file."""
 
 
 class BlockHead(NamedTuple):
-    """The head of a block: what is in its body, and its length and checksum."""
+    """The head of a block. It describes the body and contains its length and checksum."""
 
     kind: int
     stored: int
@@ -88,7 +90,7 @@ def pack_header(schema: dict[str, Any]) -> bytes:
 def unpack_header(raw: bytes) -> Header:
     """Return the header at the start of `raw`.
 
-    Raises DamagedRecording, or SourceError if the format is one that this version cannot read.
+    Raises DamagedRecording if it is damaged, or SourceError if this version cannot read the format.
     """
     if len(raw) < HEAD.size:
         raise DamagedRecording("cut short within its header")
@@ -114,7 +116,10 @@ def _header_crc(major: int, minor: int, body: bytes) -> int:
 
 
 def pack_block(kind: int, body: bytes, *, frames: int, number: int, first_ns: int, last_ns: int) -> bytes:
-    """Compress `body`, and return the complete block. `first_ns`, `last_ns`: times of its frames, ns since 1970."""
+    """Compress `body`, and return the complete block.
+
+    `first_ns`, `last_ns`: times of the first and the last frame, ns since 1970.
+    """
     stored = zlib.compress(body, 9)
     head = BLOCK.pack(
         MARKER, kind, len(stored), len(body), zlib.crc32(stored), frames, number, first_ns, last_ns
@@ -136,7 +141,7 @@ def unpack_block_head(raw: bytes) -> BlockHead:
 
 
 def check_body(head: BlockHead, stored: bytes) -> None:
-    """Verify length and checksum of a block's body as stored in the file. Raises DamagedRecording."""
+    """Verify the length and checksum of a block's stored body. Raises DamagedRecording if one is wrong."""
     if len(stored) < head.stored:
         raise DamagedRecording("cut short")
     if zlib.crc32(stored) != head.crc:
@@ -146,7 +151,7 @@ def check_body(head: BlockHead, stored: bytes) -> None:
 def unpack_body(head: BlockHead, stored: bytes) -> bytes:
     """Return the decompressed body of a block.
 
-    Raises DamagedRecording, also if its length is not that given by the head.
+    Raises DamagedRecording if it is damaged or its length differs from the length in the head.
     """
     check_body(head, stored)
     inflate = zlib.decompressobj()
@@ -160,7 +165,7 @@ def unpack_body(head: BlockHead, stored: bytes) -> bytes:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse untrusted JSON. Raises DamagedRecording."""
+    """Parse untrusted JSON. Raises DamagedRecording if it is invalid."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -168,9 +173,9 @@ def parse_json(raw: bytes) -> Any:
 
 
 def parse_text(value: Any, limit: int = 256) -> str:
-    """Return a text from untrusted JSON, cleaned and cut to `limit` characters.
+    """Return a text from untrusted JSON, with harmful characters escaped, cut to `limit` characters.
 
-    Raises DamagedRecording if it is no text.
+    Raises DamagedRecording if `value` is not a text.
     """
     if not isinstance(value, str):
         raise DamagedRecording("not written by gpumon")
@@ -178,30 +183,32 @@ def parse_text(value: Any, limit: int = 256) -> str:
 
 
 def parse_int(value: Any, minimum: int = -(1 << 63), maximum: int = (1 << 63) - 1) -> int:
-    """Return an integer from untrusted JSON. Raises DamagedRecording if it is none or out of bounds."""
+    """Return an integer from untrusted JSON. Raises DamagedRecording if it is not an integer or out of bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise DamagedRecording("not written by gpumon")
     return value
 
 
 _LINE, _DIFFERENCES, _PLAIN = 0, 1, 15
-"""Methods of packing integers: residuals of a line through them, of differences, or the integers themselves."""
+"""Methods of packing integers. `_LINE` stores the deviations from a line with constant slope, `_DIFFERENCES` stores the
+deviations of the differences from a constant, and `_PLAIN` stores the integers themselves."""
 _START = struct.Struct("<Bqq")
 _MAX_INTEGER = 1 << 62
-"""Larger floats are stored as floats."""
+"""Floats are packed as integers only if all these integers are smaller than this."""
 
 _ALL_MISSING, _CONSTANT, _FLOATS, _BINARY, _DECIMAL = 0, 1, 2, 3, 16
-"""Methods of packing floats: `_BINARY` as multiples of a power of two, `_DECIMAL` + i of 1 / `_DIVISORS[i]`."""
+"""Methods of packing floats. `_BINARY` stores multiples of a power of two. `_DECIMAL` + i stores multiples of
+1 / `_DIVISORS[i]`. `_FLOATS` stores the floats themselves."""
 _GAPS = 0x80
-"""Set if some are missing; then a bit mask of the known ones follows."""
+"""Flag that is added to the method if some values are missing. A bit mask of the known values then follows."""
 _DIVISORS = (1, 10, 100, 1000, 10**4, 10**6, 10**9)
 _MAX_POWER = 90
-"""Maximum power of two by which a float is multiplied to be an integer."""
+"""Maximum exponent of the power of two by which floats are multiplied to become integers."""
 _DOUBLE = struct.Struct("<d")
 
 
 class Cursor:
-    """Reads bytes from the start to the end, and counts the numbers that were decoded from them."""
+    """Reads bytes from start to end, and counts the numbers that are decoded from them."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -209,7 +216,7 @@ class Cursor:
         self._numbers = 0
 
     def read(self, count: int) -> bytes:
-        """Return the next `count` bytes. Raises DamagedRecording if there are fewer."""
+        """Return the next `count` bytes. Raises DamagedRecording if fewer bytes are left."""
         data = self._raw[self._offset : self._offset + count]
         if len(data) < count:
             raise DamagedRecording("not written by gpumon")
@@ -217,14 +224,14 @@ class Cursor:
         return data
 
     def count(self, numbers: int) -> None:
-        """Add to the count of decoded numbers. Raises DamagedRecording if it exceeds what a block may have."""
+        """Add `numbers` to the count of decoded numbers. Raises DamagedRecording if it exceeds `MAX_NUMBERS`."""
         self._numbers += numbers
         if self._numbers > MAX_NUMBERS:
             raise DamagedRecording("not written by gpumon")
 
 
 def pack_integers(values: Sequence[int]) -> bytes:
-    """Pack signed 64-bit integers. Of several methods, the one that leaves the smallest numbers is used."""
+    """Pack signed 64-bit integers. The method that results in the smallest numbers is used."""
     if not values:
         return b""
     count, first = len(values), values[0]
@@ -243,7 +250,7 @@ def pack_integers(values: Sequence[int]) -> bytes:
 
 
 def unpack_integers(cursor: Cursor, count: int) -> list[int]:
-    """Return `count` integers that `pack_integers` has packed. Raises DamagedRecording."""
+    """Return the `count` integers that were packed with `pack_integers`. Raises DamagedRecording."""
     cursor.count(count)
     if not count:
         return []
@@ -271,13 +278,13 @@ def unpack_integers(cursor: Cursor, count: int) -> list[int]:
 
 
 class FloatPacker:
-    """Packs columns of floats. Remembers the divisor of each column, because the next block usually needs the same."""
+    """Packs columns of floats. It caches the divisor of each column, because the next block usually needs the same."""
 
     def __init__(self) -> None:
         self._divisors: dict[object, int] = {}
 
     def pack(self, values: Sequence[float], column: object) -> bytes:
-        """Pack the floats of one column; `column` is any key that identifies it."""
+        """Pack the floats of one column. `column` is any key that identifies the column."""
         known = [value for value in values if is_known(value)]
         if len(known) == len(values):
             return self._pack_known(known, column)
@@ -291,7 +298,7 @@ class FloatPacker:
         if not values:
             return bytes((_ALL_MISSING,))
         first = values[0]
-        # 0.0 is not -0.0, though they are equal.
+        # 0.0 and -0.0 are equal, but must be stored as different values.
         if values.count(first) == len(values) and (
             first != 0 or len({math.copysign(1, value) for value in values}) < 2
         ):
@@ -299,7 +306,7 @@ class FloatPacker:
         return self._pack_decimal(values, column) or _pack_binary(values) or _pack_plain(values)
 
     def _pack_decimal(self, values: Sequence[float], column: object) -> bytes:
-        """Pack floats as multiples of a decimal fraction; empty if they are not."""
+        """Pack floats as multiples of a decimal fraction. Return empty bytes if this is not possible."""
         last_used = self._divisors.get(column, -1)
         if not -(2.0**53) < min(values) <= max(values) < 2.0**53 or _has_minus_zero(values):
             return b""
@@ -314,7 +321,7 @@ class FloatPacker:
 
 
 def unpack_floats(cursor: Cursor, count: int) -> list[float]:
-    """Return `count` floats that `FloatPacker.pack` has packed. Raises DamagedRecording."""
+    """Return the `count` floats that were packed with `FloatPacker.pack`. Raises DamagedRecording."""
     if not count:
         cursor.read(1)
         return []
@@ -347,7 +354,7 @@ def _unpack_known(cursor: Cursor, count: int, method: int) -> list[float]:
 
 
 def _pack_binary(values: Sequence[float]) -> bytes:
-    """Pack floats as multiples of the smallest power of two that divides all; empty if that saves nothing."""
+    """Pack floats as multiples of a common power of two. Return empty bytes if this saves no space."""
     if not -_MAX_INTEGER < min(values) <= max(values) < _MAX_INTEGER or _has_minus_zero(values):
         return b""
     power = max(value.as_integer_ratio()[1].bit_length() for value in values) - 1
@@ -374,7 +381,7 @@ def _to_planes(packed: bytes, planes: int) -> bytes:
 
 
 def _read_planes(cursor: Cursor, count: int, planes: int) -> bytearray:
-    """Return the bytes of `count` 8-byte numbers, stored as `_to_planes` gives them."""
+    """Return the bytes of `count` 8-byte numbers that were stored with `_to_planes`."""
     numbers = bytearray(8 * count)
     for i in range(planes):
         numbers[i::8] = cursor.read(count)

@@ -1,4 +1,4 @@
-"""Playback of a recording: which part to play, and the state that a view sets and the source reads."""
+"""Playback of a recording: the part to play, and the state shared by the view and the source."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gpumon.recording.reader import RecordingReader
 def playback_origin(
     reader: RecordingReader, current: RecordedFrame | None, *, ended: bool, speed: float = 1.0
 ) -> Origin:  # fmt: skip
-    """Return the origin of frames that are played: file, where it was recorded, end, damage and speed.
+    """Return the origin for frames of a recording. Its label names the file, the recorded source, damage and speed.
 
-    `current`: the frame shown now, whose recorded origin is used. `ended`: whether the recording has been played to its
-    end.
+    `current`: the frame that is currently shown; its recorded origin is used. `ended`: whether the recording has been
+    played to its end.
     """
     recorded = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
@@ -49,41 +49,42 @@ def time_ns(recorded: RecordedFrame) -> int:
 
 
 def distance_ns(before: Frame, after: Frame) -> int:
-    """Return the time between two frames in ns: the smaller of the differences of both clocks.
+    """Return the time between two frames in ns: the smaller one of the differences by CLOCK_MONOTONIC and wall clock.
 
-    The wall clock may have been set in between, and CLOCK_MONOTONIC starts again when the machine reboots.
+    Negative differences are ignored, because the wall clock may have been set in between, and CLOCK_MONOTONIC starts
+    again if the machine is rebooted.
     """
     distances = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
     return min((distance for distance in distances if distance >= 0), default=0)
 
 
 MAX_NS = 1 << 62
-"""A time after the end of any recording."""
+"""A time (ns since 1970) after the end of any recording."""
 _TIMES = ("%H:%M", "%H:%M:%S")
 _DATES = tuple(f"%Y-%m-%d{separator}{time}" for separator in (" ", "T") for time in _TIMES)
 _HINT = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a duration from its beginning (10m)"
 
 
 class Portion(NamedTuple):
-    """Begin and end of the part to play, as the user typed them; empty for begin and end of the recording."""
+    """Start and end of the part to play, as the user typed them. If empty, the recording's own start or end is used."""
 
     begin: str = ""
     end: str = ""
 
     def checked(self) -> Portion:
-        """Return this portion. Raises UsageError if begin or end is not a time."""
+        """Return this portion if it is valid. Raises UsageError if start or end is not a time."""
         for text in filter(None, self):
             _parse_time(text, 0)
         return self
 
     def begin_ns(self, first_ns: int) -> int:
-        """Return the begin in ns since 1970, for a recording whose first frame is at `first_ns`."""
+        """Return the start in ns since 1970, for a recording whose first frame is at `first_ns`."""
         return _parse_time(self.begin, first_ns) if self.begin else 0
 
     def end_ns(self, first_ns: int) -> int:
         """Return the end in ns since 1970, for a recording whose first frame is at `first_ns`.
 
-        Raises UsageError if it is before the begin.
+        Raises UsageError if it is not after the start.
         """
         end = _parse_time(self.end, first_ns) if self.end else MAX_NS
         if end <= self.begin_ns(first_ns):
@@ -95,7 +96,10 @@ WHOLE = Portion()
 
 
 def _parse_time(text: str, first_ns: int) -> int:
-    """Return a time in ns since 1970; a time of day is local, and means its first occurrence in the recording."""
+    """Return a time that a user typed, in ns since 1970.
+
+    A time of day is local, and means its first occurrence after `first_ns`, the time of the first frame.
+    """
     for pattern in _DATES:
         try:
             return round(datetime.strptime(text, pattern).timestamp() * SECOND)
@@ -124,36 +128,36 @@ class Playback:
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
         self.is_paused = False
-        """Set by a view to pause."""
+        """Set by the view: whether playback is paused."""
         self.can_seek = False
-        """Set by a source that can seek."""
+        """Set by the source: whether it can seek."""
         self.can_pause = False
-        """Set by a source that can pause."""
+        """Set by the source: whether it can pause."""
         self.begin = self.end = NAN
-        """Set by a source: begin and end of playback (s since 1970); NaN while unknown."""
+        """Set by the source: start and end of playback (s since 1970); NaN while unknown."""
         self.path = ""
-        """Set by a source: the file, for views of other times of the recording."""
+        """Set by the source: path of the file, so that views can show other times of the recording."""
         self.seeks = 0
-        """Set by a source: number of seeks."""
+        """Set by the source: number of seeks so far."""
         self.seek_target = NAN
-        """Set by a source: target of the last seek (s since 1970)."""
+        """Set by the source: target of the last seek (s since 1970)."""
         self.completed_seek: tuple[int, float] = 0, NAN
-        """Set by a source: number of the last completed seek, and the time of the last frame read for it (s since
+        """Set by the source: number of the last completed seek, and the time of the last frame read for it (s since
         1970; NaN if there is none)."""
         self.on_seek: Callable[[], object] = lambda: None
-        """Called by the source after a seek: the next frames do not continue the previous ones."""
+        """Called by the source after a seek, because the next frames do not continue the previous ones."""
         self.problem = ""
-        """Set by a source: sentence that says why the recording ends early and how far it plays."""
+        """Set by the source: sentence that says why the recording ends early and up to which time it plays."""
         self._lock = Lock()
         self._seconds = 0.0
 
     def seek(self, seconds: float) -> None:
-        """Ask the source to jump by this many seconds of recorded time; backwards if negative."""
+        """Request a jump by this many seconds of recorded time. A negative number jumps backwards."""
         with self._lock:
             self._seconds += seconds
 
     def pop_seek(self) -> float:
-        """Return by how many seconds to jump since the last call, and reset this to 0."""
+        """Return the seconds to jump that were requested since the last call, and reset them to 0."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

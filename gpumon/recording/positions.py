@@ -1,7 +1,7 @@
 """Access to a recording by time, for several viewers at different positions.
 
-A position is a time. It shows the last frame before the first frame with a later time, in the order of the file. So a
-later position never shows an earlier frame, even if the clock was set while recording.
+A position is a time. The frame shown at a position is the frame just before the first frame with a later time, in file
+order. Thus a later position never shows an earlier frame, even if the clock was set during the recording.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gpumon.recording.reader import RecordingReader
 PAST_SECONDS = 600
 """Seconds of history returned with a position."""
 MAX_PAST_FRAMES = 1200
-"""Maximum frames of history; for a fast recording, the newest ones."""
+"""Maximum number of frames of history. If there are more in the time, the newest are returned."""
 _MAX_BLOCKS = 8
-"""Decoded blocks that are cached: the history of a position and a few more, for steps back."""
+"""Maximum number of decoded blocks in the cache: the history of a position, and a few more for steps back."""
 
 
 class Excerpt(NamedTuple):
     """The frames up to a position. The last one is the frame that is shown."""
 
     frames: Sequence[RecordedFrame]
-    """Oldest first, numbered from 1 in file order; the last one is shown."""
+    """Frames, oldest first, numbered from 1 in file order. The last one is shown."""
     following: RecordedFrame | None
-    """The next frame; None at the end."""
+    """The next frame after these; None at the end of the recording."""
 
     @property
     def number(self) -> int:
@@ -71,12 +71,12 @@ class Positions:
     def at(self, position_ns: int, after: int = 0, max_frames: int = MAX_PAST_FRAMES) -> Excerpt:
         """Return the frames up to a position in ns since 1970.
 
-        A position outside the recording is moved to its begin or end. If at most `max_frames` frames follow frame
-        number `after`, only these are returned; else as many as views need for their history. Raises SourceError if
-        damage leaves no frame.
+        A position outside the recording is moved to its start or end. `after`: number of the last frame that the caller
+        already has, 0 for none. If at most `max_frames` frames follow it, only these are returned; else as many frames
+        as views need for their history. Raises SourceError if no frame is left because of damage.
         """
         if not self._is_checked:
-            # Nothing after damage is shown, wherever a viewer starts.
+            # Check the whole file first, so that no viewer is shown frames after damage.
             self._is_checked = True
             self.reader.check()
             self._index()
@@ -114,26 +114,29 @@ class Positions:
         return Excerpt(frames, following)
 
     def _frames_until(self, number: int, belongs: Callable[[RecordedFrame], bool]) -> Sequence[RecordedFrame]:
-        """Return frame `number` and those before it as long as each `belongs`; oldest first."""
+        """Return frame `number` and the frames before it for which `belongs` returns True, oldest first.
+
+        The search stops at the first frame for which `belongs` returns False.
+        """
         frames: list[RecordedFrame] = []
         while (frame := self._frame(number - len(frames))) is not None and (not frames or belongs(frame)):
             frames.append(frame)
         return frames[::-1]
 
     def _frame(self, number: int) -> RecordedFrame | None:
-        """Return the frame with this number in the file; None if there is none. Raises DamagedRecording."""
+        """Return the frame with this number in the file, or None if there is none. Raises DamagedRecording."""
         if not 0 < number <= self._starts[-1]:
             return None
         block = bisect_right(self._starts, number - 1) - 1
         return self._block_frames(block)[number - 1 - self._starts[block]]
 
     def _block_frames(self, block: int) -> Sequence[RecordedFrame]:
-        """Return the frames of a block. Raises DamagedRecording."""
+        """Return the frames of a block, from the cache if possible. Raises DamagedRecording."""
         frames = self._blocks.get(block)
         if frames is None:
             frames = self.reader.block(block)
             for i, recorded in enumerate(frames):
-                recorded.frame.number = self._starts[block] + i + 1  # not the number in its ring
+                recorded.frame.number = self._starts[block] + i + 1  # replaces the number that it had in the ring
             self._blocks[block] = frames
             if len(self._blocks) > _MAX_BLOCKS:
                 self._blocks.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Reads recordings: blocks, and frames up to the first damage."""
+"""Reads the blocks and frames of a recording, up to the first damage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_BLOCKS = 1 << 19
 
 
 def is_recording(path: str) -> bool:
-    """Return whether a file begins like a recording; False if it cannot be read."""
+    """Return whether a file starts like a recording. Return False if it cannot be read."""
     try:
         return read_regular(path, len(MAGIC), follow=True) == MAGIC
     except (OSError, ValueError):
@@ -42,22 +42,22 @@ def is_recording(path: str) -> bool:
 
 
 class _Block(NamedTuple):
-    """A block and where it is in the file."""
+    """The head of a block and its offset in the file."""
 
     offset: int
     head: BlockHead
 
 
 class RecordingReader:
-    """A recording in a file. Opening it finds the blocks; each is read when its frames are requested.
+    """A recording in a file. The constructor finds all blocks. A block is read when its frames are requested.
 
-    Raises SourceError if it cannot be read or has no complete block of frames.
+    Raises SourceError if the file cannot be read or has no complete block of frames.
     """
 
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.damage = ""
-        """Sentence with the location of damage and how far the recording plays; empty while none was found."""
+        """Sentence that says where the file is damaged and up to which time it plays. Empty if no damage was found."""
         self._is_complete = False
         try:
             self._fd = open_regular(path, follow=True)
@@ -75,7 +75,7 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Why the recording ends early, and how far it plays, as a sentence; empty if it is complete."""
+        """Sentence that says why the recording ends early and up to which time it plays. Empty if it is complete."""
         if self.damage or self._is_complete:
             return self.damage
         return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._blocks)}"
@@ -92,14 +92,15 @@ class RecordingReader:
 
     @property
     def interval(self) -> float:
-        """Mean seconds between frames in a block; 1 if there is only one frame."""
+        """Mean seconds between two frames in a block; 1 if no block has more than one frame."""
         lengths = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._blocks if head.frames > 1]
         return sum(ns for ns, _ in lengths) / SECOND / sum(count for _, count in lengths) if lengths else 1.0
 
     def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedFrame]:
         """Yield the frames from `begin_ns` to `end_ns` (ns since 1970), in the order of the file.
 
-        Iteration ends at the first frame after `end_ns`, or at damage. Times go back where the clock was set.
+        Iteration ends at the first frame after `end_ns`, or at damage. A frame may have an earlier time than the
+        previous one if the clock was set.
         """
         has_begun = False
         for i, (_, head) in enumerate(self._blocks):
@@ -125,7 +126,8 @@ class RecordingReader:
     def block(self, index: int) -> list[RecordedFrame]:
         """Return the frames of the block with this index in `heads`.
 
-        If it is damaged, the recording now ends before it. Raises DamagedRecording, or SourceError for the first block.
+        If the block is damaged, DamagedRecording is raised, or SourceError for the first block. After that, the
+        recording ends before this block.
         """
         offset, head = self._blocks[index]
         try:
@@ -135,7 +137,7 @@ class RecordingReader:
             raise
 
     def check(self) -> None:
-        """Verify the checksums of all blocks. If one is wrong, the recording now ends before it.
+        """Verify the checksums of all blocks. If one is wrong, the recording ends before this block after the call.
 
         Raises SourceError if no block is left.
         """
@@ -147,13 +149,13 @@ class RecordingReader:
                 return
 
     def close(self) -> None:
-        """Close the file. Does nothing if it is closed already."""
+        """Close the file. Does nothing if it is already closed."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _read_header(self) -> int:
-        """Read the header; return the offset of the first block."""
+        """Read the header, and return the offset of the first block."""
         raw = os.pread(self._fd, HEAD.size + MAX_JSON, 0)
         try:
             header = unpack_header(raw)
@@ -186,7 +188,7 @@ class RecordingReader:
         return blocks
 
     def _read_head(self, offset: int) -> BlockHead:
-        """Return the head of the block at `offset`. Raises DamagedRecording, also if its body is incomplete."""
+        """Return the head of the block at `offset`. Raises DamagedRecording if the head is invalid or the body cut."""
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
             raise DamagedRecording("cut short")
@@ -206,7 +208,7 @@ class RecordingReader:
             ) from error  # its checksum is right, but its content is invalid
 
     def _end_before(self, index: int, damaged: DamagedRecording) -> None:
-        """End the recording before a damaged block. Raises SourceError for the first block."""
+        """Set the end of the recording to the block before a damaged one. Raises SourceError for the first block."""
         self._report_damage(index + 1, self._blocks[index].offset, str(damaged), self._blocks[:index])
         del self._blocks[max(index, 1) :]
         if not index:

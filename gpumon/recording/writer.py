@@ -1,7 +1,7 @@
-"""Writes recordings. A block has two minutes of frames; the open block is written every ten seconds.
+"""Writes recordings. A block has two minutes of frames. The open block is written every ten seconds.
 
-The open block overwrites its previous version as it grows. So if the recorder is killed, only the last seconds are
-lost, while blocks are long enough to compress well.
+Each time, the open block overwrites its previous version. Thus only the last seconds are lost if the recorder is
+killed, and blocks are still long enough to compress well.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ from gpumon.recording.format import END, FRAMES, MAX_NUMBERS, pack_block, pack_h
 
 MAX_BLOCK_FRAMES = 128
 MAX_BLOCK_SECONDS = 120
-"""The first blocks have 10, 20, 40 and 80 seconds, so that damage costs little of a short recording."""
+"""Maximum length of a block. The first blocks have 10, 20, 40 and 80 seconds, so that little of a short recording is
+lost if a block is damaged."""
 FLUSH_INTERVAL = 10
-"""Seconds of frames that are lost if the recorder is killed."""
+"""Seconds between two writes. This is the most that is lost if the recorder is killed."""
 _FULL_NUMBERS = MAX_NUMBERS // 2
-"""Estimated numbers from which a block is full."""
+"""A block is full if the estimated count of its numbers reaches this."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecordingWriter:
     """Appends frames to a file.
 
-    `add` and `close` raise GpumonError if it cannot be written, for example on a full disk. The file then ends with the
-    last frames that were written completely, and can be played up to there.
+    `add` and `close` raise GpumonError if the file cannot be written, for example because the disk is full. The file
+    then ends with the last frames that were written completely, and can be played up to these.
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
-        """Begin a recording in an empty file, which this closes; `facts` become part of its header."""
+        """Start a recording in an empty file. The writer closes the file.
+
+        `fd`: descriptor of the file. `name`: file name for messages. `facts`: stored in the header.
+        """
         self.name = clean(name, 120)
         self.frames = 0
         """Number of frames written."""
@@ -52,7 +56,7 @@ class RecordingWriter:
         self._written = 0
         """Number of frames of the open block that are on disk."""
         self._flushed = b""
-        """The open block as on disk."""
+        """The open block as it is on disk."""
         self._flushed_ns = 0
         self._last = NAN
         """Time of the last frame on disk, seconds since 1970."""
@@ -68,10 +72,10 @@ class RecordingWriter:
 
     @classmethod
     def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
-        """Create a recording at `path` that only this user can read. `force`: replace a file that exists.
+        """Create a recording at `path` that only this user can read.
 
-        `facts`: facts to store in the header. Raises UsageError if the file exists, GpumonError if it cannot be
-        created.
+        `facts`: stored in the header. `force`: replace an existing file. Raises UsageError if the file exists and
+        `force` is false, or GpumonError if it cannot be created.
         """
         fd = _create(path, force)
         try:
@@ -86,7 +90,7 @@ class RecordingWriter:
         return self._end
 
     def add(self, recorded: RecordedFrame) -> None:
-        """Append a frame. It is written some seconds later."""
+        """Append a frame. It is written to disk at most `FLUSH_INTERVAL` seconds later."""
         if self._open and self._is_full(recorded):
             self._flush(last=True)
         self._open.append(recorded)
@@ -99,7 +103,7 @@ class RecordingWriter:
     def close(self, facts: dict[str, Any] | None = None) -> None:
         """Write the open block and a final block with `facts`, and close the file.
 
-        It is closed even if writing fails.
+        The file is closed even if writing fails.
         """
         try:
             if self._fd >= 0:
@@ -119,7 +123,7 @@ class RecordingWriter:
         )
 
     def _flush(self, *, last: bool) -> None:
-        """Write the open block over its previous version; `last`: it gets no more frames."""
+        """Write the open block over its previous version. `last`: the block gets no more frames after this."""
         if not self._open:
             return
         if self._written < len(self._open):
@@ -139,7 +143,7 @@ class RecordingWriter:
             self._offset = self._end
 
     def _write(self, block: bytes) -> None:
-        """Write at the offset of the open block; if there is no room, restore the previous version."""
+        """Write `block` at the offset of the open block. If this fails, restore the previous version."""
         done = 0
         try:
             while done < len(block):
@@ -154,10 +158,10 @@ class RecordingWriter:
         self._end, self._flushed = self._offset + done, block
 
     def _restore(self) -> None:
-        """Restore the previous version of the open block, for which there is room, and close the file."""
+        """Restore the previous version of the open block, and close the file. The disk has space for this version."""
         block = self._flushed if self._written else b""
         try:
-            with suppress(OSError):  # the reader then finds damage and plays what comes before
+            with suppress(OSError):  # if this fails too, readers detect the damage and play the frames before it
                 os.pwrite(self._fd, block, self._offset)
                 os.ftruncate(self._fd, self._offset + len(block))
         finally:
@@ -170,7 +174,7 @@ class RecordingWriter:
 
 
 def _create(path: str, force: bool) -> int:
-    """Create an empty file that only this user may read; return its descriptor."""
+    """Create an empty file that only this user may read, and return its descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         if force and stat.S_ISREG(os.lstat(path).st_mode):
