@@ -1,1 +1,1 @@
-"""What all views compute from frames in the same way: states of GPUs, epochs, ranks, progress, memory."""
+"""Values that all views compute from frames in the same way: states of GPUs, epochs, ranks, progress and memory."""

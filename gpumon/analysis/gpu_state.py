@@ -1,12 +1,13 @@
-"""Decides the state of a GPU, for all views: busy, allocated, idle, free, stale, lost and so on.
+"""Determines the state of a GPU for all views: busy, allocated, idle, free, stale, lost and so on.
 
-A state is claimed only if the frames prove it. `FREE` is the strongest claim: the GPU answers, runs no kernel, has no
+A state is reported only if the frames prove it. `FREE` requires the most: the GPU answers, runs no kernel, has no
 process, and its memory is empty. If one of these is unknown, the state is at most `IDLE`. `HELD` requires a minute of
-samples. A single frame cannot tell an idle process from a pause between two steps, so it proves only `ALLOCATED`.
+samples. A single frame cannot distinguish an idle process from a pause between two steps, so it proves only
+`ALLOCATED`.
 
-A GPU in MIG mode is always `DIVIDED`: its instances are busy or free. Drivers report no utilization of an instance.
-GPM's graphics activity is used instead where available; without it, an instance without processes is `FREE`, and one
-with processes is `ALLOCATED`, because it is unknown whether they run kernels.
+A GPU in MIG mode is always `DIVIDED`; busy and free are states of its instances. Drivers do not report the utilization
+of an instance, so GPM's graphics activity is used if it is available. Without it, an instance without processes is
+`FREE`, and an instance with processes is `ALLOCATED`, because it is unknown whether they run kernels.
 """
 
 import math
@@ -34,7 +35,7 @@ from gpumon.model.process import Process
 
 
 class Load(Enum):
-    """How much a busy GPU works. The value is the word that views show."""
+    """The load of a busy GPU. The value is the word that views show."""
 
     PAUSING = "pausing"
     LIGHT = "light load"
@@ -44,28 +45,29 @@ class Load(Enum):
 def classify_load(share: float) -> Load:
     """Return the load for a utilization (0 to 1).
 
-    There are words for small ones, because "busy" next to 5 % looks wrong.
+    Low utilization has separate words, because "busy" next to 5 % looks wrong.
     """
     return Load.BUSY if not share < LIGHT else Load.LIGHT if share >= IDLE else Load.PAUSING
 
 
 class _TrackedLoad(NamedTuple):
-    """The reported load of a GPU, and the evidence for another one."""
+    """The reported load of a GPU, and data that decides whether it changes."""
 
     load: Load
     worked_ns: int
     """Time of the last sample with work, ns, CLOCK_MONOTONIC."""
     changed_ns: int = 0
-    """Since when all samples have indicated another load; 0 if the newest does not."""
+    """Time since which all samples have indicated another load (ns, CLOCK_MONOTONIC); 0 if the newest one does not."""
     work: float = 0.0
-    """Work since then: utilization times ns."""
+    """Work since `changed_ns`, as sum of utilization times ns."""
 
 
 class LoadTracker:
-    """Determines the load of each GPU from samples in order, so that it does not change at each sample.
+    """Determines the load of each GPU from samples in order, such that it does not change with each sample.
 
-    A GPU that starts to work is busy at once. Its load becomes lower if all samples of `LETS_UP` seconds show it, and
-    it pauses if no kernel ran for that long. A change between pausing and light load takes `STEADY` seconds.
+    A GPU that starts to work is busy at once. Its load becomes lower if all samples of `LETS_UP` seconds show a lower
+    load, and it is pausing if no kernel ran for this time. A change between pausing and light load takes `STEADY`
+    seconds.
     """
 
     def __init__(self) -> None:
@@ -97,19 +99,19 @@ class LoadTracker:
             self._tracked[uuid] = _TrackedLoad(tracked.load, worked, since, work)
 
     def reset(self, uuid: str) -> None:
-        """Forget a GPU that is free or whose work is unknown. Its next load then counts at once."""
+        """Delete the data of a GPU that is free or whose utilization is unknown. Its next load then counts at once."""
         self._tracked.pop(uuid, None)
 
     def clear(self) -> None:
-        """Forget all GPUs, as after a gap."""
+        """Delete the data of all GPUs, for example after a gap."""
         self._tracked.clear()
 
     def retain(self, uuids: Container[str]) -> None:
-        """Forget all devices except those with these UUIDs."""
+        """Delete the data of all devices except for these UUIDs."""
         self._tracked = {uuid: tracked for uuid, tracked in self._tracked.items() if uuid in uuids}
 
     def load(self, uuid: str) -> Load | None:
-        """Return the load of a GPU at the newest sample; None if unknown."""
+        """Return the load of a GPU at the newest sample, or None if unknown."""
         tracked = self._tracked.get(uuid)
         return tracked.load if tracked else None
 
@@ -119,7 +121,7 @@ _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memor
 
 
 class GpuState(Enum):
-    """State of a GPU. The value is its name in JSON and the API; `title` is the word for users."""
+    """State of a GPU. The value is the name in JSON and the API, and `title` is the word for users."""
 
     BUSY = "busy"
     ALLOCATED = "allocated"
@@ -134,7 +136,8 @@ class GpuState(Enum):
     UNREADABLE = "unreadable"
 
     __hash__ = object.__hash__
-    """By identity, as members are compared: Enum's own hash is computed in Python from the name."""
+    """Hash by identity, because members are compared by identity. Enum's own hash is slow, because it is computed in
+    Python from the name."""
 
     @property
     def title(self) -> str:
@@ -142,28 +145,31 @@ class GpuState(Enum):
         return _TITLES.get(self, self.value)
 
 
-# Looking a member up in its Enum is slow, and these are used for each device at each frame.
+# Module constants, because looking up an Enum member is slow, and these are used for each device at each frame.
 _OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.ASLEEP, Availability.LOST
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 FREE_OR_NOT = frozenset((_BUSY, _ALLOCATED, _HELD, GpuState.ASLEEP, GpuState.FREE, GpuState.DIVIDED))
-"""States that prove whether a GPU is free. "No GPU is free" is claimed only if every GPU is in one of them."""
+"""States that prove whether a GPU is free. "No GPU is free" is reported only if every GPU has one of these states."""
 _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided by MIG"}
 
 
 class Observed(NamedTuple):
-    """What samples before a frame show about a GPU, in seconds; NaN without such samples."""
+    """Facts about a GPU from the samples before a frame, in seconds. NaN if there are no such samples."""
 
     since_work: float = NAN
-    """Since the last sample with work."""
+    """Seconds since the last sample with work."""
     idle: float = NAN
-    """Idle time without a gap in the samples, since it was last taken or released."""
+    """Seconds of idle time without a gap in the samples, since a process last took or released the GPU."""
 
 
 UNOBSERVED = Observed()
 
 
 def work_share(sample: Sample) -> float:
-    """Return the share of time in which kernels run: utilization, or GPM's graphics activity for a MIG instance."""
+    """Return the share of time (0 to 1) in which kernels run.
+
+    This is the utilization, or GPM's graphics activity for a MIG instance.
+    """
     utilization = sample.values[_UTILIZATION]
     if math.isfinite(utilization) or not sample.device.is_instance:
         return utilization
@@ -173,8 +179,8 @@ def work_share(sample: Sample) -> float:
 def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, live: bool = True) -> GpuState:
     """Return the state of a GPU.
 
-    `held`: result of `is_held`. `observed`: what samples before this one show. `live`: False if this is the last frame
-    of a source that stopped sampling.
+    `held`: result of `is_held`. `observed`: facts from the samples before this one. `live`: False if this is the last
+    frame of a source that stopped sampling.
     """
     if sample.state is _LOST:
         return GpuState.LOST
@@ -210,7 +216,7 @@ def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
 
 
 def is_late(sample: Sample, interval: float) -> bool:
-    """Return whether a GPU did not answer in time, but has a sample that is recent enough not to count as a gap.
+    """Return whether a GPU did not answer in time, but its last sample is recent enough that there is no gap.
 
     `interval`: planned seconds between frames.
     """
@@ -218,10 +224,10 @@ def is_late(sample: Sample, interval: float) -> bool:
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
-    """Return whether a process holds the GPU; None if that is unknown or the GPU is divided by MIG.
+    """Return whether a process holds the GPU, or None if this is unknown or the GPU is divided by MIG.
 
-    `processes`: those on this device. Memory in use also proves a process, one that the list does not show because it
-    is in another container or uses MPS.
+    `processes`: the processes on this device. `has_run`: whether a run uses the device. Memory in use also proves that
+    there is a process. The list may not show this process because it is in another container or uses MPS.
     """
     if processes or has_run:
         return True
@@ -236,62 +242,62 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
 
 
 def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
-    """Return whether memory is in use although no process is listed, or the list cannot be read."""
+    """Return whether memory is in use although no process is listed, for example because the list cannot be read."""
     return not processes and is_held(sample, (), False) is True
 
 
 def _unused_limit(sample: Sample, total: float) -> float:
-    """Bytes that may be in use on an empty GPU; the upper limit for all GPUs if `total` is NaN."""
+    """Return the maximum bytes in use on an empty GPU. If `total` is NaN, this is the upper limit for all GPUs."""
     if math.isfinite(sample.value("gpu.memory_reserved")):
         return CONTEXT
     return max(CONTEXT, min(RESERVED_MOST, RESERVED_SHARE * total))  # min(x, NaN) returns x
 
 
 class IdleTime(NamedTuple):
-    """How long a GPU has been idle."""
+    """The idle time of a GPU."""
 
     time: float
-    """When that began, seconds since 1970."""
+    """Start of the idle time, seconds since 1970."""
     seconds: float
-    """Duration until the newest frame, by the monotonic clock."""
+    """Duration until the newest frame, measured with CLOCK_MONOTONIC."""
     at_least: bool
-    """True if it was already idle when first sampled, so that it may have been idle for longer."""
+    """True if the GPU was already idle when it was first sampled, so that the idle time may be longer."""
 
 
 class _IdlePeriod(NamedTuple):
     """A period without work."""
 
     first_seen_ns: int
-    """Its first sample, ns, CLOCK_MONOTONIC."""
+    """Time of its first sample, ns, CLOCK_MONOTONIC."""
     time: float
-    """The same, seconds since 1970."""
+    """Time of its first sample, seconds since 1970."""
     at_least: bool
-    """True if its beginning was not sampled."""
+    """True if its start was not sampled."""
     begin_ns: int
-    """The last sample with work before it, if there was one; else as `first_seen_ns`."""
+    """Time of the last sample with work before it (ns, CLOCK_MONOTONIC), or `first_seen_ns` if there is none."""
 
 
 class Activity:
-    """Remembers when each GPU last worked, from frames in order. A gap between samples does not count as idle time.
+    """Records when each GPU last worked, from frames in order. A gap between samples does not count as idle time.
 
-    If a process took or released the GPU while it was idle, the idle time since then is known as well, because a
-    process is not to blame for the time before it started.
+    If a process took or released the GPU while it was idle, the idle time since this event is recorded separately,
+    because a process is not responsible for the time before it started.
     """
 
     def __init__(self) -> None:
         self._now = 0
         self._worked: dict[str, int] = {}
         self._idle: dict[str, tuple[_IdlePeriod, _IdlePeriod]] = {}
-        """The whole idle period, and the part of it since the GPU was last taken or released."""
+        """By UUID: the whole idle period, and the period since a process last took or released the GPU."""
         self._free: dict[str, bool] = {}
-        """Whether an idle GPU was free when that was last known."""
+        """By UUID: last known information whether the idle GPU is free."""
         self._loads = LoadTracker()
-        """Updated by `add` only: callers of `watch` do not show loads."""
+        """Load of each GPU. Updated only by `add`, because callers of `watch` do not show loads."""
         self._count = 0
         """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
-        """Add a frame. If it is older than the last one, everything before is forgotten."""
+        """Add a frame. If it is older than the last one, all earlier data is deleted first."""
         now = frame.monotonic_ns
         elapsed_ns = now - self._now
         self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)
@@ -311,11 +317,10 @@ class Activity:
         interval: float,
         holders: Container[str] = (),
     ) -> None:
-        """Add the samples of a frame. If it is older than the last one, everything before is forgotten.
+        """Add the samples of a frame. If it is older than the last one, all earlier data is deleted first.
 
-        `monotonic_ns` (CLOCK_MONOTONIC), `time` (s since 1970): when it was taken. `interval`: planned seconds between
-        frames. `holders`: UUIDs of devices that are known to be held, although these samples do not show it; most
-        frames of a ring have no process list.
+        `monotonic_ns` (CLOCK_MONOTONIC), `time` (s since 1970): time of the frame. `interval`: planned seconds between
+        frames. `holders`: UUIDs of devices that are known to be held even if the samples do not show it.
         """
         elapsed_ns = monotonic_ns - self._now
         if elapsed_ns < 0:
@@ -324,7 +329,7 @@ class Activity:
             self._free.clear()
             self._loads.clear()
         is_gap = elapsed_ns > GAP * max(interval, WATCHED) * SECOND
-        if is_gap:  # work before the gap proves nothing about now: the process may be gone
+        if is_gap:  # work before the gap does not prove that the process still exists
             self._idle.clear()
             self._worked.clear()
             self._loads.clear()
@@ -357,7 +362,7 @@ class Activity:
                     self._free[uuid] = not held
 
     def _forget_removed(self, samples: Sequence[Sample]) -> None:
-        """Forget devices that are not in the frame any more, such as removed MIG instances."""
+        """Delete the data of devices that are not in the frame any more, such as removed MIG instances."""
         self._count = len(samples)
         present = {sample.device.uuid for sample in samples}
         for by_uuid in (self._worked, self._idle, self._free):
@@ -366,25 +371,28 @@ class Activity:
         self._loads.retain(present)
 
     def observed(self, uuid: str) -> Observed:
-        """Return what the samples up to the newest frame show about a GPU."""
+        """Return the facts about a GPU from the samples up to the newest frame."""
         worked, periods = self._worked.get(uuid), self._idle.get(uuid)
         since_work = NAN if worked is None else (self._now - worked) / SECOND
         return Observed(since_work, NAN if periods is None else (self._now - periods[1].begin_ns) / SECOND)
 
     def load(self, uuid: str) -> Load | None:
-        """Return the load of a GPU at the newest frame; None if unknown."""
+        """Return the load of a GPU at the newest frame, or None if unknown."""
         return self._loads.load(uuid)
 
     def idle_since(self, uuid: str) -> IdleTime | None:
-        """Return for how long a GPU has been idle, without a gap in its samples.
+        """Return the idle time of a GPU since its last work or the last gap in its samples.
 
-        None if it works, or if that is unknown.
+        None if the GPU works, or if this is unknown.
         """
         periods = self._idle.get(uuid)
         return self._idle_time(periods[0]) if periods else None
 
     def idle_as_held(self, uuid: str) -> IdleTime | None:
-        """Return for how long a GPU has been idle since it was last taken or released; None as for `idle_since`."""
+        """Return the idle time of a GPU since a process last took or released it.
+
+        None if the GPU works, or if this is unknown.
+        """
         periods = self._idle.get(uuid)
         return self._idle_time(periods[1]) if periods else None
 

@@ -1,4 +1,4 @@
-"""One GPU of a frame as all views show it: state, processes, runs, and for how long it has been idle."""
+"""Status of a GPU of a frame, used by all views: state, processes, runs and idle time."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
-"""Availabilities of a GPU without a fault."""
+"""Values of `Availability` for a GPU without a fault."""
 _NOT_WORKING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
 
 class GpuStatus(NamedTuple):
-    """A GPU with its state. All views take the state from here, so they agree."""
+    """A GPU with its state. All views use this state, so that they agree."""
 
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds it; None if unknown."""
+    """Whether a process holds the GPU; None if unknown."""
     is_unlisted: bool
-    """Whether it is held by a process that the process list does not show."""
+    """Whether the GPU is held by a process that the process list does not show."""
     processes: tuple[Process, ...]
-    """The processes on it."""
+    """The processes on the GPU."""
     runs: tuple[Ranks, ...]
-    """The run of its sample first, then those of its processes, then those that claim it."""
+    """Runs on the GPU: first the run of its sample, then the runs of its processes, then runs that claim the GPU."""
     since: IdleTime | None
-    """Idle time since it was last taken or released; None if it works or that is unknown."""
+    """Idle time since a process last took or released the GPU. None if it works or this is unknown."""
     load: Load | None = None
-    """Its load over some seconds; None if only one sample is known."""
+    """Load over some seconds; None if only one sample is known."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known that no process is on it."""
+        """Whether it is certain that no process is on the GPU."""
         return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
 
     def word(self, age: float = 0.0) -> str:
@@ -71,7 +71,7 @@ def is_unreadable(frame: Frame) -> bool:
 
 
 def no_gpu_reason(frame: Frame, problem: str) -> str:
-    """Return why no GPU of a frame can be read. `problem`: problem of its origin, empty if there is none."""
+    """Return the reason why no GPU of a frame can be read. `problem`: problem of the frame's origin, empty if none."""
     if problem:
         return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
     return "no GPU can be read: " + ", ".join(
@@ -86,9 +86,10 @@ def countable_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
 
 
 def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:
-    """Return how many GPUs are busy, as pairs of number and word, the busiest word first; at least `(0, "busy")`.
+    """Return the number of busy GPUs for each load, as pairs of number and word, the busiest load first.
 
-    `is_brief`: return a single pair, whose word is the one they share, else `in use`.
+    If no GPU is busy, the result is `(0, "busy")`. `is_brief`: return a single pair. If the GPUs have different loads,
+    its word is `in use`.
     """
     words = Counter(status.word() for status in statuses if status.state is GpuState.BUSY)
     if is_brief and len(words) > 1:
@@ -101,8 +102,8 @@ def gpu_statuses(
 ) -> tuple[GpuStatus, ...]:
     """Return the status of each GPU of a frame, in the order of its samples.
 
-    `ranks`: runs of the frame, from `ranks_of`. `activity`: has all frames up to this one. `live`: False if this is the
-    last frame of a source that stopped sampling.
+    `ranks`: runs of the frame, from `ranks_of`. `activity`: activity to which all frames up to this one were added.
+    `live`: False if this is the last frame of a source that stopped sampling.
     """
     if activity is None:
         activity = Activity()
@@ -141,16 +142,16 @@ def _status(
 
 
 def longest_held(processes: Sequence[Process], now: float) -> float:
-    """Return for how many seconds these processes can have held their GPU at most: the age of the oldest.
+    """Return the maximum seconds for which these processes may have held their GPU: the age of the oldest process.
 
-    Infinite without processes, or if it is unknown when one of them started.
+    Infinite if there are no processes, or if the start time of one of them is unknown.
     """
     ages = [now - process.started for process in processes]
     return max(0.0, *ages) if ages and all(map(isfinite, ages)) else inf
 
 
 def runs_on(sample: Sample, processes: Sequence[Process], ranks: Sequence[Ranks]) -> tuple[Ranks, ...]:
-    """Return the runs on a GPU."""
+    """Return the runs on a GPU, in the order described at `GpuStatus.runs`."""
     keys = [sample.run, *(process.run for process in processes)]
 
     def priority(candidate: Ranks) -> int | None:

@@ -1,4 +1,4 @@
-"""For the daemon: who holds each GPU at each tick, and the state of the GPU. Used for accounts, events and sums."""
+"""Determines the holders and the state of each GPU at each tick of a daemon, for accounts, events and sums."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gpumon.model.process import Process
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))
-# Looking a member up in its Enum is slow, and these are used for each device at each tick.
+# Module constants, because looking up an Enum member is slow, and these are used for each device at each tick.
 _OK, _RUNNING = Availability.OK, RunState.RUNNING
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 _PAUSE_NS = round(PAUSE * SECOND)
 _NO_TIMES: Mapping[str, int] = {}
 UNKNOWN_USER = ""
-"""The name that stands for a user who is not known."""
+"""Name that stands for an unknown user."""
 _NO_USERS: Mapping[str, float] = {}
 _UNKNOWN_USERS: Mapping[str, float] = {UNKNOWN_USER: NAN}
 
@@ -36,25 +36,25 @@ class HeldDevice(NamedTuple):
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds it; None if unknown."""
+    """Whether a process holds the GPU; None if unknown."""
     users: Mapping[str, float]
-    """Share of time in which kernels of each user's processes ran on it; NaN if the driver does not report it. The same
-    object as at the previous tick if nothing changed."""
+    """By user: share of time (0 to 1) in which kernels of the user's processes ran on the GPU; NaN if the driver does
+    not report it. It is the same object as at the previous tick if nothing changed."""
     since: Mapping[str, int]
-    """When each user was first seen to hold it without interruption, ns, CLOCK_MONOTONIC."""
+    """By user: start of the time for which the user has held the GPU without interruption, ns, CLOCK_MONOTONIC."""
     is_identified: bool
     """Whether `users` is complete."""
     idle: IdleTime | None = None
-    """How long it has been idle; None if it works or that is unknown."""
+    """Idle time of the GPU; None if it works or this is unknown."""
     idle_as_held: IdleTime | None = None
-    """The same, but only since it was last taken or released."""
+    """Idle time since a process last took or released the GPU; None if it works or this is unknown."""
 
 
 class HolderWatch:
-    """Determines the state and the holders of each GPU, once for each tick, whoever asks for it.
+    """Determines the state and the holders of each GPU at each tick. The result of the newest tick is cached.
 
-    A user holds a GPU while one of their processes is on it, or one of their running runs claims it. Users are
-    determined again only when the process list or the claims have changed.
+    A user holds a GPU while one of the user's processes is on it, or one of the user's running runs claims it. Users
+    are determined again only if the process list or the claims have changed.
     """
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class HolderWatch:
         self._processes: Sequence[Process] = ()
         self._claims: list[tuple[str, tuple[str, ...]]] = []
         self._users: dict[str, Mapping[str, float]] = {}
-        """Users by UUID; devices without users are missing."""
+        """Users of each device by UUID. Devices without users are not included."""
         self._since: dict[str, dict[str, int]] = {}
         """`HeldDevice.since` by UUID."""
         self._tick: Tick | None = None
         self._judged: Sequence[HeldDevice] = ()
 
     def judged(self, tick: Tick) -> Sequence[HeldDevice]:
-        """Return the GPUs of a tick with state and holders. For the newest tick, the result is cached."""
+        """Return the GPUs of a tick with state and holders."""
         if tick is not self._tick:
             self._judged, self._tick = self._judge(tick), tick
         return self._judged
@@ -87,14 +87,14 @@ class HolderWatch:
         )  # fmt: skip
         users_of = self._users.get
         devices = []
-        for sample in tick.samples:  # inlined: runs for each device at each tick
+        for sample in tick.samples:  # inlined, because this runs for each device at each tick
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
             users = users_of(uuid, _NO_USERS)
             held = True if users else is_held(sample, (), False)
             identified = held is not None and UNKNOWN_USER not in users and PROCESSES not in sample.device.missing
             if held and not users:
                 users, identified = _UNKNOWN_USERS, False
-            # A working GPU is busy, whatever came before.
+            # A working GPU is busy, regardless of earlier samples.
             is_busy = IDLE <= utilization < inf and sample.state is _OK
             since = self._since.get(uuid, _NO_TIMES)
             if is_busy:
@@ -115,7 +115,7 @@ class HolderWatch:
         }
 
     def _update_users(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
-        """Determine the users of each device; unchanged mappings stay the same objects."""
+        """Determine the users of each device. Mappings that do not change stay the same objects."""
         by_process: dict[str, dict[str, float]] = {}
         for uuid, user, share in map(_KERNEL_TIME, processes):
             users = by_process.get(uuid)
@@ -139,7 +139,7 @@ class HolderWatch:
 
 
 def devices_by_user(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
-    """Return the devices that each user holds; under "", those that may be held by an unknown user."""
+    """Return the devices that each user holds. The key "" has the devices that an unknown user may hold."""
     devices: dict[str, list[Device]] = {"": []}
     for status in statuses:
         users = {process.user for process in status.processes} | {run.first.user for run in status.runs}

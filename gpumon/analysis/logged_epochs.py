@@ -1,4 +1,4 @@
-"""The last value of each metric that trainings logged in each epoch, as far as frames show it."""
+"""The last value of each metric that trainings logged in each epoch, computed from frames."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame, Mark, Run
 
 EPOCHS, RUNS = 64, 64
-"""Epochs kept per run, and number of runs."""
+"""Maximum number of epochs stored per run, and maximum number of runs."""
 _REL_TOLERANCE = 1e-6
-"""Relative difference between a number in a frame and the same number in the ledger."""
+"""Maximum relative difference between a number in a frame and the same number in the ledger."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
 _MARKS_WITH_VALUES = (*_ENDS, Mark.LOG)
-"""Boundaries whose values were logged in their own epoch; the end of a run repeats earlier ones."""
+"""Boundaries whose values were logged in the boundary's epoch. The end of a run is not included, because it repeats
+earlier values."""
 
 
 class _EpochStart(NamedTuple):
-    """The values on a run's board when an epoch was first seen; they may belong to the epoch before."""
+    """The values on a run's board when an epoch was first seen. They may belong to the previous epoch."""
 
     epoch: int
     values: Mapping[str, float]
@@ -28,16 +29,16 @@ class _EpochStart(NamedTuple):
 class LoggedEpochs:
     """Logged values by run, epoch and name. For a distributed run, these are the values of its first rank.
 
-    A board shows the last value of each name without its time. So a value is assigned to the epoch in which it was seen
-    to change, and to a finished epoch only if the boundary at its end has it. For epochs shorter than a tick, and for
-    values logged at every step, only the ledger knows the last one.
+    A board shows the last value of each metric without its time. So a value is assigned to the open epoch if it changed
+    during this epoch, and to a finished epoch only if the boundary at its end has it. For epochs shorter than a tick,
+    and for metrics that are logged at every step, only the ledger has the last value.
     """
 
     def __init__(self) -> None:
         self._values: dict[str, dict[int, Mapping[str, float]]] = {}
-        """By run id and epoch."""
+        """Values by run id, then by epoch."""
         self._starts: dict[str, _EpochStart] = {}
-        """By run id, of its present epoch."""
+        """Start of the current epoch by run id."""
         self._last_frame = 0
         """Number of the last frame that contained runs."""
 
@@ -53,7 +54,7 @@ class LoggedEpochs:
             epochs = self._values.setdefault(run.id, {})
             previous = self._starts.get(run.id)
             if not is_next and previous is not None and previous.epoch != run.epoch:
-                # The end of that epoch was missed: its last seen values may not be its final ones.
+                # The end of that epoch was missed, so the values seen last may not be its final values.
                 epochs.pop(previous.epoch, None)
             start = self._starts[run.id] = self._epoch_start(run)
             known = epochs.get(run.epoch, {})
@@ -63,7 +64,7 @@ class LoggedEpochs:
             }  # fmt: skip
             for boundary in logged:
                 if boundary.run == run.key:
-                    # Values of the frame before an end may be outdated: more may have been logged since.
+                    # At the end of an epoch, drop the values of earlier frames, because they may be outdated.
                     earlier = {} if boundary.mark in _ENDS else epochs.get(boundary.epoch, {})
                     epochs[boundary.epoch] = {**earlier, **boundary.metrics}
             while len(epochs) > EPOCHS:
@@ -80,7 +81,7 @@ class LoggedEpochs:
         return _EpochStart(run.epoch, values)
 
     def values(self, run_id: str, epoch: int) -> Mapping[str, float]:
-        """Return the last values of an epoch by name; empty if unknown."""
+        """Return the last values of an epoch by metric name; empty if unknown."""
         return self._values.get(run_id, {}).get(epoch, {})
 
     def value(self, run_id: str, epoch: int, name: str) -> float:
@@ -88,15 +89,16 @@ class LoggedEpochs:
         return self.values(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return the relative change of a value since the end of the epoch before it; NaN if unknown.
+        """Return the relative change of a metric since the end of the previous epoch; NaN if unknown.
 
-        If the current epoch has not logged the metric yet, the current value is that of the epoch before. `kept`:
-        returns the last value of an epoch in the ledger, NaN if unknown, so that this agrees with the table of epochs.
+        If the metric was not logged in the current epoch yet, the last two epochs are compared. `kept`: returns the
+        last value of an epoch in the ledger, NaN if unknown. It has priority, so that the result agrees with the table
+        of epochs.
         """
         value, previous = run.metrics.get(name, NAN), self._final(run, name, run.epoch - 1, kept)
         if isclose(value, previous, rel_tol=_REL_TOLERANCE) and not is_known(self.value(run.id, run.epoch, name)):
             previous = self._final(run, name, run.epoch - 2, kept)
-        # A relative change across zero is meaningless.
+        # A relative change is meaningless if the sign changes.
         is_defined = isfinite(value) and isfinite(previous) and value * previous > 0
         return (value - previous) / abs(previous) if is_defined else NAN
 
@@ -109,5 +111,5 @@ class LoggedEpochs:
 
 
 def _is_same(value: float, other: float | None) -> bool:
-    """Whether two numbers are equal, where NaN equals NaN."""
+    """Return whether two numbers are equal. NaN equals NaN."""
     return other is not None and (value == other or not (is_known(value) or is_known(other)))

@@ -1,4 +1,4 @@
-"""Divides the memory of a device into parts, and measures fragmentation of the memory that a framework has reserved."""
+"""Divides the memory of a device into parts, and computes the fragmentation of memory reserved by a framework."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gpumon.model.frame import FrameworkMemory, Sample
 
 
 class MemoryBreakdown(NamedTuple):
-    """The parts of a device's memory in bytes. Known parts add up to the total; unknown parts are NaN."""
+    """The parts of a device's memory in bytes. Unknown parts are NaN. The known parts add up to the total."""
 
     allocated: float
-    """In live tensors of the run on this device, as reported by its framework."""
+    """Memory in live tensors of the run on this device, reported by its framework."""
     cached: float
-    """Reserved by the framework but in no tensor now."""
+    """Memory that the framework has reserved but that is not in a tensor."""
     context: float
-    """Used by the run's processes outside the framework's allocator: CUDA contexts and libraries. If the framework
-    reports nothing, all memory of these processes; see `titles`."""
+    """Memory that the run's processes use outside the framework's allocator, for CUDA contexts and libraries. If the
+    framework reports nothing, this is all memory of these processes; see `titles`."""
     others: float
-    """Used by processes of other runs and users, and memory that belongs to no listed process."""
+    """Memory used by processes of other runs and users, and memory that belongs to no listed process."""
     free: float
     driver: float
-    """Reserved by driver and firmware."""
+    """Memory reserved by driver and firmware."""
 
 
 class MemoryPart(NamedTuple):
@@ -46,45 +46,48 @@ PARTS: tuple[MemoryPart, ...] = (
 
 
 IN_USE = "in use"
-"""Title of `others` without a run: some of it may belong to no listed process."""
+"""Title of `others` if there is no run. Some of this memory may belong to no listed process."""
 THIS_RUN = "this run"
-"""Title of `context` if the run's framework reports nothing: it is then all memory of the run."""
+"""Title of `context` if the run's framework reports nothing. It then contains all memory of the run."""
 WITH_CONTEXT = "context and others"
 """Title of `others` if the memory of the run's processes outside their framework is unknown."""
 BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
 )
-"""Arguments of `memory_breakdown`, in its order."""
+"""Metrics whose values are the arguments of `memory_breakdown`, in the same order."""
 
 
 class Fragmentation(NamedTuple):
-    """Shares of a framework's memory, 0 to 1; NaN if unknown."""
+    """Fragmentation of a framework's memory, as shares from 0 to 1; NaN if unknown."""
 
     slack: float
-    """Reserved memory in no tensor: (reserved - allocated) / reserved."""
+    """Reserved memory that is not in a tensor: (reserved - allocated) / reserved."""
     fragments: float
-    """Reserved memory that cannot be returned to the driver, in blocks partly in use: inactive split / reserved."""
+    """Reserved memory that cannot be returned to the driver because its blocks are partly in use: inactive split /
+    reserved."""
     rounding: float
-    """Allocated memory beyond what was requested, from rounding up: (allocated - requested) / allocated."""
+    """Allocated memory that was not requested, caused by rounding up: (allocated - requested) / allocated."""
     scattered: float
     """Free memory of the pool outside its largest block: 1 - largest free / (reserved - allocated)."""
 
 
 def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
-    """Return the parts of a device's memory; None for a GPU in MIG mode, because each instance has its own."""
+    """Return the parts of a device's memory. None for a GPU in MIG mode, because each instance has its own memory."""
     if sample.device.is_divided:
-        return None  # memory outside the instances is usable by no process
+        return None  # no process can use memory outside the instances
     return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
 
 
 def memory_breakdown(
     total: float, used: float, kept: float, allocated: float, held: float, own: float
 ) -> MemoryBreakdown | None:
-    """Return the parts of a device's memory, from the values of `BREAKDOWN_METRICS`.
+    """Return the parts of a device's memory, computed from the values of `BREAKDOWN_METRICS`.
 
-    None if the used memory is unknown. The framework's values are up to half a second older than the driver's, so they
-    are limited by these. Without them, all memory of the run is in `context`, which then has another title.
+    `total`, `used`: memory of the device. `kept`: memory reserved by the driver. `allocated`, `held`: memory that the
+    run's framework has allocated and reserved. `own`: memory of the run's processes. None if the used memory is
+    unknown. The framework's values are up to half a second older than the driver's values, so they are limited to
+    these. Without values of the framework, all memory of the run is in `context`, which then has another title.
     """
     if not 0 <= used <= total:
         return None
@@ -105,7 +108,7 @@ def memory_breakdown(
 
 
 def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
-    """Return the title of each part by name, for breakdowns that are shown together."""
+    """Return the title of each part by name, for breakdowns that are shown together in one view."""
     by_name = {part.name: part.title for part in PARTS}
     shown = list(breakdowns)
     if not any(is_known(value) for breakdown in shown for value in breakdown[:2]):
@@ -118,7 +121,7 @@ def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
 
 
 def known_parts(breakdown: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
-    """Return the known parts and their bytes; each part has its title for this breakdown."""
+    """Return the known parts and their bytes. Each part has the title for this breakdown."""
     names = titles([breakdown])
     return [
         (part._replace(title=names[part.name]), value)

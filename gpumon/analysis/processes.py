@@ -1,4 +1,4 @@
-"""What views show of a process beyond its columns: reasons for missing values, its job or container."""
+"""Texts that views show for a process in addition to its columns: reasons for missing values, job or container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from gpumon.model.process import Process, pod_parts
 
 
 def missing_value_reasons(process: Process) -> str:
-    """Return why values of a process are missing, such as `the driver has no sample of its work`; empty if none is."""
+    """Return the reasons why values of a process are missing, such as `the driver has no sample of its work`.
+
+    Empty if no value is missing.
+    """
     shares = (
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
@@ -27,13 +30,13 @@ TITLES = "Encoder", "Decoder"
 
 
 def uses_video(processes: Iterable[Process]) -> bool:
-    """Return whether a process is known to use a video encoder or decoder; few trainings do."""
+    """Return whether one of these processes uses a video encoder or decoder. Few trainings do."""
     return any(process.encoder_utilization > 0 or process.decoder_utilization > 0 for process in processes)
 
 
 TITLE = "Job or container"
 _UID = 8
-"""Characters of a pod's UID that identify it on a machine."""
+"""Number of characters of a pod's UID that are sufficient to identify the pod on a machine."""
 
 
 def job_or_container(process: Process) -> str:

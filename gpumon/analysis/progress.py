@@ -14,29 +14,29 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import TRAINING, Run, RunState
 
 OVER = 30.0
-"""Seconds over which the recent pace is averaged, if that much is known."""
+"""Seconds over which the recent pace is averaged if enough data is available."""
 QUIET = 5
-"""A run has stopped making steps when so many are overdue, and at least `OVER` seconds have passed."""
+"""A run counts as stopped if this many steps are overdue and at least `OVER` seconds have passed."""
 _SAME_MOMENT = 0.05
-"""Seconds up to which two times count as the same moment."""
+"""Two times that differ by at most these seconds count as equal."""
 _time = itemgetter(0)
 
 
 class RecentPace(NamedTuple):
-    """How fast a run has been recently; NaN if unknown."""
+    """The recent speed of a run; NaN if unknown."""
 
     rate: float = NAN
-    """Training steps per second, not counting the time of validation and checkpoints."""
+    """Training steps per second. Time in validation and checkpoints is left out."""
     over: float = NAN
-    """Seconds over which it is averaged."""
+    """Seconds over which the rate is averaged."""
 
 
 def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
-    """Return the pace of a run over about the last `OVER` seconds. `now`: s since 1970.
+    """Return the pace of a run over about the last `OVER` seconds. `now`: current time in s since 1970.
 
     It is measured from a time at which the number of steps is known. The first epoch of a process, which compiles and
-    fills caches, is left out as soon as `PACE_FROM` seconds after it are known. The pace is NaN if the run has stopped
-    making steps (see `QUIET`).
+    fills caches, is left out if data of at least `PACE_FROM` seconds after it is available. The pace is NaN if the run
+    has stopped making steps (see `QUIET`).
     """
     moments = epochs.step_moments(key)
     if len(moments) < 2:
@@ -54,7 +54,7 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
 def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, is_open: bool = False) -> float:
     """Return the training steps per second from `begin` to `end` of an epoch (s since 1970); NaN if unknown.
 
-    `is_open`: whether the epoch is still running or was aborted. Then there is no pace in its first `PACE_FROM`
+    `is_open`: whether the epoch is still running or was aborted. If so, the result is NaN for the first `PACE_FROM`
     seconds.
     """
     moments = epochs.step_moments(key)
@@ -69,7 +69,7 @@ def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, i
 
 
 def _second_epoch_begin(epochs: Epochs, key: str) -> float:
-    """Return when the second epoch of a process began (s since 1970); NaN if it has not, or is unknown."""
+    """Return the start (s since 1970) of the second epoch of a process; NaN if it has not started or is unknown."""
     run = epochs.run(key)
     return epochs.begin_above(key, run.first_epoch) if run is not None else NAN
 
@@ -82,24 +82,25 @@ def _pace(epochs: Epochs, key: str, begin: tuple[float, int], end: tuple[float, 
 
 
 _MAX_OPEN_SHARE = 0.99
-"""Largest share of an open epoch that counts as done: it may take longer than earlier ones."""
+"""Maximum share of an open epoch that counts as done, because the epoch may take longer than earlier epochs."""
 
 
 class Progress(NamedTuple):
-    """Progress of a run. NaN if it is unknown what was planned or how fast the run is."""
+    """Progress of a run. Values are NaN if the plan or the speed of the run is unknown."""
 
     done: float
-    """Share of the planned epochs (or else steps) done, 0 to 1, including earlier processes of a resumed run."""
+    """Share (0 to 1) of the planned epochs that is done, or of the planned steps if no epochs are planned. Earlier
+    processes of a resumed run are included."""
     left: float
-    """Seconds until the last planned epoch or step ends; NaN for a run that is over or beyond its plan."""
+    """Seconds until the last planned epoch or step ends. NaN if the run has ended or exceeded its plan."""
     epoch: float
-    """Usual seconds per epoch: `Epochs.duration`, or else the mean since the start according to the board."""
+    """Usual seconds per epoch: `Epochs.duration`, or, if that is unknown, the mean since the start of the run."""
 
 
 def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) -> Progress:
     """Return the progress of a run's slowest rank at `now` (s since 1970).
 
-    `monotonic_ns`: the same moment by CLOCK_MONOTONIC, 0 if unknown.
+    `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
     """
     run = ranks.slowest
     duration = epochs.duration(run.key)
@@ -110,7 +111,10 @@ def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) ->
 
 
 def share_done(run: Run, duration: float, now: float) -> float:
-    """Return which share (0 to 1) of the planned epochs, or else steps, is done. `duration`: seconds of an epoch."""
+    """Return the share (0 to 1) of the planned epochs that is done, or of the planned steps if no epochs are planned.
+
+    `duration`: usual seconds per epoch. `now`: current time in s since 1970.
+    """
     if not run.epochs:
         planned = run.facts.planned_steps
         return min(1.0, run.step / planned) if planned > 0 else NAN
@@ -125,16 +129,20 @@ def share_done(run: Run, duration: float, now: float) -> float:
 
 
 def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
-    """Return for how many seconds a run has been running. CLOCK_MONOTONIC is used if it is known for both moments."""
+    """Return the number of seconds for which a run has been running.
+
+    `now`: current time in s since 1970. `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
+    CLOCK_MONOTONIC is used if it is known for the start, too.
+    """
     steady = monotonic_ns / SECOND - run.facts.begun
     return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
 
 
 def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> float:
-    """Return in how many seconds the last planned epoch, or else step, ends. `duration`: seconds of an epoch.
+    """Return the seconds until the last planned epoch ends, or the last planned step if no epochs are planned.
 
-    NaN if the open epoch already takes much longer than that or steps have stopped, because the estimate would only
-    grow with time. NaN also if the plan is exceeded.
+    `duration`: usual seconds per epoch. NaN if the open epoch already takes much longer than `duration` or steps have
+    stopped, because the estimate would only grow with time. NaN if the plan is exceeded.
     """
     if has_stopped(run, now):
         return NAN
@@ -145,15 +153,15 @@ def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> f
     after = run.base + run.epochs - 1 - run.epoch
     if after < 0:
         return NAN
-    spent = max(0.0, now - run.epoch_started)  # the clock may have been set back meanwhile
+    spent = max(0.0, now - run.epoch_started)  # the clock may have been set back during the epoch
     current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
 
 
 def has_stopped(run: Run, now: float) -> bool:
-    """Return whether several steps are overdue at `now` (s since 1970), judged by the mean time of all steps.
+    """Return whether several steps are overdue at `now` (s since 1970), compared with the mean time per step.
 
-    False while no steps are counted, as in a validation.
+    False while no steps are counted, for example during a validation.
     """
     if not run.step > 0 or run.phase not in ("", TRAINING):
         return False
@@ -161,7 +169,7 @@ def has_stopped(run: Run, now: float) -> bool:
 
 
 def _steps_left(run: Run, now: float, monotonic_ns: int) -> float:
-    """Return the seconds until the last planned step, by the mean time per step so far including all pauses."""
+    """Return the seconds until the last planned step, computed from the mean time per step so far including pauses."""
     planned, spent = run.facts.planned_steps, seconds_since_begin(run, now, monotonic_ns) - (now - run.updated)
     if not planned > 0 or not 0 < run.step <= planned or not spent > 0:
         return NAN
@@ -169,13 +177,13 @@ def _steps_left(run: Run, now: float, monotonic_ns: int) -> float:
 
 
 def _share_of_open_epoch(run: Run, duration: float, at: float) -> float:
-    """Return the share of the open epoch that is done at a time; 0 if unknown."""
+    """Return the share (0 to 1) of the open epoch that is done at the time `at` (s since 1970); 0 if unknown."""
     share = (at - run.epoch_started) / duration if duration > 0 else NAN
     return max(0.0, min(share, _MAX_OPEN_SHARE)) if is_known(share) else 0.0
 
 
 def _mean_epoch_seconds(run: Run, now: float, monotonic_ns: int) -> float:
-    """Return the mean seconds per epoch according to the board; NaN before the first has ended."""
+    """Return the mean seconds per epoch, computed from the run's board. NaN before the first epoch has ended."""
     epochs = run.epoch - run.first_epoch
     spent = seconds_since_begin(run, now, monotonic_ns) - (now - run.epoch_started)
     return spent / epochs if epochs > 0 and spent > 0 else NAN

@@ -12,11 +12,12 @@ from gpumon.model.frame import TRAINING, Boundary, Mark, Run, wait_between
 
 
 class DataWait(NamedTuple):
-    """How long a training waited for data."""
+    """The time that a training waited for data."""
 
     seconds: float = 0.0
+    """Seconds spent waiting."""
     measured: float = 0.0
-    """Seconds in which waits were measured: phases within epochs, not the time between epochs."""
+    """Seconds in which waits were measured: phases within epochs, without the time between epochs."""
 
     @property
     def share(self) -> float:
@@ -42,9 +43,9 @@ class DataWaitFold:
         self._ended, self._phases = _sum(self._ended, self._phases), {}
 
     def until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int = 0) -> DataWait:
-        """Return the wait in all epochs up to `now` (s since 1970), including the phase that began at `last`.
+        """Return the wait in all epochs up to `now` (s since 1970), including the phase that started at `last`.
 
-        `last`: the newest boundary. `monotonic_ns`: the same moment as `now` by CLOCK_MONOTONIC, 0 if unknown.
+        `last`: the newest boundary. `monotonic_ns`: the same time as `now` by CLOCK_MONOTONIC, 0 if unknown.
         """
         return _sum(self._ended, self._open_until(last, run, now, monotonic_ns))
 
@@ -79,7 +80,7 @@ def _sum(ended: DataWait, phases: dict[str, DataWait]) -> DataWait:
 
 
 KEEP = 4096
-"""Boundaries kept per rank; beyond that, the older half is dropped."""
+"""Maximum number of boundaries stored per rank. If there are more, the older half is dropped."""
 
 
 class RankEpoch(NamedTuple):
@@ -88,9 +89,9 @@ class RankEpoch(NamedTuple):
     begin: float
     number: int
     end: float = NAN
-    """NaN while it is open."""
+    """NaN while the epoch is open."""
     how: EpochEnd | None = None
-    """None while it is open."""
+    """How the epoch ended; None while it is open."""
 
     @property
     def finished(self) -> bool:
@@ -103,7 +104,7 @@ class Span(NamedTuple):
 
     begin: float
     end: float
-    """Infinite while it is open."""
+    """Infinite while the phase is open."""
     phase: str
 
 
@@ -115,11 +116,11 @@ class RankEpochs:
         self.boundaries: list[Boundary] = []
         """Sorted by number."""
         self.rewritten = 0
-        """Incremented when more than the ends of `epochs`, `spans` or `faults` changed."""
+        """Incremented if entries of `epochs`, `spans` or `faults` other than the last ones changed."""
         self._reset()
 
     def add(self, boundary: Boundary) -> bool:
-        """Add a boundary; return whether it was new."""
+        """Add a boundary, and return whether it was new."""
         if boundary.number in self._by_number:
             return False
         self._by_number[boundary.number] = boundary
@@ -131,7 +132,7 @@ class RankEpochs:
         return True
 
     def copy(self) -> RankEpochs:
-        """Return a copy that can only be read."""
+        """Return a copy to which no boundaries may be added."""
         copy = RankEpochs()
         copy._by_number = dict(self._by_number)
         copy.boundaries, copy.epochs, copy.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
@@ -140,14 +141,14 @@ class RankEpochs:
         return copy
 
     def open_span(self, end: float) -> list[Span]:
-        """Return the phase that began at the newest boundary in a list; empty if it is training.
+        """Return a list with the phase that started at the newest boundary. It is empty if this phase is training.
 
-        It ends at `end` (s since 1970).
+        `end`: end of the phase (s since 1970).
         """
         return _span(self._last, end)
 
     def _refold(self) -> None:
-        """Fold all boundaries again, because one came late or the older half is dropped."""
+        """Compute everything again from all boundaries, because one arrived late or the older half is dropped."""
         ordered = sorted(self._by_number.values(), key=attrgetter("number"))
         self.boundaries = ordered[-KEEP // 2 :] if len(ordered) > KEEP else ordered
         self._by_number = {boundary.number: boundary for boundary in self.boundaries}
@@ -160,18 +161,18 @@ class RankEpochs:
         self._fold = EpochFold()
         self._last: Boundary | None = None
         self.epochs: list[RankEpoch] = []
-        """Oldest first."""
+        """Epochs, oldest first."""
         self.begins: dict[int, float] = {}
-        """Start of each epoch by number; of a repeated epoch, its last begin."""
+        """Start (s since 1970) of each epoch by number. For a repeated epoch, it is the last start."""
         self.spans: list[Span] = []
         """Finished phases, oldest first."""
         self.faults: list[Boundary] = []
         """Out-of-memory errors, oldest first."""
         self.ends: dict[int, RankEpoch] = {}
-        """Ends of epochs whose begin is lost, by number."""
+        """Epochs whose end is known but whose start was lost, by number."""
         self.waits = DataWaitFold()
         self.in_force: Boundary | None = None
-        """The newest boundary while an epoch is open."""
+        """The newest boundary if an epoch is open; else None."""
 
     def _fold_in(self, boundary: Boundary) -> None:
         self.spans += _span(self._last, boundary.time_ns / 1e9)
@@ -212,7 +213,10 @@ class RankEpochs:
 
 
 def _span(boundary: Boundary | None, end: float) -> list[Span]:
-    """Return the phase that a boundary begins, unless it is training."""
+    """Return a list with the phase that starts at a boundary. It is empty if this phase is training.
+
+    `end`: end of the phase (s since 1970).
+    """
     if boundary is None or boundary.phase in ("", TRAINING) or boundary.mark is Mark.RUN_END:
         return []
     return [Span(boundary.time_ns / 1e9, end, boundary.phase)]

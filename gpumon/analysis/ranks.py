@@ -9,17 +9,17 @@ from gpumon.model.frame import Run, RunState
 from gpumon.model.process import Process
 
 TOGETHER = 10.0
-"""Runs that start within so many seconds started together."""
+"""Runs that start within this many seconds count as started at the same time."""
 _WORST = (
     RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.STOPPED, RunState.FINISHED,
 )  # fmt: skip
 
 
 class Ranks(NamedTuple):
-    """The ranks of one run on this machine; there is at least one."""
+    """The ranks of one run on this machine. There is at least one."""
 
     all: tuple[Run, ...]
-    """Sorted by rank."""
+    """All ranks, sorted by rank number."""
 
     @property
     def first(self) -> Run:
@@ -28,12 +28,12 @@ class Ranks(NamedTuple):
 
     @property
     def slowest(self) -> Run:
-        """The rank that is furthest behind; the others wait for it."""
+        """The rank that is furthest behind. The other ranks wait for it."""
         return min(self.all, key=lambda run: (run.epoch, run.step))
 
     @property
     def state(self) -> RunState:
-        """The worst state of all ranks: if one has died, the run has, even while others still wait for it."""
+        """The worst state of all ranks. If one rank has died, the run has died, even if others still wait for it."""
         states = {run.state for run in self.all}
         return next(state for state in _WORST if state in states)
 
@@ -49,7 +49,7 @@ class Ranks(NamedTuple):
 
     @property
     def present(self) -> str:
-        """Number of ranks: `4`, or `3/4` if only three of four are on this machine."""
+        """Number of ranks as text: `4`, or `3/4` if only three of four ranks are on this machine."""
         size = self.first.world_size
         return str(size) if len(self.all) == size else f"{len(self.all)}/{size}"
 
@@ -62,7 +62,7 @@ class Ranks(NamedTuple):
 def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
     """Group ranks by the id of their run.
 
-    Running runs come first, then the newest; those that began together by name.
+    Running runs come first. Otherwise newer runs come first, and runs that started at the same time are sorted by name.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -72,7 +72,10 @@ def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
 
 
 def run_memory(runs: Sequence[Run], processes: Iterable[Process]) -> float:
-    """Return the device memory of these ranks in bytes: by the driver, or else as reserved by their framework."""
+    """Return the device memory of these ranks in bytes, reported by the driver.
+
+    If the driver does not report it, the memory reserved by their framework is returned.
+    """
     keys = {run.key for run in runs}
     used = _sum(process.memory_used for process in processes if process.run in keys)
     return used if is_known(used) else _sum(run.memory.reserved for run in runs)
@@ -84,7 +87,7 @@ def _sum(values: Iterable[float]) -> float:
 
 
 def _order(ranks: Ranks) -> tuple[bool, float, str, float]:
-    """Sort key; runs started within `TOGETHER` seconds, as by one script, are ordered by name."""
+    """Return a sort key. Runs started within `TOGETHER` seconds, for example by one script, are sorted by name."""
     first = ranks.first
     started = first.started if isfinite(first.started) else 0.0
     return ranks.state is not RunState.RUNNING, -(started // TOGETHER), first.name, -started

@@ -15,17 +15,17 @@ from gpumon.model.frame import Boundary, Frame, Mark, Run, RunState
 from gpumon.model.steps import row_size
 
 RUNS = 64
-"""Runs remembered per device."""
+"""Maximum number of runs stored per device."""
 INFINITY = float("inf")
 RECENT, LATELY, MOST = 10, 10.0, 500
-"""The usual duration of an epoch is the mean of the last `RECENT` finished ones, or of those in the last `LATELY`
-seconds if they are more, up to `MOST`: a few epochs of milliseconds are not representative."""
+"""The usual duration of an epoch is the mean of the last `RECENT` finished epochs. If more epochs finished in the last
+`LATELY` seconds, all of these are used, up to `MOST`, because a few epochs of milliseconds are not representative."""
 _CACHED_MARKS = 64
-"""Sets of runs whose marks are kept up to date."""
+"""Maximum number of sets of runs whose marks are cached."""
 
 
 class EpochMark(NamedTuple):
-    """When an epoch began."""
+    """The start time of an epoch."""
 
     time: float
     epoch: int
@@ -37,7 +37,7 @@ _mark_time = attrgetter("time")
 
 
 class EpochSpan(NamedTuple):
-    """An epoch from its begin to its end, or to now if it is open. Times are s since 1970."""
+    """An epoch from its start to its end, or to the current time if it is open. Times are s since 1970."""
 
     epoch: int
     begin: float
@@ -49,7 +49,7 @@ class StepSpan(NamedTuple):
     """A range of steps of a run without epochs. Times are s since 1970."""
 
     first: int
-    """Number of steps before these."""
+    """Number of steps before this range."""
     last: int
     begin: float
     end: float
@@ -64,7 +64,7 @@ def marks_within(marks: Sequence[EpochMark], begin: float, end: float) -> Sequen
 def every_nth(marks: Sequence[EpochMark], every: int) -> Iterator[EpochMark]:
     """Yield the marks of epochs whose number is a multiple of `every`. `marks` must be sorted, oldest first.
 
-    Does not look at each mark, because charts label only a few of thousands.
+    Skips most marks without looking at them, because charts label only a few of thousands.
     """
     place = 0
     while place < len(marks):
@@ -80,15 +80,15 @@ def every_nth(marks: Sequence[EpochMark], every: int) -> Iterator[EpochMark]:
 
 
 def _is_in_row(mark: EpochMark, later: EpochMark, count: int) -> bool:
-    """Whether `later` is the mark of the same run that comes `count` epochs after `mark`."""
+    """Return whether `later` belongs to the same run and its epoch is `count` epochs after the epoch of `mark`."""
     return later.run == mark.run and later.epoch == mark.epoch + count
 
 
 class EpochMarks(NamedTuple):
-    """What charts show of some runs: begins of epochs, phases, and out-of-memory errors."""
+    """Data of runs that charts show: starts of epochs, phases, and out-of-memory errors."""
 
     marks: Sequence[EpochMark]
-    """Oldest first."""
+    """Starts of epochs, oldest first."""
     spans: list[Sequence[Span]]
     """Phases of each rank, oldest first."""
     faults: list[Boundary]
@@ -108,15 +108,15 @@ class EpochMarks(NamedTuple):
 
 
 class StepMoments:
-    """For each time at which it is known, the number of steps done: pairs of s since 1970 and steps, oldest first.
+    """The step counts of a run at the times at which they are known: pairs of time (s since 1970) and steps.
 
-    A pair is computed when it is accessed, because only a few of thousands are needed.
+    They are sorted, oldest first. A pair is computed when it is accessed, because only a few of thousands are needed.
     """
 
     def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
         self._boundaries = boundaries
         self._newest = newest
-        """Entries after the boundaries."""
+        """Additional entries that are newer than the boundaries."""
 
     def __len__(self) -> int:
         return len(self._boundaries) + len(self._newest)
@@ -135,10 +135,10 @@ class _MarkCache:
 
     def __init__(self, ranks: Sequence[tuple[str, RankEpochs]]) -> None:
         self._ranks = ranks
-        """For each rank the id of its run, and its epochs."""
+        """For each rank, the id of its run and its epochs."""
         self._rewritten = [rank.rewritten for _, rank in ranks]
         self._consumed = [len(rank.epochs) for _, rank in ranks]
-        """Number of epochs of each rank that are in the marks."""
+        """Number of epochs of each rank that are included in the marks."""
         self._by_number: dict[tuple[str, int], EpochMark] = {}
         for run, rank in ranks:
             for number, begin in rank.begins.items():
@@ -148,14 +148,14 @@ class _MarkCache:
         self._marks = sorted(self._by_number.values())
 
     def is_valid_for(self, ranks: Sequence[tuple[str, RankEpochs]]) -> bool:
-        """Whether this was computed from these ranks, and none of their epochs was rewritten since."""
+        """Return whether the marks were computed from these ranks and none of their epochs was rewritten later."""
         return len(ranks) == len(self._ranks) and all(
             run == own_run and rank is own_rank and rank.rewritten == rewritten
             for (run, rank), (own_run, own_rank), rewritten in zip(ranks, self._ranks, self._rewritten, strict=True)
         )
 
     def marks(self, open_epochs: Iterable[EpochMark]) -> list[EpochMark]:
-        """Return the begins of epochs, oldest first, including open epochs that are known only from boards."""
+        """Return the starts of epochs, oldest first. `open_epochs`: open epochs that are known only from boards."""
         for index, (run, rank) in enumerate(self._ranks):
             for epoch in rank.epochs[self._consumed[index] :]:
                 _insert(self._marks, self._by_number, EpochMark(epoch.begin, epoch.number, run))
@@ -177,7 +177,7 @@ class Epochs:
         self._runs: dict[str, Run] = {}
         self._runs_by_uuid: dict[str, dict[str, None]] = {}
         self._chart_marks: dict[tuple[str, ...], EpochMarks] = {}
-        """By keys of runs; cleared when a boundary or a run changes."""
+        """Cached results of `chart_marks` by keys of runs. Cleared if a run changes or has a new boundary."""
         self._mark_caches: dict[tuple[str, ...], _MarkCache] = {}
 
     def add(self, frame: Frame) -> None:
@@ -215,15 +215,15 @@ class Epochs:
         return copy
 
     def run(self, key: str) -> Run | None:
-        """Return a run in its last known state; None if it was never seen."""
+        """Return a run in its last known state, or None if it was never seen."""
         return self._runs.get(key)
 
     def runs_on(self, uuid: str) -> list[str]:
-        """Return the keys of the runs seen on a device; with an empty UUID, of all runs."""
+        """Return the keys of the runs seen on a device. If the UUID is empty, return the keys of all runs."""
         return list(self._runs_by_uuid.get(uuid, ())) if uuid else list(self._runs)
 
     def chart_marks(self, keys: Iterable[str]) -> EpochMarks:
-        """Return what charts show of these runs. The same object is returned until one of the runs changes."""
+        """Return the data of these runs that charts show. The same object is returned until one of the runs changes."""
         runs = tuple(keys)
         marks = self._chart_marks.get(runs)
         if marks is None:
@@ -231,9 +231,9 @@ class Epochs:
         return marks
 
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
-        """Return when epochs began, oldest first. There is one mark for all ranks of a run."""
+        """Return the start times of epochs, oldest first. For each epoch of a run, there is one mark for all ranks."""
         runs = tuple(keys)
-        # A rank without boundaries has only the epoch of its board.
+        # For a rank without boundaries, only the epoch on its board is known.
         ranks = [(self._id(key), self._ranks.get(key, _NO_EPOCHS)) for key in runs]
         cache = self._mark_caches.get(runs)
         if cache is None or not cache.is_valid_for(ranks):
@@ -244,21 +244,21 @@ class Epochs:
         return cache.marks(EpochMark(epoch.begin, epoch.number, run) for run, epoch in open_epochs if epoch is not None)
 
     def faults(self, keys: Iterable[str]) -> list[Boundary]:
-        """Return the out-of-memory errors of some runs, oldest first."""
+        """Return the out-of-memory errors of these runs, oldest first."""
         faults = [boundary for key in keys if key in self._ranks for boundary in self._ranks[key].faults]
         return sorted(faults, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Sequence[Span]]:
-        """Return the phases other than training: a list for each rank, oldest first.
+        """Return the phases other than training of these ranks, as a list for each rank, oldest first.
 
-        A phase that has not ended ends at infinity.
+        The end of a phase that has not ended is infinite.
         """
         return [self._ranks[key].spans + self.open_span(key) for key in keys if key in self._ranks]
 
     def open_span(self, key: str) -> list[Span]:
-        """Return the newest phase of a run in a list; empty if it is training.
+        """Return a list with the newest phase of a run. It is empty if this phase is training.
 
-        It ends at infinity while the run is running.
+        The end of the phase is infinite while the run is running.
         """
         rank, run = self._ranks.get(key), self._runs.get(key)
         end = INFINITY if run is None or run.state is RunState.RUNNING else run.updated
@@ -271,9 +271,9 @@ class Epochs:
         return closed + self.open_span(key)
 
     def time_range(self, keys: Iterable[str]) -> tuple[float, float]:
-        """Return when the first of these ranks began and the last one ended (s since 1970); infinity if one is running.
+        """Return the start of the first of these ranks and the end of the last one, in s since 1970.
 
-        Both are NaN if nothing is known.
+        The end is infinite if one of them is running. Both are NaN if nothing is known.
         """
         times: list[float] = []
         for key in keys:
@@ -289,11 +289,11 @@ class Epochs:
         return len(self._epochs_of(key))
 
     def count_above(self, key: str, number: int) -> int:
-        """Return how many epochs at the end of a run have a number above `number`."""
+        """Return the number of epochs at the end of the list of epochs whose number is above `number`."""
         return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._epochs_of(key))))
 
     def begin_above(self, key: str, number: int) -> float:
-        """Return when the first epoch with a number above `number` began (s since 1970); NaN if there is none."""
+        """Return the start (s since 1970) of the first epoch with a number above `number`; NaN if there is none."""
         return next((epoch.begin for epoch in self._epochs_of(key) if epoch.number > number), NAN)
 
     def epoch_spans(self, key: str, now: float, selection: slice = slice(None)) -> list[EpochSpan]:
@@ -310,10 +310,10 @@ class Epochs:
         ]
 
     def steps(self, key: str, now: float) -> list[StepSpan]:
-        """Return the ranges of steps of a run without epochs, the same as in the ledger, oldest first.
+        """Return the ranges of steps of a run without epochs, oldest first. They are the same as in the ledger.
 
-        The last one is open. The first one starts at the oldest known boundary. Empty if the training does not report
-        its steps.
+        The last range is open. The first one starts at the oldest known boundary. The list is empty if the training
+        does not report its steps.
         """
         run = self._runs.get(key)
         if run is None or run.epoch >= 0 or self._epochs_of(key):
@@ -343,10 +343,11 @@ class Epochs:
         return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
-        """Return how many seconds a recent epoch of a run usually took, from begin to begin; NaN if none has finished.
+        """Return the usual duration of recent epochs of a run, in seconds from start to start.
 
-        The first epoch of a process, which compiles and fills caches, counts only until a second one has finished.
-        Outliers, as after a suspend of the machine, are left out. Validation counts if it lies within the usual range.
+        NaN if no epoch has finished. The first epoch of a process, which compiles and fills caches, is used only until
+        a second one has finished. Outliers, for example because the machine was suspended, are left out. Epochs with
+        validation are included if their duration is not an outlier.
         """
         run = self._runs.get(key)
         begins: dict[int, float] = {}
@@ -369,15 +370,15 @@ class Epochs:
         return sum(usual) / len(usual) if usual else median
 
     def data_wait(self, key: str, now: float, monotonic_ns: int = 0) -> DataWait:
-        """Return how long a running run has waited for data, in the epochs whose boundaries are kept.
+        """Return the wait for data of a running run, in all epochs whose boundaries are stored.
 
-        `now`: s since 1970. `monotonic_ns`: the same moment by CLOCK_MONOTONIC, 0 if unknown.
+        `now`: current time in s since 1970. `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
         """
         rank, run = self._ranks.get(key), self._runs.get(key)
         return DataWait() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
 
     def data_wait_in_epoch(self, keys: Iterable[str], now: float) -> DataWait:
-        """Return how long these ranks have waited for data in the open epoch, in all. `now`: s since 1970."""
+        """Return the wait for data in the open epoch, summed over these ranks. `now`: current time in s since 1970."""
         known = [(rank, run) for key in keys if (rank := self._ranks.get(key)) and (run := self._runs.get(key))]
         waits = [rank.waits.open_until(rank.in_force, run, now) for rank, run in known]
         return DataWait(sum(wait.seconds for wait in waits), sum(wait.measured for wait in waits))
@@ -396,7 +397,7 @@ class Epochs:
         return epochs
 
     def _open_epoch(self, key: str) -> RankEpoch | None:
-        """Return the epoch on the rank's board if its boundary is missing, because it was overwritten unread."""
+        """Return the epoch on the rank's board if its boundary is missing because it was overwritten too early."""
         rank, run = self._ranks.get(key, _NO_EPOCHS), self._runs.get(key)
         if run is None or run.epoch < 0 or not is_known(run.epoch_started) or run.epoch in rank.begins:
             return None
@@ -421,11 +422,11 @@ class Epochs:
 
 
 _NO_EPOCHS = RankEpochs()
-"""Stands for a rank without boundaries; never modified."""
+"""Stands for a rank without boundaries. It is never modified."""
 
 
 def _insert(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], mark: EpochMark) -> None:
-    """Insert a mark in order; it replaces a later mark of the same epoch."""
+    """Insert a mark at its position in the sorted list. It replaces a later mark of the same epoch."""
     known = by_number.get((mark.run, mark.epoch))
     if known is not None and known.time <= mark.time:
         return
@@ -436,6 +437,9 @@ def _insert(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark],
 
 
 def _mark_inputs(run: Run) -> tuple[object, ...]:
-    """Return what marks and spans of a run depend on; leaves out a NaN start, which would never compare equal."""
+    """Return the values on which the marks and spans of a run depend.
+
+    A start time that is NaN is left out, because it would never compare equal.
+    """
     running = run.state is RunState.RUNNING
     return run.id, running, running or run.updated, run.epoch, run.epoch >= 0 and run.epoch_started

@@ -5,59 +5,62 @@ from __future__ import annotations
 from gpumon.model.run import NEWS_FOR
 
 PAUSE = 60.0
-"""Seconds without kernels before a held GPU counts as idle: longer than a pause between epochs or a CPU validation."""
+"""A held GPU counts as idle after these seconds without kernels. This is longer than a pause between epochs or a
+validation on the CPU."""
 GAP = 3.0
-"""Sampling intervals without a frame from which on the time between two frames is unknown."""
+"""If more than this number of sampling intervals passes between two frames, nothing is known about the time between."""
 WATCHED = 1.0
-"""Shortest interval in seconds that `GAP` is applied to: ticks of 100 ms are regularly late by several intervals."""
+"""Shortest interval in seconds that is used with `GAP`, because ticks every 100 ms are often late by several intervals.
+"""
 SILENT = 5.0
-"""Seconds without an answer from the driver for a GPU before it is reported: a busy machine delays answers too."""
+"""A GPU is reported if the driver has not answered for these seconds. Shorter delays also occur on a busy machine."""
 GONE_AFTER = 60
-"""Seconds after which a run that is missing from all ticks, or that no daemon has written, has died."""
+"""A run counts as died if it is missing in all ticks, or was not written by any daemon, for these seconds."""
 CONTEXT = 128 * 2.0**20
 """Bytes in use that prove that a process holds the GPU: a CUDA context needs more, an idle driver less."""
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
 """Upper limits, as share of the memory and in bytes, for the memory that the driver reserves for itself and counts as
 used (before branch 510, and if `nvmlDeviceGetMemoryInfo_v2` is missing)."""
 UNATTRIBUTED = 2.0**30
-"""Bytes in use by no listed process from which on that is reported: driver and system daemons use less."""
+"""Memory that is used by no listed process is reported from this size in bytes. Driver and system daemons use less."""
 LIGHT = 0.2
-"""Utilization below which a working GPU has a light load."""
+"""A working GPU has a light load if its utilization is below this."""
 NO_KERNEL = 0.005
-"""Utilization that is displayed as 0 %."""
+"""A utilization below this is displayed as 0 %."""
 LETS_UP = 3.0
-"""Seconds of lower load before a GPU is no longer called busy, or, without kernels, is called pausing: a single sample
-may fall between two steps."""
+"""A busy GPU gets a lower load after these seconds of lower utilization, and a GPU counts as pausing after these
+seconds without kernels. A single sample is not sufficient, because it may fall between two steps."""
 STEADY = 10.0
-"""Seconds of steady samples before a pausing GPU gets a light load, or the reverse: samples of a pause with a few
-kernels lie on both sides of `IDLE`."""
+"""Seconds after which a pausing GPU gets a light load, or the reverse. In a pause with a few kernels, samples are both
+above and below `IDLE`."""
 OVERDUE = 3.0
-"""Multiple of the usual epoch duration from which on an open epoch is no basis for estimates: it may hang."""
+"""If an open epoch takes longer than this multiple of the usual duration, it is not used for estimates, because it may
+hang."""
 PACE_FROM = 5.0
-"""Seconds of training before a running epoch has steps per second: boards are read up to a step early or late, which
-matters for shorter times."""
+"""Minimum seconds of training for the steps per second of a running epoch. Over a shorter time, the error is too large,
+because boards are read up to one step early or late."""
 LONG_IDLE = 300.0
-"""Seconds without work before held memory, or a free GPU, is reported."""
+"""Held memory without work, or a free GPU, is reported after these seconds."""
 RECENT = NEWS_FOR
-"""Seconds for which a run that ended badly or ran out of memory is reported."""
+"""A run that ended badly or ran out of memory is reported for these seconds."""
 JUDGED_FROM = 300.0
-"""Seconds of samples of a live run before shares of its time are judged."""
+"""Minimum seconds of samples of a live run for findings about shares of its time."""
 JUDGED_OVER = 600.0
-"""The last seconds of a live run over which shares of its time are judged."""
+"""Findings about shares of a live run's time are based on its last seconds, at most this many."""
 INPUT_BOUND = 0.2
-"""Share of its time that a training may wait for data: xprof calls 20 % high."""
+"""A training that waits for data for this share of its time is reported. xprof calls 20 % high."""
 WHOLE = 1.02
-"""Ratio of a whole time to the part in which waits were measured up to which both are shown as equal."""
+"""Views say that waits were measured only in part of the time if the whole time exceeds this part by this factor."""
 THROTTLED = 0.1
-"""Share of the time for which the driver may lower the clocks before it is reported."""
+"""Throttling for this share of the time is reported."""
 MOSTLY_IDLE = 0.5
-"""Share of the time without kernels before it is reported."""
+"""A run without kernels for this share of the time is reported."""
 LOADED, LOADED_FOR = 0.2, 40.0
-"""Utilization, and seconds for which it must last, before the PCIe link of a GPU is judged: idle links step down, and
-the link is read every 30 s. After that, the last such period counts, for up to `JUDGED_OVER` seconds."""
+"""The PCIe link of a GPU is judged by a period with at least this utilization for at least these seconds. Idle links
+step down, and the link is read every 30 s. The last such period of the last `JUDGED_OVER` seconds counts."""
 START_APART = 10.0
-"""°C between the start temperatures of two compared runs from which on they are reported as different."""
+"""The start temperatures of compared runs are reported as different if they differ by more than this many °C."""
 OTHERS_HOLD = 2.0**30
-"""Bytes that other processes may hold on a GPU of a compared run before it is reported."""
+"""For a compared run, memory of other processes on its GPUs is reported if it exceeds these bytes."""
 SAMPLED = 0.95
-"""Share of the time of an epoch that must have been sampled for its measured values to be judged or compared."""
+"""The measured values of an epoch are judged and compared only if at least this share of its time was sampled."""

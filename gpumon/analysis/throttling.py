@@ -1,7 +1,7 @@
-"""Throttling: by which values the driver tells that it lowers a GPU's clocks, and which reasons need attention.
+"""Throttling: the metrics that show that a GPU's clocks are lowered, and the reasons that need attention.
 
-The driver tells this in two ways. A mask of clock event reasons (`gpu.event_reasons`) says what lowers the clocks at
-the moment of the sample. Counters (`gpu.throttled_*`, seconds) say for how long each reason did so between two samples.
+The driver reports throttling in two ways. A mask of clock event reasons (`gpu.event_reasons`) contains the reasons at
+the time of the sample. Counters (`gpu.throttled_*`, seconds) contain the time for which each reason lowered the clocks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_therma
 CAUSES = tuple(
     metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
 )
-"""Counters of throttling that needs attention; the power limit is not one, because every full load reaches it."""
+"""Counters of throttling that needs attention. The power limit is not included, because every full load reaches it."""
 IDLE = "idle"
-"""A reason that is no throttling: views show it as the state of the GPU."""
+"""A clock event reason that is not throttling. Views show it as the state of the GPU."""
 SEVERE_REASONS = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
-"""Reasons that need attention: neither the workload nor the power limit keeps the clocks down."""
+"""Reasons that need attention, because the clocks are lowered neither by the workload nor by the power limit."""
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return the reasons why the clocks of a GPU are below their maximum, as words; None if unknown."""
+    """Return the reasons why the clocks of a GPU are below their maximum, as texts for users. None if unknown."""
     mask = sample.value("gpu.event_reasons")
     vendor = find_vendor(sample.device.name, sample.device.uuid)
     if vendor is None or not vendor.clock_events or not is_known(mask) or not 0 <= mask < 2**64:
@@ -33,6 +33,6 @@ def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
 
 
 def throttle_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return the reasons of `clock_event_reasons` except `IDLE`, which needs no attention."""
+    """Return the reasons of `clock_event_reasons` without `IDLE`, which is not throttling. None if unknown."""
     reasons = clock_event_reasons(sample)
     return None if reasons is None else tuple(reason for reason in reasons if reason != IDLE)
