@@ -16,7 +16,8 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 
 _LONG = 30.0
-"""Seconds from which the mean of the memory hardly hangs on how old the driver's list of processes is."""
+"""Minimum seconds of a row for its mean memory to be used. In a shorter time, the mean depends too much on the age of
+the driver's process list."""
 
 
 class ComparedRun(NamedTuple):
@@ -30,52 +31,52 @@ class ComparedRun(NamedTuple):
 
 
 def comparison_findings(runs: Sequence[ComparedRun]) -> list[Finding]:
-    """Return the reasons why these runs may not be comparable: first those about all of them, then run by run."""
+    """Return the reasons why these runs may not be comparable: first reasons about all runs, then about each run."""
     return [*diagnose(COMPARISON_RULES, [runs]), *diagnose(COMPARED_RUN_RULES, runs)]
 
 
 def different_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They ran on different models."""
+    """The runs used different models of GPUs."""
     yield from _differ("different GPUs", runs, lambda run: _models(run.record.devices))
 
 
 def different_numbers_of_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They ran on different numbers of GPUs."""
+    """The runs used different numbers of GPUs."""
     yield from _differ("different numbers of GPUs", runs, lambda run: _count(len(run.record.devices)))
 
 
 def different_power_limits(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their GPUs had different power limits."""
+    """The GPUs of the runs had different power limits."""
     yield from _differ("different power limits", runs, lambda run: _limits(run.record.devices))
 
 
 def different_drivers(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They ran with different driver versions."""
+    """The runs used different driver versions."""
     yield from _differ("different drivers", runs, lambda run: run.record.run.driver)
 
 
 def different_plans(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """They planned different numbers of epochs."""
+    """The runs planned different numbers of epochs."""
     yield from _differ("different numbers of planned epochs", runs, lambda run: _count(run.record.run.epochs))
 
 
 def different_steps(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their epochs have different numbers of steps."""
+    """The epochs of the runs have different numbers of steps."""
     yield from _differ("different numbers of steps per epoch", runs, lambda run: _steps(run.epochs))
 
 
 def not_all_real(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Some come from a simulation or a recording."""
+    """Some of the runs come from a simulation or a recording."""
     yield from _differ("not all measured on real GPUs", runs, lambda run: run.record.run.label or "live")
 
 
 def different_peaks(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their peaks of tensor memory were measured in different ways."""
+    """The peaks of tensor memory of the runs were measured in different ways."""
     yield from _differ("peak tensor memory from different sources", runs, lambda run: _peaks(run.epochs))
 
 
 def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Their GPUs had very different temperatures at the start."""
+    """The GPUs of the runs had very different temperatures at the start."""
     starts = [_first_value(run.record, lambda values: values.value("temperature_start")) for run in runs]
     known = [start for start in starts if is_known(start)]
     if known and max(known) - min(known) > START_APART:
@@ -88,11 +89,7 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
-    """Other processes held memory on one of its GPUs, or memory was held that belongs to no listed process.
-
-    The driver's process list is seconds older than the used memory. So for a run whose memory grows, the framework's
-    numbers are used. Without these, only the mean counts, because a peak may have been the run's own.
-    """
+    """Other processes, or processes that are not listed, held memory on one of the run's GPUs."""
     rows = run.record.whole_epochs
     held = [others for row in rows if is_known(others := _others(row))]
     others = max(held, default=0.0)
@@ -102,10 +99,11 @@ def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
 
 
 def _others(row: UsageRow) -> float:
-    """Return the most memory of a device that was not the run's own; NaN where that is not known.
+    """Return the highest memory in bytes on a device that did not belong to the run; NaN if unknown.
 
-    The driver's list of processes is seconds older than the use of the memory: of a run that grows, its framework tells
-    more. Without one, only what was there on average counts: a peak may have been the run's.
+    The driver's process list is seconds older than the used memory, so it is too low while the memory of a run grows.
+    Thus the framework's numbers are used, too. Without them, only the mean is used, because a peak may have been the
+    run's own memory.
     """
     used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
     if is_known(reserved):
@@ -114,7 +112,7 @@ def _others(row: UsageRow) -> float:
 
 
 def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
-    """No samples were taken during part of an epoch."""
+    """No samples were taken during part of an epoch of the run."""
     partial = [epoch for epoch in run.epochs if epoch.sampled_share < SAMPLED]
     if partial:
         summary = (
@@ -124,7 +122,7 @@ def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
 
 
 def no_epochs(run: ComparedRun) -> Iterator[Finding]:
-    """None of its epochs can be compared yet."""
+    """None of the run's epochs can be compared yet."""
     if not run.epochs and (run.record.epochs or run.record.run.epochs):
         yield _finding("no_epochs", f"{run.name}: no epoch has ended", {})
 
@@ -135,7 +133,7 @@ COMPARISON_RULES: tuple[Rule[Sequence[ComparedRun]], ...] = (
 )  # fmt: skip
 """Rules about all runs together."""
 COMPARED_RUN_RULES: tuple[Rule[ComparedRun], ...] = (others_hold_memory, incompletely_sampled, no_epochs)
-"""Rules about a single run of the comparison."""
+"""Rules that are applied to each run of the comparison separately."""
 
 _SUBJECT = Subject("comparison", "", "These runs")
 
@@ -145,7 +143,10 @@ def _finding(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
 
 
 def _differ(summary: str, runs: Sequence[ComparedRun], value_of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
-    """Yield a finding if two known values differ; an empty value is unknown."""
+    """Yield a finding if known values of the runs differ. An empty value is unknown.
+
+    `value_of`: returns the value of a run as text.
+    """
     values = [value_of(run) for run in runs]
     if len({value for value in values if value}) > 1:
         each = ", ".join(f"{run.name} {value or '?'}" for run, value in zip(runs, values, strict=True))
@@ -164,7 +165,7 @@ def _limits(devices: Sequence[DeviceRow]) -> str:
 
 
 def _steps(epochs: Sequence[EpochSummary]) -> str:
-    """Return the steps per epoch that most epochs have."""
+    """Return the most frequent number of steps per epoch as text."""
     counts = [epoch.steps for epoch in epochs if epoch.steps]
     return _count(max(set(counts), key=lambda steps: (counts.count(steps), steps), default=0))
 
@@ -174,7 +175,7 @@ def _count(number: int | None) -> str:
 
 
 def _peaks(epochs: Sequence[EpochSummary]) -> str:
-    """Return how the peak of tensor memory was measured; empty if unknown."""
+    """Return a text that says how the peak of tensor memory was measured; empty if unknown."""
     if any(is_known(epoch.live_peak.value) for epoch in epochs):
         return "the framework's own"
     is_sampled = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
@@ -182,7 +183,10 @@ def _peaks(epochs: Sequence[EpochSummary]) -> str:
 
 
 def _first_value(record: Record, value_of: Callable[..., float]) -> float:
-    """Return the highest value of any device for the whole run, or else for its first epoch; NaN if unknown."""
+    """Return the highest value of any device for the whole run; NaN if unknown.
+
+    If there is no row for the whole run, the first epoch is used.
+    """
     rows = [row for row in record.whole_epochs if row.ordinal == WHOLE_RUN] or [
         row for row in record.whole_epochs if row.ordinal == 0
     ]

@@ -1,6 +1,6 @@
-"""Contexts, the facts that rules judge: about a GPU or a run.
+"""Contexts: the facts about a GPU or a run that rules judge.
 
-Running runs, past runs and epochs have the same rules.
+The same rules apply to running runs, past runs and epochs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ from gpumon.model.metrics import BY_NAME, PCIE_LINK, Availability
 
 
 def has_slow_link(status: GpuStatus) -> bool:
-    """Return whether the PCIe link of a GPU in use is now slower than it can be.
+    """Return whether a GPU is in use and its PCIe link is currently slower than its maximum.
 
-    An idle GPU slows its link down as well.
+    This alone is not a problem, because an idle GPU slows its link down, too.
     """
     sample = status.sample
     if status.state is GpuState.FREE or sample.state is not Availability.OK:
@@ -27,23 +27,23 @@ def has_slow_link(status: GpuStatus) -> bool:
 
 
 def _link_of(sample: Sample) -> Mapping[str, float]:
-    """Return the present values of the PCIe link of a GPU by metric."""
+    """Return the current values of the PCIe link of a GPU, by metric."""
     return {metric: sample.value(metric) for metric in PCIE_LINK}
 
 
 def _slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Return (metric, value, maximum) for each value of a PCIe link that is below its maximum."""
+    """Return a tuple (metric, value, maximum) for each value of a PCIe link that is below its maximum."""
     values = [(metric, link.get(metric, NAN), sample.value(BY_NAME[metric].limit)) for metric in PCIE_LINK]
     return [(metric, value, maximum) for metric, value, maximum in values if 0 < value < maximum]
 
 
 class LinkUnderLoad(NamedTuple):
-    """The PCIe link of a GPU when it was last under load for some time (`thresholds.LOADED_FOR`)."""
+    """State of a GPU's PCIe link at the end of the last period under load (`thresholds.LOADED_FOR` seconds)."""
 
     load: float = NAN
-    """Lowest utilization of any few seconds of that period; NaN if there was none recently."""
+    """Lowest utilization in that period, over a few seconds each. NaN if there was no such period recently."""
     values: Mapping[str, float] = {}
-    """The values of `PCIE_LINK`."""
+    """Values of the link by metric of `PCIE_LINK`."""
 
 
 class GpuContext(NamedTuple):
@@ -51,17 +51,17 @@ class GpuContext(NamedTuple):
 
     status: GpuStatus
     now: float
-    """Seconds since 1970."""
+    """Time of the frame, seconds since 1970."""
     rates: Mapping[str, float] = {}
-    """Known rates of counters by metric: shares of the time."""
+    """Known rates of throttling counters by metric, as shares of the time (0 to 1)."""
     loaded: LinkUnderLoad = LinkUnderLoad()
-    """Its PCIe link when it was last under load."""
+    """State of its PCIe link when the GPU was last under load."""
     peer_links: float = NAN
-    """Highest number of active NVLink links of another GPU of the same model in this machine; NaN if there is none."""
+    """Highest number of active NVLink links of another GPU of the same model in this machine. NaN if there is none."""
     is_lost_with_gpu: bool = False
-    """Whether it is a MIG instance of a GPU that is lost itself."""
+    """Whether it is a MIG instance of a GPU that is lost."""
     is_replaced: bool = False
-    """Whether it is lost and its index belongs to another GPU now."""
+    """Whether it is lost and another GPU has its index now."""
 
     @property
     def device(self) -> Device:
@@ -82,9 +82,10 @@ class GpuContext(NamedTuple):
 
     @property
     def slow_link(self) -> list[tuple[str, float, float]]:
-        """Metric, value and maximum for each PCIe value that was below its maximum under load and still is.
+        """Metric, value and maximum for each PCIe value that was below its maximum under load and is still below it.
 
-        An idle GPU only slows its link down, so a value that is at its maximum now proves that the link is fine.
+        A value that is currently at its maximum proves that the link is fine, because an idle GPU can only slow its
+        link down.
         """
         sample = self.status.sample
         slow_now = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
@@ -97,21 +98,21 @@ class RunContext(NamedTuple):
     subject: Subject
     state: RunState = RunState.RUNNING
     epoch: str = ""
-    """The newest epoch for people; empty before the first."""
+    """The newest epoch as text for users; empty before the first epoch."""
     since_end: float = NAN
     """Seconds since the run ended."""
     ooms: float = NAN
-    """Out-of-memory errors."""
+    """Number of out-of-memory errors."""
     since_oom: float = NAN
-    """Seconds since the last one."""
+    """Seconds since the last out-of-memory error."""
     asked: float = NAN
     """Bytes requested by the failed allocation."""
     free: float = NAN
-    """Bytes that were free on the device."""
+    """Bytes that were free on the device when the allocation failed."""
     wait_share: float = NAN
     """Share of the time spent waiting for data."""
     waits_in_part: bool = False
-    """Whether that is a share of only the phases in which waits are measured."""
+    """Whether `wait_share` refers only to the phases in which waits are measured, not to the whole time."""
     throttled_share: float = NAN
     """Share of the time in which the driver lowered the clocks."""
     idle_share: float = NAN
@@ -128,6 +129,6 @@ Rule = Callable[[Context], Iterable[Finding]]
 
 
 def diagnose(rules: Iterable[Rule[Context]], contexts: Sequence[Context]) -> list[Finding]:
-    """Return what these rules find about these contexts, the most severe first, then in the order of the rules."""
+    """Return the findings of these rules about these contexts, sorted by severity, then by the order of the rules."""
     findings = [finding for rule in rules for context in contexts for finding in rule(context)]
     return sorted(findings, key=lambda finding: -finding.severity)

@@ -24,7 +24,7 @@ _SLOW = {
     "gpu.pcie_width": "{now:.0f} of {most:.0f} lanes",
 }
 _MAX_XID = 2.0**24
-"""Frames store values exactly up to here; XID codes are a few hundred."""
+"""Larger values are not XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
 _PENDING_REPAIRS = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 
 
@@ -54,13 +54,13 @@ def reported_fault(gpu: GpuContext) -> Xid | None:
     code = gpu.value("gpu.xid")
     if not 0 < code < _MAX_XID:
         return None
-    from gpumon.model.xids import xid_of  # a large table, needed rarely
+    from gpumon.model.xids import xid_of  # imported here because the table is large and needed only in rare cases
 
     return xid_of(int(code))
 
 
 def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
-    """Its memory returned wrong data."""
+    """The memory of the GPU returned wrong data."""
     metric = BY_NAME["gpu.ecc_uncorrected"]
     errors = gpu.value(metric.name)
     severity = severity_of(metric, errors)
@@ -71,7 +71,7 @@ def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def remapping_failed(gpu: GpuContext) -> Iterator[Finding]:
-    """Faulty rows of its memory could not be remapped to spare rows."""
+    """Faulty rows of the GPU's memory could not be remapped to spare rows."""
     metric = BY_NAME["gpu.remapping_failed"]
     failed = gpu.value(metric.name)
     severity = severity_of(metric, failed)
@@ -81,7 +81,7 @@ def remapping_failed(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
-    """Faulty memory stays in use until the next reset."""
+    """Faulty memory of the GPU is in use until the next reset."""
     pending = [m for m in _PENDING_REPAIRS if severity_of(m, gpu.value(m.name)) is not Severity.INFO]
     if gpu.is_current and pending:
         evidence = {metric.key: gpu.value(metric.name) for metric in pending}
@@ -91,9 +91,9 @@ def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
-    """Some of its NVLink links are up, but fewer than on another GPU of its model."""
+    """Fewer NVLink links of the GPU are up than on another GPU of the same model."""
     active, most = gpu.value("gpu.nvlink_active"), gpu.peer_links
-    # A card without a bridge, which has no links at all, looks the same as one whose links are all down.
+    # No link at all is not reported, because it looks the same as a card without an NVLink bridge.
     if gpu.is_current and 0 < active < most:
         summary = f"{active:.0f} NVLink links are up, {most:.0f} on another GPU of this model"
         vendor = _vendor(gpu)
@@ -105,7 +105,7 @@ def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def slow_link(gpu: GpuContext) -> Iterator[Finding]:
-    """Its PCIe link was slower than possible when it was last under load, and the GPU is still in use."""
+    """The PCIe link of the GPU was slower than possible when it was last under load, and the GPU is still in use."""
     if gpu.is_current and gpu.status.state is not GpuState.FREE and (slow := gpu.slow_link):
         parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
         summary = f"under load its PCIe link has {' and '.join(parts)}"
@@ -121,7 +121,7 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
 FAULT_RULES: tuple[Rule[GpuContext], ...] = (
     recovery_required, xid_error, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
 )  # fmt: skip
-"""In order of urgency."""
+"""Rules sorted by urgency."""
 
 
 def _vendor(gpu: GpuContext) -> Vendor | None:

@@ -1,4 +1,4 @@
-"""Findings: what a user should know about a GPU or a run, and what to do about it."""
+"""Findings: facts that a user should know about a GPU or a run, and suggested actions."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class Subject(NamedTuple):
     id: str
     """UUID of a GPU, id of a run, ordinal of an epoch."""
     title: str
-    """For people, such as `GPU 3`."""
+    """Name for users, such as `GPU 3`."""
 
 
 class Finding(NamedTuple):
-    """What a rule has found."""
+    """A fact that a rule has detected about a GPU, a run or an epoch."""
 
     kind: str
     """Stable identifier for programs, such as `input_bound`."""
     severity: Severity
     subject: Subject
     summary: str
-    """One clause without the subject: `waits for data 35 % of its time`."""
+    """A clause without the subject, such as `waits for data 35 % of its time`."""
     action: str
-    """Suggested remedy, in a sentence; empty if there is none."""
+    """Suggested remedy as a sentence; empty if there is none."""
     evidence: Mapping[str, float] = {}
-    """The numbers it is based on, in base units."""
+    """The numbers on which the finding is based, by name, in base units."""
 
 
 def severity_of(metric: Metric, value: float) -> Severity:
-    """Return how severe `value` is by the thresholds of its metric; INFO if it is NaN."""
+    """Return the severity of `value` according to the thresholds of its metric. It is INFO if the value is NaN."""
     if value >= metric.critical:
         return Severity.CRITICAL
     return Severity.WARNING if value >= metric.warn else Severity.INFO
@@ -68,7 +68,7 @@ _GPU = "GPU "
 
 
 class FindingGroup(NamedTuple):
-    """A finding, or several that say the same about different GPUs."""
+    """A finding, or several findings that say the same about different GPUs."""
 
     findings: Sequence[Finding]
 
@@ -79,7 +79,7 @@ class FindingGroup(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the findings are about, such as `GPU 3`, `GPU 0–7` or `GPU 0–2, 5`."""
+        """The subjects of the findings as text, such as `GPU 3`, `GPU 0–7` or `GPU 0–2, 5`."""
         if len(self.findings) == 1:
             return self.first.subject.title
         names = [finding.subject.title.removeprefix(_GPU) for finding in self.findings]
@@ -88,7 +88,7 @@ class FindingGroup(NamedTuple):
 
     @property
     def action(self) -> str:
-        """What to do; for each GPU if that differs, as for commands that name their GPU."""
+        """The suggested action. If actions differ, for example because commands contain the GPU, each GPU is listed."""
         actions = dict.fromkeys(finding.action for finding in self.findings if finding.action)
         if len(actions) < 2:
             return next(iter(actions), "")
@@ -101,7 +101,7 @@ class FindingGroup(NamedTuple):
 
 
 def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
-    """Merge findings that say the same about several GPUs. The group is at the position of its first finding."""
+    """Group findings that say the same about several GPUs. A group has the position of its first finding."""
     groups: dict[object, list[Finding]] = {}
     for index, finding in enumerate(findings):
         is_single = finding.subject.kind != "gpu"
@@ -111,7 +111,7 @@ def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
 
 
 def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
-    """Return the groups reordered: first one for each GPU and run, in order, then the others."""
+    """Return the groups in another order: first one group for each GPU and run, then the remaining groups."""
     first: list[FindingGroup] = []
     further: list[FindingGroup] = []
     seen = set[str]()

@@ -1,4 +1,4 @@
-"""Rules about the current state of a GPU, and which facts they could not judge because data is missing."""
+"""Rules about the current state of a GPU, and the list of facts that could not be judged because data is missing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _JUDGED_FACTS = (
     ("throttling", ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")),
     ("memory limit", ("gpu.memory_used", "gpu.memory_total")),
 )
-"""Facts by their name for people, with the metrics that their rules read: any one of them is enough, except for
-`_ALL_NEEDED`."""
+"""Facts that rules judge: the name for users, and the metrics that the rules read. One of the metrics is sufficient,
+except for the facts in `_ALL_NEEDED`."""
 _ALL_NEEDED = ("memory limit",)
 GPUS = "GPUs"
-"""Stands for all facts if there is no GPU."""
+"""Name that stands for all facts if there is no GPU."""
 NOTHING = "Nothing needs attention."
 
 
@@ -36,10 +36,10 @@ def nothing_found(unknown: Sequence[str]) -> str:
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
-    """Return the facts that no GPU reports, such as `temperature`, so that no rule could judge them.
+    """Return the facts that no rule could judge because no GPU reports them, such as `temperature`.
 
-    GPUs that do not answer are left out, because they have a finding of their own. `tells_processes`: whether the
-    source lists processes and runs.
+    GPUs that do not answer are left out, because there is a separate finding about each of them. `tells_processes`:
+    whether the source lists processes and runs.
     """
     if not samples:
         return [GPUS]
@@ -61,7 +61,7 @@ HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost the GPU. Its MIG instances then get no finding of their own."""
+    """The driver lost the GPU. There is no separate finding about its MIG instances."""
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
@@ -73,7 +73,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver cannot read the GPU, or has not answered for so long that load on the machine is no explanation."""
+    """The driver cannot read the GPU, or has not answered for longer than load on the machine can explain."""
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
         if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
@@ -123,14 +123,14 @@ def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def heat_severity(rates: Mapping[str, float]) -> Severity:
-    """Return how severe it is that heat lowers the clocks, from the rates of the `THERMAL` counters."""
+    """Return the severity of throttling by heat. `rates`: rates of the `THERMAL` counters by metric."""
     return max(severity_of(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The memory is nearly full, so the next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    is_divided = gpu.status.state is GpuState.DIVIDED  # then its instances have the finding
+    is_divided = gpu.status.state is GpuState.DIVIDED  # the finding is then about its instances
     if gpu.is_current and not is_divided and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
@@ -178,11 +178,11 @@ GPU_RULES: tuple[Rule[GpuContext], ...] = (
     lost, unavailable, answers_with_errors, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided,
     allocated_idle, memory_unattributed, free,
 )  # fmt: skip
-"""In order of urgency, which orders findings of equal severity."""
+"""Rules sorted by urgency. Findings of equal severity are shown in this order."""
 
 
 def idle_text(gpu: GpuContext) -> str:
-    """Return for how long the GPU has been idle, in minutes: `at least 42 min`, `6 h 37 min`."""
+    """Return the idle time of the GPU as text, in minutes: `at least 42 min`, `6 h 37 min`."""
     since = gpu.status.since
     minutes = int(_idle(gpu) // 60)
     text = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
@@ -201,7 +201,7 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
 
 
 def _seconds_unanswered(sample: Sample) -> float:
-    """Return the seconds since the open driver call began; if unknown, the age of the values."""
+    """Return the seconds since the start of the unanswered driver call; if unknown, the age of the values."""
     return sample.unanswered if is_known(sample.unanswered) else sample.age
 
 
@@ -210,7 +210,7 @@ def _reset_or_restart(gpu: GpuContext) -> str:
 
 
 def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
-    """Return how to create a MIG instance; `or_undivide`: mention also how to leave MIG mode."""
+    """Return a sentence that says how to create a MIG instance. `or_undivide`: also say how to leave MIG mode."""
     vendor = find_vendor(gpu.device.name, gpu.device.uuid)
     if vendor is None or not (profiles := command(gpu.device, vendor.instances)):
         return "Create an instance on this GPU, or turn MIG mode off." if or_undivide else "Create the instance again."
@@ -219,7 +219,7 @@ def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
 
 
 def _idle(gpu: GpuContext) -> float:
-    """Return the idle time in seconds by the monotonic clock, since the wall clock may have been set."""
+    """Return the idle time in seconds by CLOCK_MONOTONIC, because the wall clock may have been set. NaN if unknown."""
     since = gpu.status.since
     return NAN if since is None else since.seconds
 

@@ -32,7 +32,7 @@ _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")
 """Counters whose sum is `throttled_share`, as in the ledger."""
 _ALL_POINTS = 1 << 20
-"""Number of points that returns each sample by itself."""
+"""A number of points so large that a query returns every sample as a separate point."""
 
 
 class Shares(NamedTuple):
@@ -50,7 +50,10 @@ def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:
-    """Return the shares of time from `begin` to `end` (s since 1970), as far as the history goes back."""
+    """Return the shares of the time from `begin` to `end` (s since 1970).
+
+    If the history starts later than `begin`, only the time that it covers is used.
+    """
     by_gpu = [_shares_of_gpu(history, uuid, begin, end) for uuid in uuids]
     return Shares(_mean([gpu.throttled for gpu in by_gpu]), _mean([gpu.idle for gpu in by_gpu]))
 
@@ -91,9 +94,9 @@ def findings(
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
-    `epochs`: all known boundaries; None if there are no runs. `now`: time of the frame (s since 1970). `monotonic_ns`:
-    the same by CLOCK_MONOTONIC, 0 if unknown. `history`: source of counter rates and shares of time. Without a history,
-    the caller passes `rates` (by UUID and metric) and `loaded` (links by UUID).
+    `epochs`: epochs computed from all known boundaries; None if there are no runs. `now`: time of the frame (s since
+    1970). `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown. `history`: used for rates of counters and
+    shares of time. Without a history, the caller passes `rates` (by UUID and metric) and `loaded` (links by UUID).
     """
     contexts = [_gpu_context(status, now, history, rates, loaded) for status in statuses]
     lost = {status.sample.device.uuid for status in statuses if status.sample.state is Availability.LOST}
@@ -108,7 +111,7 @@ def findings(
 
 
 def is_recent(finding: Finding) -> bool:
-    """Return whether a finding is about the current state, or about an event of the last `RECENT` seconds."""
+    """Return whether a finding is about the current state, or about an event in the last `RECENT` seconds."""
     return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
 
@@ -131,7 +134,7 @@ def _gpu_context(
 
 
 def _mark_lost(contexts: Sequence[GpuContext], lost: Collection[str]) -> Iterator[GpuContext]:
-    """Add what follows for each GPU from the UUIDs of the lost ones."""
+    """Set `is_lost_with_gpu` and `is_replaced` of each context. `lost`: UUIDs of the lost GPUs."""
     devices = [context.device for context in contexts]
     present_labels = {device.label for device in devices if device.uuid not in lost}
     for context, device in zip(contexts, devices, strict=True):
@@ -140,7 +143,7 @@ def _mark_lost(contexts: Sequence[GpuContext], lost: Collection[str]) -> Iterato
 
 
 def _add_peer_links(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:
-    """Add the number of active NVLink links of other GPUs of the same model."""
+    """Set `peer_links` to the highest number of active NVLink links on another GPU of the same model."""
     if not is_known(context.value(_LINKS)):
         return context
     own = context.device
@@ -156,15 +159,16 @@ def _add_peer_links(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuCo
 def live_run(
     ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None, monotonic_ns: int = 0
 ) -> RunContext:
-    """Return the facts about a run in the newest frame. Shares of its time are known only with a `history`.
+    """Return the facts about a run in the newest frame.
 
-    `now`: s since 1970. `monotonic_ns`: the same by CLOCK_MONOTONIC, 0 if unknown.
+    `now`: time of the frame, s since 1970. `history`: needed for shares of time, which are unknown without it.
+    `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
     """
     run = ranks.first
     running = ranks.state is RunState.RUNNING
     faults = epochs.faults([rank.key for rank in ranks.all])
     ended = max((rank.updated for rank in ranks.all if is_known(rank.updated)), default=NAN)
-    # In its first epoch a training compiles and fills caches.
+    # The first epoch of a run does not count, because the training compiles and fills caches.
     duration = seconds_since_begin(run, now, monotonic_ns)
     settled = running and run.epoch > run.first_epoch and duration > 0
     wait = epochs.data_wait(run.key, now, monotonic_ns)
@@ -180,7 +184,7 @@ def live_run(
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        # Without boundaries, by the board alone: the whole time, since its phases are unknown.
+        # Without boundaries, phases are unknown, so the share is computed from the board over the whole time.
         wait_share=NAN if not settled else wait.share if wait.measured > 0 else run.wait / duration,
         waits_in_part=duration > WHOLE * wait.measured > 0,
         throttled_share=throttled,
@@ -191,12 +195,12 @@ def live_run(
 
 
 LOOK_BACK = 605
-"""Frames searched for incidents of runs and for idle times: ten minutes at one frame per second, and a few more so
-that "at least 10 min" is reached."""
+"""Number of frames that are searched for events of runs and for idle times: ten minutes at one frame per second, and a
+few more so that "at least 10 min" is reached."""
 _RATE_FRAMES = 2
-"""Frames needed for the rate of a counter."""
+"""Number of frames needed for the rate of a counter."""
 _SPARE_FRAMES = 3
-"""Frames added to those of a minute, since ticks may be early."""
+"""Number of frames added to the frames of one minute, because ticks may be early."""
 
 
 class JudgedFrame:
@@ -210,8 +214,8 @@ class JudgedFrame:
     ) -> None:
         """Judge a frame.
 
-        `earlier` are frames before it, oldest first, as far as known. `epochs` may contain boundaries from before
-        these. `live` is False if the source has stopped sampling.
+        `earlier`: known frames before it, oldest first. `live`: False if the source has stopped sampling. `epochs`:
+        epochs that may also contain boundaries from before `earlier`; None if there are none.
         """
         self._frame = frame
         self._earlier = [other for other in earlier if other.number < frame.number]
@@ -219,7 +223,7 @@ class JudgedFrame:
         self._known_epochs = epochs
         self.runs = ranks_of(frame.runs)
         self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
-        """In the order of its samples."""
+        """Status of each GPU, in the order of the frame's samples."""
         if self._earlier and needs_earlier_frames(self.gpus):
             activity = Activity()
             for added in (*self._earlier, frame):
@@ -228,7 +232,7 @@ class JudgedFrame:
 
     @property
     def epochs(self) -> Epochs:
-        """The epochs of its runs."""
+        """The epochs of the runs in the frame."""
         if self._epochs is None:
             from gpumon.analysis.run_epochs import Epochs
 
@@ -239,7 +243,7 @@ class JudgedFrame:
         return self._epochs
 
     def progress(self, ranks: Ranks) -> Progress:
-        """Return the progress of one of its runs."""
+        """Return the progress of one of the runs in the frame."""
         from gpumon.analysis.progress import progress
 
         return progress(ranks, self.epochs, self._frame.time, self._frame.monotonic_ns)
@@ -255,7 +259,7 @@ class JudgedFrame:
         return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, loaded=loaded, monotonic_ns=now)
 
     def _loaded_links(self) -> dict[str, LinkUnderLoad]:
-        """Return the links that are slow now as they were when last under load, by UUID."""
+        """Return the state under load of the links that are currently slow, by UUID of the GPU."""
         slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
         if not slow or not self._earlier:
             return {}
@@ -266,9 +270,9 @@ class JudgedFrame:
 
 
 def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether earlier frames could change a state or the word for it.
+    """Return whether earlier frames could change the state of a GPU or the word for it.
 
-    A single frame cannot tell idleness from a pause, or light load from a sample between two steps.
+    A single frame cannot distinguish idleness from a pause, or light load from a sample between two steps.
     """
     return any(
         status.state is GpuState.ALLOCATED or (status.state is GpuState.BUSY and status.load is not Load.BUSY)
@@ -277,10 +281,11 @@ def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
-    """Return the frames before `newest` that can change what `gpumon status` reports, and no others.
+    """Return only the frames before `newest` that can change the output of `gpumon status`.
 
-    Two frames give rates of counters, and one minute tells idleness from a pause. Ten minutes give the idle time,
-    out-of-memory errors and other events of runs, and whether a slow link was under load.
+    Two frames are needed for rates of counters, and one minute to distinguish idleness from a pause. Ten minutes are
+    needed for idle times, for out-of-memory errors and other events of runs, and to see whether a slow link was under
+    load.
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     statuses = gpu_statuses(newest, ranks_of(newest.runs))
@@ -295,9 +300,9 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
 
 
 def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
-    """Return the epochs computed from every boundary in the ring; None if no running run has epochs.
+    """Return the epochs computed from all boundaries in the ring, or None if no running run has epochs.
 
-    With all boundaries, the remaining time agrees with views that have seen all frames.
+    All boundaries are used so that the remaining time agrees with views that have seen all frames.
     """
     if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None

@@ -18,12 +18,15 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
-    """Return the findings about a run. `total`: from `aggregate.run_total`. `now`: s since 1970."""
+    """Return the findings about a run. `total`: result of `aggregate.run_total`. `now`: current time, s since 1970."""
     return diagnose(RUN_RULES, [past_run(record, total, now)])
 
 
 def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
-    """Return the facts about a run in the ledger. `total`: from `aggregate.run_total`. `now`: s since 1970."""
+    """Return the facts about a run in the ledger.
+
+    `total`: result of `aggregate.run_total`. `now`: current time, s since 1970.
+    """
     run = record.run
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
@@ -53,17 +56,18 @@ PARTLY_SAMPLED = "incompletely_sampled"
 
 
 class Verdict(NamedTuple):
-    """What is said about an epoch in one or two words."""
+    """The assessment of an epoch in one or two words."""
 
     kind: str
-    """The kind of its first finding, or `running`, `settling`, `not_finished`, `incompletely_sampled` or `fine`."""
+    """The kind of the epoch's first finding, or `running`, `settling`, `not_finished`, `incompletely_sampled` or
+    `fine`."""
     text: str
     severity: Severity | None
     """None if nothing was judged."""
 
     @property
     def needs_a_look(self) -> bool:
-        """Whether it is a warning or worse."""
+        """Whether the verdict is a warning or critical."""
         return self.severity in (Severity.WARNING, Severity.CRITICAL)
 
 
@@ -76,19 +80,19 @@ _WORDS = {
 
 
 _JUDGED_COLUMNS = ("utilization_mean", "idle_share", "throttled_share")
-"""An epoch can be called fine if one of these is known."""
+"""An epoch can get the verdict `fine` only if one of these columns is known."""
 
 
 def short_summary(finding: Finding) -> str:
-    """Return a finding about a run or an epoch in one or two words; its summary if there is no shorter text."""
+    """Return a finding about a run or an epoch in one or two words, or its summary if there is no shorter text."""
     return _WORDS.get(finding.kind, finding.summary)
 
 
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
-    """Return the verdict on an epoch; None if the epoch has ended and its GPUs were not measured.
+    """Return the verdict on an epoch, or None if the epoch has ended and its GPUs were not measured.
 
-    `running`: whether its run is still running. An epoch that has just ended is `settling`, because its values may
-    still change.
+    `running`: whether the run of the epoch is still running. An epoch that has just ended is `settling`, because its
+    values may still change.
     """
     first = next(iter(epoch_findings(epoch)), None)
     is_critical = first is not None and first.severity is Severity.CRITICAL
@@ -110,33 +114,33 @@ Verdicts = Mapping[int, Verdict | None]
 
 
 def verdicts_of(epochs: Iterable[EpochSummary], *, running: bool) -> Verdicts:
-    """Return the verdicts on epochs by ordinal. `running`: whether their run is still running."""
+    """Return the verdicts on epochs by ordinal. `running`: whether the run of the epochs is still running."""
     return {epoch.ordinal: verdict(epoch, running) for epoch in epochs}
 
 
 def _waits_in_part(summary: EpochSummary) -> bool:
-    """Whether waits were measured in noticeably less than the whole time."""
+    """Return whether waits for data were measured in noticeably less than the whole time."""
     return summary.wait_share * summary.seconds > WHOLE * summary.wait
 
 
 def is_partly_sampled(summary: EpochSummary) -> bool:
-    """Return whether so few samples were taken that the values do not represent the whole epoch or run."""
+    """Return whether too few samples were taken for the values to represent the whole epoch or run."""
     return summary.sampled_share < SAMPLED or summary.lacks_energy
 
 
 def sampled_text(summary: EpochSummary) -> str:
-    """Return how much of an epoch or a run was sampled, as text."""
+    """Return the sampled share of an epoch or a run as text, such as `80 % sampled`."""
     share = units.percent(summary.sampled_share)
     return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
 
 
 def is_measured(summary: EpochSummary) -> bool:
-    """Return whether anything that the rules judge was measured. Short waits for data alone do not count."""
+    """Return whether any value that the rules judge was measured. Waits for data do not count."""
     return any(is_known(summary.value(name)) for name in _JUDGED_COLUMNS)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:
-    """Return the findings about an epoch. Its GPUs are judged only if enough of it was sampled."""
+    """Return the findings about an epoch. Its GPUs are judged only if a sufficient share of the epoch was sampled."""
     is_judged = not is_partly_sampled(epoch)
     context = RunContext(
         subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),

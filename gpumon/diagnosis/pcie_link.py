@@ -1,6 +1,7 @@
-"""Finds what the PCIe link of a GPU was like when the GPU was last under load. An idle GPU slows its link down.
+"""Determines the state of a GPU's PCIe link at the time when the GPU was last under load.
 
-The link is read only twice a minute, so only a reading at the end of a time under load belongs to that time.
+The current state is not sufficient, because an idle GPU slows its link down. The link is read only twice a minute, so
+only a reading at the end of a period under load certainly belongs to this period.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 
 _UTILIZATION = "gpu.utilization"
 _SLOTS_PER_LOAD = 8
-"""A period under load is divided into so many slots, and the GPU must be loaded in each."""
+"""A period under load is divided into this many slots. The GPU must be under load in each slot."""
 _SLOT = LOADED_FOR / _SLOTS_PER_LOAD
-"""Seconds."""
+"""Length of a slot in seconds."""
 _SLOTS = round(JUDGED_OVER / _SLOT)
-"""Slots before now that are searched for a period under load."""
+"""Number of the newest slots in which a period under load is searched."""
 _HOLD = LOADED_FOR / 2
-"""Seconds for which a sample may stand for later slots without one."""
+"""Maximum seconds for which the value of a sample is used for later slots without a sample."""
 _ALL_POINTS = 1 << 20
-"""Number of points that returns each sample by itself."""
+"""A number of points so large that a query returns every sample as a separate point."""
 _UNKNOWN = (NAN,) * (1 + len(PCIE_LINK))
 
 
@@ -46,7 +47,7 @@ class LinkSeries(NamedTuple):
 
 
 def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> LinkSeries:
-    """Return the recent samples of a GPU in a history."""
+    """Return the samples of a GPU in the last `JUDGED_OVER` seconds of a history. `now`: current time, s since 1970."""
     from gpumon.storage.history.query import Query  # not needed for frames
 
     result = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), now - JUDGED_OVER, now, points=_ALL_POINTS))
@@ -55,7 +56,7 @@ def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> L
 
 
 def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
-    """Return the samples of a GPU from frames, which must be ordered, oldest first."""
+    """Return the samples of a GPU in frames. The frames must be sorted, oldest first."""
     rows: list[tuple[float, ...]] = []
     previous = NAN
     for frame in frames:
@@ -71,9 +72,10 @@ def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
 
 
 def link_under_load(series: LinkSeries, now: float) -> LinkUnderLoad:
-    """Return the link at the end of the last time under load.
+    """Return the state of the link at the end of the last period under load.
 
-    Empty if there was none in the last `JUDGED_OVER` seconds.
+    The result is empty if there was no such period in the last `JUDGED_OVER` seconds. `now`: current time, s since
+    1970.
     """
     if not any(share >= LOADED for share in series.load):
         return LinkUnderLoad()
@@ -87,11 +89,11 @@ def link_under_load(series: LinkSeries, now: float) -> LinkUnderLoad:
 
 
 def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
-    """Return the mean load of each slot from `first_slot` on; NaN if unknown."""
+    """Return the mean load of each slot, starting with number `first_slot`. It is NaN if unknown."""
     slots: list[list[float]] = [[] for _ in range(_SLOTS)]
     last_time, last_share, last_slot = NAN, NAN, 0
     for time, share in zip(series.times, series.load, strict=True):
-        if not is_known(share):  # a gap, which the sample before it does not fill
+        if not is_known(share):  # a gap: the sample before it is not used for later slots
             last_time = NAN
             continue
         slot = int(time // _SLOT) - first_slot
@@ -106,14 +108,17 @@ def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
 
 
 def _fill(slots: Sequence[list[float]], share: float, empty: Iterable[int]) -> None:
-    """Let a sample stand for the slots after its own that have none."""
+    """Use the load `share` of a sample for the slots in `empty`, which have no sample."""
     for slot in empty:
         if 0 <= slot < _SLOTS:
             slots[slot].append(share)
 
 
 def _highest_at_end(series: LinkSeries, metric: str, end: float) -> float:
-    """Return the highest value of the last slot before `end`, so that a link that has recovered is not reported."""
+    """Return the highest value in the last slot before `end` (s since 1970).
+
+    The highest value is used so that a link that has recovered in this slot is not reported.
+    """
     rows = range(bisect_left(series.times, end - _HOLD - _SLOT), bisect_left(series.times, end))
     known = [(series.times[row], series.links[metric][row]) for row in rows if is_known(series.links[metric][row])]
     since = min(known[-1][0], end - _SLOT) if known else NAN

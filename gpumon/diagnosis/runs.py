@@ -1,4 +1,4 @@
-"""Rules about runs: what happened in a run of the newest frame, and problems of running runs, past runs and epochs."""
+"""Rules about runs: events in a run of the newest frame, and problems of running runs, past runs and epochs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RankContext(NamedTuple):
 
     ranks: Ranks
     faults: Sequence[Boundary]
-    """Boundaries of its out-of-memory errors."""
+    """Boundaries of the run's out-of-memory errors."""
 
     @property
     def subject(self) -> Subject:
@@ -31,12 +31,15 @@ class RankContext(NamedTuple):
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
-    """Return what happened in a run of the newest frame: out-of-memory errors (`faults`), or that it was resumed."""
+    """Return the findings about events in a run of the newest frame: out-of-memory errors, and that it was resumed.
+
+    `faults`: boundaries of the out-of-memory errors.
+    """
     return diagnose(RANK_RULES, [RankContext(ranks, faults)])
 
 
 def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
-    """Its last out-of-memory error. Errors for which there is no boundary are only counted."""
+    """The run had out-of-memory errors. The last one is described if it has a boundary; else they are counted."""
     faults, ooms = run.faults, run.ranks.ooms
     if faults:
         last = max(faults, key=lambda fault: fault.time_ns)
@@ -51,7 +54,7 @@ def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
 
 
 def resumed(run: RankContext) -> Iterator[Finding]:
-    """It continues the training of an earlier process."""
+    """The run continues the training of an earlier process."""
     slowest = run.ranks.slowest
     if slowest.resumed:
         summary = f"resumed at epoch {slowest.first_epoch}"
@@ -65,7 +68,7 @@ _ENDS = {RunState.DIED: ("died", "died"), RunState.FAILED: ("failed", "failed")}
 
 
 def run_out_of_memory(run: RunContext) -> Iterator[Finding]:
-    """An allocation of device memory failed."""
+    """An allocation of device memory failed in the run."""
     if not run.ooms > 0:
         return
     summary = "out of memory"
@@ -79,7 +82,7 @@ def run_out_of_memory(run: RunContext) -> Iterator[Finding]:
 
 
 def ended_badly(run: RunContext) -> Iterator[Finding]:
-    """Its code raised an exception, or its process was killed."""
+    """The code of the run raised an exception, or its process was killed."""
     if run.state in _ENDS:
         kind, text = _ENDS[run.state]
         summary = f"{text} in epoch {run.epoch}" if run.epoch else text
@@ -88,7 +91,7 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
 
 
 def diverged(run: RunContext) -> Iterator[Finding]:
-    """It logged a value that is NaN or infinite."""
+    """The run logged a value that is NaN or infinite."""
     if run.diverged:
         *others, last = run.diverged
         are = f"{', '.join(others)} and {last} are" if others else f"{last} is"
@@ -124,7 +127,7 @@ def mostly_idle(run: RunContext) -> Iterator[Finding]:
 
 
 def claimed(run: RunContext) -> Iterator[Finding]:
-    """It claims GPUs on which its user has no process."""
+    """The run claims GPUs on which its user has no process."""
     if run.claimed:
         summary = f"claims {units.counted(run.claimed, 'GPU')} without a process there"
         action = "It counts as using them once the driver lists a process of its user: check that it trains on the GPU."
