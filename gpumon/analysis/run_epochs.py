@@ -131,7 +131,7 @@ class StepMoments:
 
 
 class _MarkCache:
-    """The epoch marks of the ranks of some runs, updated incrementally."""
+    """The epoch marks of a set of runs, updated incrementally."""
 
     def __init__(self, ranks: Sequence[tuple[str, RankEpochs]]) -> None:
         self._ranks = ranks

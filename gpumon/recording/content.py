@@ -1,4 +1,4 @@
-"""What a recording contains: frames with their context, the columns of its tables, and JSON of devices and runs.
+"""The content of a recording: frames with their context, the columns of its tables, and JSON of devices and runs.
 
 A file lists its columns. A metric that is not in the list was not recorded. A column that this version does not support
 is skipped.

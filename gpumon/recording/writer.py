@@ -62,7 +62,7 @@ class RecordingWriter:
         """Time of the last frame on disk, seconds since 1970."""
         self._number = 0
         self._end = self._offset = 0
-        """Size of the file, and offset of the open block; bytes."""
+        """Size of the file, and offset of the open block, in bytes."""
         try:
             self._write(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
         except BaseException:

@@ -12,8 +12,8 @@ from gpumon.common.errors import UsageError
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL
 
 STEADY = 1.0
-"""Seconds by which the wall clock and the monotonic clock may differ between two ticks; if more, the clock was set or
-the machine was suspended."""
+"""Maximum difference in seconds between the time from tick to tick by wall clock and by CLOCK_MONOTONIC. If it is
+larger, the clock was set or the machine was suspended."""
 
 
 def max_interval(interval: float) -> float:
@@ -118,7 +118,7 @@ if TYPE_CHECKING:
 
 
 _FARTHEST = 100 * 366 * 86400.0
-"""Maximum distance of a window from now in seconds; later dates cannot even be printed."""
+"""Maximum seconds between a window and the current time. Much later dates cannot be printed."""
 
 
 class WindowSpan(NamedTuple):
@@ -158,7 +158,7 @@ class ChartWindow(NamedTuple):
     seconds: int
     title: str
     has_button: bool = False
-    """Whether it has a button; the others are only zoom steps."""
+    """Whether the window has a button. Windows without a button are only zoom steps."""
 
 
 WINDOWS = (

@@ -51,8 +51,7 @@ def write_earlier(
 
 
 _MORE_COMPLETE = 1.001
-"""Finer cells count as more complete than a stored coarse cell if their known seconds exceed those of the cell by this
-factor."""
+"""Finer cells count as more complete than a stored coarse cell if they have more than this times its known seconds."""
 
 
 class CellKey(NamedTuple):

@@ -88,7 +88,7 @@ class HistoryLimits(NamedTuple):
 
     days: float = MAX_DAYS
     bytes: int = 512 * 2**20
-    """Maximum size of blocks; the file is a little larger."""
+    """Maximum total size of all blocks. The file is a little larger."""
     account_days: float = MAX_ACCOUNT_DAYS
     """Days for accounts of users and events."""
 

@@ -195,7 +195,7 @@ class RankRecorder:
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
         self._update_peak()
-        if not self.end_ns:  # after the end, samples from before it may still arrive and need the last moments
+        if not self.end_ns:  # later ticks must not replace the values from before the end, which late samples need
             self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._last_alive_ns = tick.monotonic_ns

@@ -136,7 +136,7 @@ class RunRow(NamedTuple):
         return self.state is not RunState.RUNNING and now - self.updated > SETTLED_AFTER
 
     def is_more_complete_than(self, other: RunRow) -> bool:
-        """Return whether the daemon of this row's ledger watched the run until its end, and that of `other` did not.
+        """Return whether the daemon of this row's ledger watched the run's end, and the daemon of `other` did not.
 
         `other` is the row of the same run in another ledger.
         """
@@ -423,7 +423,7 @@ class Record(NamedTuple):
 
     @property
     def whole_epochs(self) -> list[UsageRow]:
-        """The usage rows for whole epochs and for the whole run; those for phases are left out."""
+        """The usage rows for whole epochs and for the whole run, without the rows for phases."""
         return [row for row in self.usage if row.phase == WHOLE_EPOCH]
 
 

@@ -130,7 +130,7 @@ class StepStretches:
         self.rows, self.absorbed = [], {}
 
     def groups(self, steps: int) -> list[list[StepStretch]]:
-        """Return the rows grouped by the size that suits a run of `steps` steps. Each group is to be merged."""
+        """Return consecutive rows in groups. Each group is one row in the ledger for a run with `steps` steps."""
         return _group_rows(self.rows, row_size(steps))
 
     def resolve(self, number: int) -> int:

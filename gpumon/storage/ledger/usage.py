@@ -154,7 +154,7 @@ class UtilizationHistogram:
 
 
 class SplitIntervals:
-    """Intervals between two readings, of which only a part lies within the time of a row of the ledger.
+    """Intervals between two readings that lie only partly within the time of a row of the ledger.
 
     It is unknown how much of such an interval's energy belongs to the row. If rows are merged, the merged row may
     contain the whole interval, and its energy is known.
