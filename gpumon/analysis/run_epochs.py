@@ -289,7 +289,7 @@ class Epochs:
         return len(self._epochs_of(key))
 
     def count_above(self, key: str, number: int) -> int:
-        """Return the number of epochs at the end of the list of epochs whose number is above `number`."""
+        """Return the number of newest epochs of a run whose epoch number is above `number`."""
         return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._epochs_of(key))))
 
     def begin_above(self, key: str, number: int) -> float:

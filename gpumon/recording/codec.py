@@ -220,7 +220,7 @@ def _run_row(run: Run) -> tuple[Any, ...]:
 
 _MAX_COLUMNS = 1024
 _SAMPLE_FACTS = 6
-"""Number of columns of a sample before its values."""
+"""Number of columns of a sample before the columns of metrics."""
 _I32 = 1 << 31
 _U32 = 1 << 32
 _U64 = (1 << 64) - 1

@@ -35,7 +35,7 @@ class Follower(Protocol):
         """Add the next tick."""
 
     def close(self) -> None:
-        """Finish within a few seconds. No tick follows. May be called from another thread."""
+        """Finish within a few seconds. No more ticks follow. May be called from another thread."""
 
 
 class Followers:

@@ -46,8 +46,9 @@ LENGTHS = tuple(
 _LONGEST = tuple(LENGTHS[-1] * 2.0**n for n in range(1, 32))
 """Longer buckets, for series of one or two points. No window of time is longer than the last length."""
 _EARLY = 1e-3
-"""Fraction of a bucket by which a sample may precede it, because times are rounded. Dividing today's seconds by the
-shortest bucket is exact to a few millionths in float64, so a time gets the bucket of its sample."""
+"""A sample also belongs to a bucket if it precedes the bucket by at most this fraction of its length, because times are
+rounded. Dividing today's seconds by the shortest bucket is exact to a few millionths in float64, so the tolerance is
+sufficient."""
 
 
 class Grid(NamedTuple):

@@ -32,7 +32,7 @@ KEEP = 3600
 """Default number of frames that are kept."""
 
 SLACK = 240
-"""Old rows are removed this many at a time."""
+"""Number of old rows that are removed at a time, because removing a row with each frame would be slower."""
 
 EMPTY: array[float] = array("d")
 

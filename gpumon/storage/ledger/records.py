@@ -391,7 +391,7 @@ class RunTrace(NamedTuple):
     """Seconds between points."""
     points: int
     columns: Mapping[str, Envelope]
-    """By metric name."""
+    """Points of each metric, by metric name."""
 
 
 class Record(NamedTuple):

@@ -31,7 +31,7 @@ class PhaseStart(NamedTuple):
     """Start of a span of time in one epoch and phase; the span lasts until the next one starts."""
 
     start: int
-    """ns, CLOCK_MONOTONIC."""
+    """Start in ns, CLOCK_MONOTONIC."""
     ordinal: int
     phase: str
     row: int = NO_ROW

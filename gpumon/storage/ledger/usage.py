@@ -116,7 +116,7 @@ class UtilizationHistogram:
         self.total = 0.0
 
     def add(self, ratio: float, seconds: float) -> None:
-        """Add `seconds` at a utilization of `ratio` (0 to 1); NaN is ignored."""
+        """Add `seconds` at a utilization of `ratio` (0 to 1). A `ratio` of NaN is ignored."""
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if ratio == ratio:
             percent = max(0, min(100, round(ratio * 100)))

@@ -224,7 +224,7 @@ class RecentProcesses:
                 snapshots.add(frame.monotonic_ns, time_ns, frame.interval, processes, frame.samples)
         snapshots.finish()
         self.begin = snapshots.finished[0].begin_ns / SECOND if snapshots.finished else nan
-        """Seconds since 1970."""
+        """Start of the first snapshot, seconds since 1970; NaN if there is none."""
         for snapshot in snapshots.finished:
             begin, seconds = snapshot.begin_ns / SECOND, snapshot.ns / SECOND
             for process, number in zip(snapshot.processes, numbers.assign(snapshot), strict=False):
