@@ -1,4 +1,4 @@
-"""The chart of compared runs, and its axes: time since the begin, epochs or steps."""
+"""The chart of compared runs, and its axes: time since the start, epochs or steps."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gpumon_web.charts.run_chart import (
     LOGGED,
     NAME_CELLS,
     ROLES,
-    Odd,
+    NonFinite,
     is_loss,
     listing,
-    odd_points,
+    mark_non_finite,
+    non_finite_points,
     times_of,
-    with_odd,
 )
 from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of
 
@@ -54,18 +54,18 @@ class RunAxis:
         self._by = by
         self._started = started
         self._stretches = stretches
-        self._begins = [one.begun for one in stretches]
+        self._begins = [stretch.begun for stretch in stretches]
 
-    def place(self, time: float) -> float:
-        """Return the position of a time (s since 1970); NaN before the begin, or outside epochs on their axes."""
+    def position(self, time: float) -> float:
+        """Return the position of a time (s since 1970); NaN before the start, or outside epochs on their axes."""
         if self._by == TIME:
             return time - self._started if time >= self._started else NAN
-        at = bisect_right(self._begins, time) - 1
-        if at < 0 or time > self._stretches[at].ended:
+        index = bisect_right(self._begins, time) - 1
+        if index < 0 or time > self._stretches[index].ended:
             return NAN
-        one = self._stretches[at]
-        share = (time - one.begun) / (one.ended - one.begun) if one.ended > one.begun else 1.0
-        return one.first + share * (one.last - one.first)
+        stretch = self._stretches[index]
+        share = (time - stretch.begun) / (stretch.ended - stretch.begun) if stretch.ended > stretch.begun else 1.0
+        return stretch.first + share * (stretch.last - stretch.first)
 
 
 class Timed(Protocol):
@@ -89,42 +89,42 @@ def axis_of(by: str, record: Record, epochs: Sequence[Timed]) -> RunAxis:
 
 def by_epochs(epochs: Sequence[Timed]) -> list[AxisStretch]:
     """Return the ranges of finished epochs on the axis of finished epochs."""
-    found, done = [], 0.0
-    for one in epochs:
-        if _has_ended(one):
-            found.append(AxisStretch(one.begun, one.ended, done, done + one.times))
-            done = found[-1].last
-    return found
+    stretches, position = [], 0.0
+    for epoch in epochs:
+        if _has_ended(epoch):
+            stretches.append(AxisStretch(epoch.begun, epoch.ended, position, position + epoch.times))
+            position = stretches[-1].last
+    return stretches
 
 
 def by_steps(record: Record, epochs: Sequence[Timed]) -> list[AxisStretch]:
     """Return the ranges of epochs on the axis of steps; empty if steps were not counted."""
-    parts = [one for one in epochs or step_summaries(record) if _has_ended(one)]
-    if not _are_counted(parts):
+    parts = [epoch for epoch in epochs or step_summaries(record) if _has_ended(epoch)]
+    if not _have_steps(parts):
         return []
-    found, done = [], 0.0
-    for one in parts:
-        found.append(AxisStretch(one.begun, one.ended, done, done + (one.steps or 0)))
-        done = found[-1].last
-    return found
+    stretches, position = [], 0.0
+    for part in parts:
+        stretches.append(AxisStretch(part.begun, part.ended, position, position + (part.steps or 0)))
+        position = stretches[-1].last
+    return stretches
 
 
-def _are_counted(parts: Sequence[Timed]) -> bool:
-    return any(one.steps for one in parts) and all(one.steps is not None for one in parts)
+def _have_steps(parts: Sequence[Timed]) -> bool:
+    return any(part.steps for part in parts) and all(part.steps is not None for part in parts)
 
 
-def _has_ended(one: Timed) -> bool:
-    return is_known(one.begun) and is_known(one.ended)
+def _has_ended(epoch: Timed) -> bool:
+    return is_known(epoch.begun) and is_known(epoch.ended)
 
 
 def axes_of(runs: Sequence[tuple[Record, Sequence[Timed]]]) -> list[str]:
     """Return the axes that all runs have, the most informative first."""
-    found = []
-    if all(any(_has_ended(one) for one in epochs) for _, epochs in runs):
-        found.append(EPOCHS)
-    if all(_are_counted([*filter(_has_ended, epochs or step_summaries(record))]) for record, epochs in runs):
-        found.append(STEPS)
-    return [*found, TIME]
+    axes = []
+    if all(any(_has_ended(epoch) for epoch in epochs) for _, epochs in runs):
+        axes.append(EPOCHS)
+    if all(_have_steps([*filter(_has_ended, epochs or step_summaries(record))]) for record, epochs in runs):
+        axes.append(STEPS)
+    return [*axes, TIME]
 
 
 POINTS = 500
@@ -162,43 +162,47 @@ def course_of(
 ) -> ComparedCourse:  # fmt: skip
     """Collect the data of a run's lines, thinned for drawing; `times` has all epochs if `epochs` is a sample."""
     names = (*USED, "gpu.power")
-    drawn = [one._replace(columns={name: one.columns[name] for name in names if name in one.columns})
-             for one in traces if one.uuid]  # fmt: skip
-    gpus = [DeviceCourse(one, coarse(run_series(record, drawn, one.uuid), names))
-            for one in record.devices]  # fmt: skip
+    used_traces = [
+        trace._replace(columns={name: trace.columns[name] for name in names if name in trace.columns})
+        for trace in traces
+        if trace.uuid
+    ]
+    gpus = [
+        DeviceCourse(device, coarse(run_series(record, used_traces, device.uuid), names)) for device in record.devices
+    ]
     logged = run_series(record, traces, "")
     logged = coarse(logged, [*logged.columns], keeps_last=True)
-    energies = [(one.begun, one.ended, one.energy) for one in times] or [
-        (one.begun, one.ended, one.value("energy")) for one in epochs
+    energies = [(epoch.begun, epoch.ended, epoch.energy) for epoch in times] or [
+        (epoch.begun, epoch.ended, epoch.value("energy")) for epoch in epochs
     ]
-    seen = [one for one in gpus if one.series.points]
+    seen = [gpu for gpu in gpus if gpu.series.points]
     return ComparedCourse(label, record, epochs, axis, logged, seen, energies, is_sample=bool(times))
 
 
 def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False) -> RunSeries:
     """Thin the columns `names` of a series to about `POINTS` points; `keeps_last`: for logged values."""
-    every = max(1, -(-series.points // POINTS))
-    known = [name for name in names if name in series.columns]
-    columns = {name: thin(series.columns[name], every, keeps_last=keeps_last) for name in known}
-    return RunSeries(series.begun, series.step * every, columns)
+    factor = max(1, -(-series.points // POINTS))
+    present = [name for name in names if name in series.columns]
+    columns = {name: thin(series.columns[name], factor, keeps_last=keeps_last) for name in present}
+    return RunSeries(series.begun, series.step * factor, columns)
 
 
 def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
     """Create the chart on the axis `by`; None if there is nothing to draw."""
     tall = listing(len(courses))
     late = {"late": f"{units.fine_duration(lag)} older"} if (lag := lag_of(courses)) else {}
-    logged = [one for one in _logged(courses) if one["lines"]]
-    panels = [{**one, "tall": tall, "lists": True}
-              for one in (*logged[:LOGGED], *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip
+    logged = [entry for entry in _logged_panels(courses) if entry["lines"]]
+    used = [{**entry, **late} for entry in _usage_panels(courses)]
+    panels = [{**entry, "tall": tall, "lists": True} for entry in (*logged[:LOGGED], *used) if entry["lines"]]
     if not panels:
         return None
-    ends = [line["x"][-1] for one in panels for line in one["lines"]]
-    usual = [one["key"] for one in panels if one["unit"] == PLAIN and is_loss(one["title"])][:2]
-    usual = usual or [one["key"] for one in panels if one["unit"] == PLAIN][:1]
+    ends = [curve["x"][-1] for entry in panels for curve in entry["lines"]]
+    usual = [entry["key"] for entry in panels if entry["unit"] == PLAIN and is_loss(entry["title"])][:2]
+    usual = usual or [entry["key"] for entry in panels if entry["unit"] == PLAIN][:1]
     return chart(
         panels, 0.0, max(ends) or 1.0, axis=by, step=0.0,
-        all=[{"key": one["key"], "title": one["title"], "usual": one["unit"] != PLAIN or one["key"] in usual}
-             for one in panels],
+        all=[{"key": entry["key"], "title": entry["title"], "usual": entry["unit"] != PLAIN or entry["key"] in usual}
+             for entry in panels],
         **left_out([(min(LOGGED, len(logged)), len(logged), METRICS)]),
     )  # fmt: skip
 
@@ -208,56 +212,58 @@ def lag_of(courses: Sequence[ComparedCourse]) -> float:
 
     The ledger gets an epoch when it ends, but GPU traces only at intervals.
     """
-    return max((_lag(one) for one in courses if one.record.run.state is RunState.RUNNING and one.gpus), default=0.0)
+    running = [course for course in courses if course.record.run.state is RunState.RUNNING and course.gpus]
+    return max(map(_lag, running), default=0.0)
 
 
 def _lag(course: ComparedCourse) -> float:
     logged = [
-        time for name in _names(course) for time, value in _said(course, name)
-        if math.isfinite(value) and is_known(course.axis.place(time))
+        time for name in _metric_names(course) for time, value in _logged_points(course, name)
+        if math.isfinite(value) and is_known(course.axis.position(time))
     ]  # fmt: skip
     seen = mean_of(course.gpus)
     lag = max(logged, default=0.0) - (seen.begun + seen.points * seen.step)
     return lag if lag >= LATE else 0.0
 
 
-def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
-    names = dict.fromkeys(name for course in courses for name in _names(course))
+def _logged_panels(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
+    names = dict.fromkeys(name for course in courses for name in _metric_names(course))
     order = [*names]
-    for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one))):
+    for name in sorted(names, key=lambda metric: (not is_loss(metric), order.index(metric))):
         look = "dots" if name.startswith(CHECKED) else None
         lines = [
-            with_odd(drawn, _odd(courses[place], name)) for place, said in enumerate(_alike(courses, name))
-            if (drawn := _line(place, courses[place], said, look))
-        ]  # fmt: skip
+            mark_non_finite(curve, _non_finite(courses[index], name))
+            for index, points in enumerate(_comparable_points(courses, name))
+            if (curve := _line(index, courses[index], points, look))
+        ]
         yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines)
 
 
-def _names(course: ComparedCourse) -> list[str]:
+def _metric_names(course: ComparedCourse) -> list[str]:
     return [*course.logged.columns, *(name for epoch in course.epochs[-1:] for name in epoch.metrics)]
 
 
-def _alike(courses: Sequence[ComparedCourse], name: str) -> Iterator[Points]:
+def _comparable_points(courses: Sequence[ComparedCourse], name: str) -> Iterator[Points]:
     """Yield the values of a metric for each run; values at epoch ends for all if some run only has those."""
-    found = [_course(course, name) for course in courses]
-    of_epochs = any(name in _names(course) and not (one and one.is_of_steps)
-                    for course, one in zip(courses, found, strict=True))  # fmt: skip
-    for course, one in zip(courses, found, strict=True):
-        ends = _ends(course, name) if of_epochs and one and one.is_of_steps else []
-        yield ends if any(math.isfinite(value) for _, value in ends) else _said(course, name)
+    all_series = [_sampled_series(course, name) for course in courses]
+    uses_ends = any(name in _metric_names(course) and not (series and series.is_of_steps)
+                    for course, series in zip(courses, all_series, strict=True))  # fmt: skip
+    for course, series in zip(courses, all_series, strict=True):
+        ends = _ends(course, name) if uses_ends and series and series.is_of_steps else []
+        yield ends if any(math.isfinite(value) for _, value in ends) else _logged_points(course, name)
 
 
-def _said(course: ComparedCourse, name: str) -> Points:
-    """Return the logged values of a metric, by time; NaN interrupts the line at odd values and unsampled time."""
-    logged = _course(course, name)
+def _logged_points(course: ComparedCourse, name: str) -> Points:
+    """Return the logged values of a metric, by time; NaN breaks the line at non-finite values and unsampled times."""
+    logged = _sampled_series(course, name)
     if logged is None:
         return _ends(course, name)
     values = [(time, value) for time, value, *_ in logged.points]
-    odd = [(time, math.nan) for time, _ in diverged_points(course.logged).get(name, ())]
-    return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
+    non_finite = [(time, math.nan) for time, _ in diverged_points(course.logged).get(name, ())]
+    return sorted([*values, *non_finite, *_unsampled_breaks(course, [time for time, _ in values])])
 
 
-def _course(course: ComparedCourse, name: str) -> LoggedSeries | None:
+def _sampled_series(course: ComparedCourse, name: str) -> LoggedSeries | None:
     """Return the sampled values of a metric; None if only values at epoch ends are known or drawn."""
     if name not in course.logged.columns or name.startswith(CHECKED):
         return None
@@ -267,64 +273,64 @@ def _course(course: ComparedCourse, name: str) -> LoggedSeries | None:
 def _ends(course: ComparedCourse, name: str) -> list[tuple[float, float]]:
     """Return the values of a metric at epoch ends, with NaN after interrupted epochs."""
     breaks = [(time, math.nan) for time in broken_off(course.epochs, course.record.run.ended)]
-    ends = [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
+    ends = [(epoch.ended, epoch.metrics.get(name, math.nan)) for epoch in course.epochs if is_known(epoch.ended)]
     return sorted([*ends, *breaks])
 
 
-def _odd(course: ComparedCourse, name: str) -> list[Odd]:
+def _non_finite(course: ComparedCourse, name: str) -> list[NonFinite]:
     """Return the positions on the axis at which a run logged NaN or infinity, with the values."""
-    found = odd_points(diverged_points(course.logged).get(name, ()), course.epochs, name)
-    return [(at, value) for time, value in found if is_known(at := course.axis.place(time))]
+    points = non_finite_points(diverged_points(course.logged).get(name, ()), course.epochs, name)
+    return [(position, value) for time, value in points if is_known(position := course.axis.position(time))]
 
 
-def _pauses(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Yield NaN points where nothing was sampled and nothing was logged either; `times` are those of the values."""
-    for one in course.gpus[:1]:
-        for begin, end in unsampled_spans(one.series):
-            if end - begin > MISSED * one.series.step and bisect_left(times, begin) == bisect_right(times, end):
+def _unsampled_breaks(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Yield NaN points at times without samples and without logged values; `times` are the times of the values."""
+    for gpu in course.gpus[:1]:
+        for begin, end in unsampled_spans(gpu.series):
+            if end - begin > MISSED * gpu.series.step and bisect_left(times, begin) == bisect_right(times, end):
                 yield begin, math.nan
 
 
-def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
+def _usage_panels(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
     means = [mean_of(course.gpus) if course.gpus else None for course in courses]
     for name in USED:
         lines = [
-            drawn for place, (course, series) in enumerate(zip(courses, means, strict=True))
+            curve for index, (course, series) in enumerate(zip(courses, means, strict=True))
             if series is not None and name in series.columns
-            and (drawn := _line(place, course, _seen(series, series.columns[name])))
+            and (curve := _line(index, course, _usage_points(series, series.columns[name])))
         ]  # fmt: skip
         yield metric_panel(name, lines)
     power = []
     energy = []
-    for place, (course, series) in enumerate(zip(courses, means, strict=True)):
-        together = power_of(course.gpus, series) if series is not None else None
-        if series is not None and together is not None:
-            power.append(_line(place, course, _seen(series, together)))
-        energy.append(_with_end(_line(place, course, _energy(course, series, together))))
-    yield metric_panel("gpu.power", [one for one in power if one])
-    lines = [one for one in energy if one]
+    for index, (course, series) in enumerate(zip(courses, means, strict=True)):
+        power_sum = power_of(course.gpus, series) if series is not None else None
+        if series is not None and power_sum is not None:
+            power.append(_line(index, course, _usage_points(series, power_sum)))
+        energy.append(_mark_unknown_end(_line(index, course, _cumulative_energy(course, series, power_sum))))
+    yield metric_panel("gpu.power", [curve for curve in power if curve])
+    lines = [curve for curve in energy if curve]
     # A line that only has its initial 0 shows no measured energy, so it is not drawn.
-    told = lines if any(_grows(one["mean"]) for one in lines) else []
-    yield {**panel("energy", "Energy", "joules", told), "zero": True}
+    curves = lines if any(_grows(curve["mean"]) for curve in lines) else []
+    yield {**panel("energy", "Energy", "joules", curves), "zero": True}
 
 
-def _seen(series: RunSeries, course: Envelope) -> Points:
+def _usage_points(series: RunSeries, course: Envelope) -> Points:
     """Yield the values of a course by time, with NaN where many points are missing."""
-    known = [(time, value) for time, value in zip(times_of(series), course.mean, strict=True) if is_known(value)]
-    for (time, value), (later, _) in pairwise(known):
+    points = [(time, value) for time, value in zip(times_of(series), course.mean, strict=True) if is_known(value)]
+    for (time, value), (later, _) in pairwise(points):
         yield time, value
         if later - time > MISSED * series.step:
             yield time + series.step, math.nan
-    yield from known[-1:]
+    yield from points[-1:]
 
 
-def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
+def _cumulative_energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
     """Yield the cumulative energy (J) by time: from metered epochs, else from power; NaN once it is unknown."""
-    ended = [one for one in course.energies if is_known(one[0]) and is_known(one[1])]
+    ended = [epoch for epoch in course.energies if is_known(epoch[0]) and is_known(epoch[1])]
     if series is not None and course.record.run.state is RunState.RUNNING:
         # The energy of epochs that ended after the newest GPU values is not known yet.
         seen = series.begun + series.points * series.step
-        ended = [one for one in ended if one[1] <= seen or is_known(one[2])]
+        ended = [epoch for epoch in ended if epoch[1] <= seen or is_known(epoch[2])]
     if any(is_known(joules) for *_, joules in ended):
         yield ended[0][0], 0.0
         parts = [(end, joules) for _, end, joules in ended]
@@ -333,38 +339,38 @@ def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | 
         parts = [(time, watts * series.step) for time, watts in zip(times_of(series), power.mean, strict=True)]
     else:
         return
-    total, every = 0.0, max(1, len(parts) // POINTS)
-    for place, (time, joules) in enumerate(parts):
-        total, was = total + joules, total
-        if place % every == 0 or place == len(parts) - 1 or is_known(was) != is_known(total):
+    total, stride = 0.0, max(1, len(parts) // POINTS)
+    for index, (time, joules) in enumerate(parts):
+        total, previous = total + joules, total
+        if index % stride == 0 or index == len(parts) - 1 or is_known(previous) != is_known(total):
             yield time, total
 
 
 def _grows(sums: Sequence[float | None]) -> bool:
     """Whether a cumulative line has more than its initial 0."""
-    known = [value for value in sums if value is not None]
-    return len(known) > 1 or any(known)
+    values = [value for value in sums if value is not None]
+    return len(values) > 1 or any(values)
 
 
-def _with_end(drawn: Cells | None) -> Cells | None:
+def _mark_unknown_end(curve: Cells | None) -> Cells | None:
     """Mark the position from which a cumulative line is unknown, if there is one."""
-    if drawn is None or drawn["mean"][-1] is not None:
-        return drawn
-    last = max(place for place, value in enumerate(drawn["mean"]) if value is not None)
-    return {**drawn, "lost": {"at": drawn["x"][last + 1], "text": UNMEASURED}}
+    if curve is None or curve["mean"][-1] is not None:
+        return curve
+    last = max(index for index, value in enumerate(curve["mean"]) if value is not None)
+    return {**curve, "lost": {"at": curve["x"][last + 1], "text": UNMEASURED}}
 
 
-def _line(place: int, course: ComparedCourse, points: Points, look: str | None = None) -> Cells | None:
+def _line(index: int, course: ComparedCourse, points: Points, look: str | None = None) -> Cells | None:
     """Create the line of a run in its color; None if it has no known value."""
     x: list[float] = []
     mean: list[float] = []
     for time, value in points:
-        at = course.axis.place(time)
-        if not is_known(at):
+        position = course.axis.position(time)
+        if not is_known(position):
             continue
-        x.append(float(f"{at:.7g}"))
+        x.append(float(f"{position:.7g}"))
         mean.append(value)
     if not any(map(math.isfinite, mean)):
         return None
-    told = {"label": course.label, "mark": course.label[:1]}
-    return line(x, mean, role=ROLES[place % len(ROLES)], look=look, joined=True, **told)
+    names = {"label": course.label, "mark": course.label[:1]}
+    return line(x, mean, role=ROLES[index % len(ROLES)], look=look, joined=True, **names)

@@ -16,7 +16,7 @@ from gpumon.storage.history.query import Series
 PLAIN = "plain"
 """Unit of logged metrics."""
 METRICS = "logged metrics"
-"""Their name in the text on what a chart leaves out."""
+"""Name of logged metrics in the text about omitted parts of a chart."""
 _FROM_ZERO = (Unit.RATIO, Unit.BYTES, Unit.WATTS, Unit.JOULES, Unit.BYTES_PER_SECOND)
 """Units whose axis begins at zero, so that the area below a line is meaningful."""
 Times = Sequence[float]
@@ -30,9 +30,9 @@ _LEVELS = ("", "ok", "warn", "bad")
 """Levels of marks, the worst last."""
 
 
-def line(times: Times, mean: Iterable[float], **more: Any) -> Cells:
-    """Create a line of a panel; `more`: envelope, step, role, label and look."""
-    return {"x": times, "mean": numbers(mean), **{name: value for name, value in more.items() if value is not None}}
+def line(times: Times, mean: Iterable[float], **fields: Any) -> Cells:
+    """Create a line of a panel; `fields`: envelope, step, role, label and look."""
+    return {"x": times, "mean": numbers(mean), **{name: value for name, value in fields.items() if value is not None}}
 
 
 def moment(time: float) -> float:
@@ -40,52 +40,52 @@ def moment(time: float) -> float:
     return round(time, 3)
 
 
-def line_of(series: Series, **more: Any) -> Cells:
+def line_of(series: Series, **fields: Any) -> Cells:
     """Create the line of a series; with an envelope if the series has buckets."""
     times = [moment(time) for time in series.times]
     if not series.step:
-        return line(times, series.mean, **more)
-    return line(times, series.mean, low=numbers(series.low), high=numbers(series.high), step=series.step, **more)
+        return line(times, series.mean, **fields)
+    return line(times, series.mean, low=numbers(series.low), high=numbers(series.high), step=series.step, **fields)
 
 
-def panel(key: str, title: str, unit: str, lines: Sequence[Cells], **more: Any) -> Cells:
-    """Create a panel; `more`: `top`, `limits`, `zero`, `context`, `lists`."""
-    return {"key": key, "title": title, "unit": unit, "lines": list(lines), "limits": [], "zero": False, **more}
+def panel(key: str, title: str, unit: str, lines: Sequence[Cells], **fields: Any) -> Cells:
+    """Create a panel; `fields`: `top`, `limits`, `zero`, `context`, `lists`."""
+    return {"key": key, "title": title, "unit": unit, "lines": list(lines), "limits": [], "zero": False, **fields}
 
 
-def metric_panel(name: str, lines: Sequence[Cells], **more: Any) -> Cells:
+def metric_panel(name: str, lines: Sequence[Cells], **fields: Any) -> Cells:
     """Create the panel of a metric in `model.metrics`."""
     metric = BY_NAME[name]
-    known: dict[str, Any] = {"zero": metric.unit in _FROM_ZERO}
+    defaults: dict[str, Any] = {"zero": metric.unit in _FROM_ZERO}
     if metric.unit is Unit.RATIO:
-        known["top"] = 1.0
-    return {**panel(name, metric.title, unit_of(name), lines), **known, **more}
+        defaults["top"] = 1.0
+    return {**panel(name, metric.title, unit_of(name), lines), **defaults, **fields}
 
 
-def limit(at: float | None, words: str) -> list[Cells]:
+def limit(value: float | None, text: str) -> list[Cells]:
     """Return a labeled threshold as the limits of a panel; empty if it is unknown."""
-    return [] if at is None or not math.isfinite(at) or at <= 0 else [{"at": at, "text": words}]
+    return [] if value is None or not math.isfinite(value) or value <= 0 else [{"at": value, "text": text}]
 
 
-def chart(panels: Sequence[Cells], begin: float, end: float, **more: Any) -> Cells:
-    """Create a chart document; equal lists of times are stored once, and lines have the index of theirs."""
+def chart(panels: Sequence[Cells], begin: float, end: float, **fields: Any) -> Cells:
+    """Create a chart document; equal lists of times are stored once, and lines refer to them by index."""
     lists: list[Times] = []
-    places: dict[int, int] = {}
-    found = []
-    for one in panels:
+    indices: dict[int, int] = {}
+    chart_panels = []
+    for entry in panels:
         lines = []
-        for drawn in one["lines"]:
-            place = places.get(id(drawn["x"]))
-            if place is None:
-                equal = next((at for at, times in enumerate(lists) if times == drawn["x"]), None)
-                place = len(lists) if equal is None else equal
+        for curve in entry["lines"]:
+            index = indices.get(id(curve["x"]))
+            if index is None:
+                equal = next((position for position, times in enumerate(lists) if times == curve["x"]), None)
+                index = len(lists) if equal is None else equal
                 if equal is None:
-                    lists.append(drawn["x"])
-                places[id(drawn["x"])] = place
-            lines.append({**drawn, "x": place})
-        found.append({**one, "lines": lines})
-    known: Mapping[str, Any] = {"axis": "time", "interval": 0.0, "runs": [], "events": [], "held": []}
-    return {**known, "begin": moment(begin), "end": moment(end), "times": lists, "panels": found, **more}
+                    lists.append(curve["x"])
+                indices[id(curve["x"])] = index
+            lines.append({**curve, "x": index})
+        chart_panels.append({**entry, "lines": lines})
+    defaults: Mapping[str, Any] = {"axis": "time", "interval": 0.0, "runs": [], "events": [], "held": []}
+    return {**defaults, "begin": moment(begin), "end": moment(end), "times": lists, "panels": chart_panels, **fields}
 
 
 def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phases: Iterable[Sequence[Any]]) -> Cells:
@@ -100,36 +100,36 @@ def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phase
     }  # fmt: skip
 
 
-def event(time: float, level: str, words: str) -> Cells:
+def event(time: float, level: str, text: str) -> Cells:
     """Create a mark on the axis."""
-    return {"time": moment(time), "level": level, "text": words}
+    return {"time": moment(time), "level": level, "text": text}
 
 
 def marks_on(events: Iterable[Cells], begin: float, end: float) -> list[Cells]:
     """Return the marks in order; above `MARKS` marks, overlapping ones are merged into one with a `count`."""
-    found = sorted(events, key=lambda one: float(one["time"]))
-    if len(found) <= MARKS:
-        return found
+    marks = sorted(events, key=lambda mark: float(mark["time"]))
+    if len(marks) <= MARKS:
+        return marks
     cells: dict[int, list[Cells]] = {}
-    for one in found:
-        cells.setdefault(int((one["time"] - begin) / ((end - begin) or 1.0) * MARKS), []).append(one)
-    return [_one_mark(together) for together in cells.values()]
+    for mark in marks:
+        cells.setdefault(int((mark["time"] - begin) / ((end - begin) or 1.0) * MARKS), []).append(mark)
+    return [_one_mark(group) for group in cells.values()]
 
 
 def _one_mark(events: Sequence[Cells]) -> Cells:
     if len(events) == 1:
         return events[0]
-    count = sum(one.get("count", 1) for one in events)
-    texts = {one["text"] for one in events}
-    words = f"{count:,} × {texts.pop()}" if len(texts) == 1 else f"{count:,} events"
-    level = max((one["level"] for one in events), key=_LEVELS.index)
-    return {**events[0], "level": level, "text": words, "count": count}
+    count = sum(mark.get("count", 1) for mark in events)
+    texts = {mark["text"] for mark in events}
+    text = f"{count:,} × {texts.pop()}" if len(texts) == 1 else f"{count:,} events"
+    level = max((mark["level"] for mark in events), key=_LEVELS.index)
+    return {**events[0], "level": level, "text": text, "count": count}
 
 
 def left_out(parts: Iterable[tuple[int, int, str]]) -> dict[str, str]:
-    """Return as `cut` a text on what a chart leaves out, from (shown, total, what); empty if nothing."""
-    words = [f"only {shown:,} of {total:,} {what}" for shown, total, what in parts if shown < total]
-    return {"cut": ", ".join(words)} if words else {}
+    """Return a text about omitted parts of a chart as `cut`, from (shown, total, name); empty if nothing is omitted."""
+    texts = [f"only {shown:,} of {total:,} {name}" for shown, total, name in parts if shown < total]
+    return {"cut": ", ".join(texts)} if texts else {}
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:

@@ -49,23 +49,27 @@ def held_by(
 
     `path` is the history file with hours and processes, or empty; `processes` are the present ones.
     """
-    kept = _kept_spans(path, uuid, begin, end)
-    found = [*held_hours(path, uuid, begin, end), *((one.begin, one.end, one.user) for one in kept if one.user)]
+    stored = _stored_spans(path, uuid, begin, end)
+    spans = [*held_hours(path, uuid, begin, end), *((span.begin, span.end, span.user) for span in stored if span.user)]
     for key in keys:
         run = epochs.run(key)
         if run and isfinite(run.started) and run.user:
-            over = end if run.state is RunState.RUNNING else run.updated
-            found.append((run.started, over, run.user))
-    came = {one.pid: one.begin for one in kept}
+            ended = end if run.state is RunState.RUNNING else run.updated
+            spans.append((run.started, ended, run.user))
+    starts = {span.pid: span.begin for span in stored}
     # The largest present holder last, so that it overrides the others.
-    for process in sorted(processes, key=lambda one: one.memory_used if isfinite(one.memory_used) else 0.0):
+    for process in sorted(processes, key=_known_memory):
         if process.user and isfinite(process.started):
             # The process may have started long before it used this GPU.
-            found.append((max(process.started, came.get(process.pid, process.started)), end, process.user))
-    return flat([one for one in found if one[0] < end and one[1] > begin], begin, end, (end - begin) / MAX_POINTS)
+            spans.append((max(process.started, starts.get(process.pid, process.started)), end, process.user))
+    return flat([span for span in spans if span[0] < end and span[1] > begin], begin, end, (end - begin) / MAX_POINTS)
 
 
-def _kept_spans(path: str, uuid: str, begin: float, end: float) -> list[HeldSpan]:
+def _known_memory(process: Process) -> float:
+    return process.memory_used if isfinite(process.memory_used) else 0.0
+
+
+def _stored_spans(path: str, uuid: str, begin: float, end: float) -> list[HeldSpan]:
     try:
         return held_spans(path, uuid, begin, end) if path else []
     except GpumonError:
@@ -77,13 +81,14 @@ def held_hours(path: str, uuid: str, begin: float, end: float) -> list[Held]:
     if not path:
         return []
     try:
-        kept = read_accounts(path, begin - HOUR, end, device=uuid)
+        accounts = read_accounts(path, begin - HOUR, end, device=uuid)
     except GpumonError:
         return []
+    whole = _WHOLE * HOUR
     return [
         (hour.begin, hour.begin + HOUR, user)
-        for hour in kept.hours
-        if (user := next((one.user for one in hour.accounts if one.user and one.held >= _WHOLE * HOUR), ""))
+        for hour in accounts.hours
+        if (user := next((account.user for account in hour.accounts if account.user and account.held >= whole), ""))
     ]
 
 
@@ -92,31 +97,31 @@ def flat(spans: Iterable[Held], begin: float, end: float, gap: float = 0.0) -> l
 
     Spans of the same user at most `gap` seconds apart are merged, as no screen can show the gap.
     """
-    inside = [one for one in spans if one[0] < end and one[1] > begin]
-    given = [(max(since, begin), min(until, end), user) for since, until, user in inside]
-    edges = sorted({edge for since, until, _ in given for edge in (since, until)})
+    inside = [span for span in spans if span[0] < end and span[1] > begin]
+    clipped = [(max(since, begin), min(until, end), user) for since, until, user in inside]
+    edges = sorted({edge for since, until, _ in clipped for edge in (since, until)})
     users = [""] * len(edges)
     free = [*range(len(edges))]  # for each part, itself or a later part without a user (union-find)
 
-    def next_free(at: int) -> int:
-        while free[at] != at:
-            free[at] = at = free[free[at]]
-        return at
+    def next_free(index: int) -> int:
+        while free[index] != index:
+            free[index] = index = free[free[index]]
+        return index
 
-    for since, until, user in reversed(given):
-        last, at = bisect_left(edges, until), next_free(bisect_left(edges, since))
-        while at < last:
-            users[at], free[at] = user, at + 1
-            at = next_free(at + 1)
-    found: list[Held] = []
+    for since, until, user in reversed(clipped):
+        stop, index = bisect_left(edges, until), next_free(bisect_left(edges, since))
+        while index < stop:
+            users[index], free[index] = user, index + 1
+            index = next_free(index + 1)
+    merged: list[Held] = []
     for (since, until), user in zip(pairwise(edges), users, strict=False):
         if not user:
             continue
-        if found and found[-1][2] == user and since - found[-1][1] <= gap:
-            found[-1] = (found[-1][0], until, user)
+        if merged and merged[-1][2] == user and since - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], until, user)
         else:
-            found.append((since, until, user))
-    return found
+            merged.append((since, until, user))
+    return merged
 
 
 USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
@@ -126,7 +131,7 @@ EVENTS = 2000
 RUNS = 6
 """Newest runs with a ribbon; more would be taller than the panels."""
 BANDS = 3000
-"""Most epochs per run in a window."""
+"""Maximum number of epochs per run in a window."""
 
 _LEVELS = {"warning": "warn", "critical": "bad"}
 
@@ -147,8 +152,8 @@ def gpu_chart(
 ) -> Cells:  # fmt: skip
     """Create the chart of a device; `log` is the history file with events and holders, or empty."""
     uuid = sample.device.uuid
-    given = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
-    chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
+    available = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
+    chosen = [panel for panel in available if panel.metric.name in window.panels] or available[: len(USUAL)]
     end = min(window.end, history.end) if is_known(history.end) else window.end  # there is no data of the future
     begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
     # Query the unrounded end: a sample at the very end may be after the rounded one.
@@ -166,12 +171,12 @@ def gpu_chart(
         begin,
         end,
         interval=interval,
-        step=max((one.step for one in lines.values()), default=0.0),
-        coarse=next(([list(map(moment, stretch)) for stretch in one.coarse] for one in lines.values()), []),
-        all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
+        step=max((series.step for series in lines.values()), default=0.0),
+        coarse=next(([list(map(moment, stretch)) for stretch in series.coarse] for series in lines.values()), []),
+        all=[{"key": panel.metric.name, "title": panel.title} for panel in available],
         runs=runs,
         events=marks_on(_events(epochs, keys, uuid, log, begin, end), begin, end),
-        held=[list(one) for one in held_by(begin, end, log, uuid, epochs, keys, processes)],
+        held=[list(span) for span in held_by(begin, end, log, uuid, epochs, keys, processes)],
         **cut,
     )
 
@@ -182,8 +187,8 @@ def _filled(history: History, uuid: str, lines: Mapping[str, Series], end: float
     if series is None or not series.step or not series.times:
         return {}
     grid = Grid(round(series.times[-1] / series.step - 0.5), series.step, 1)
-    found = history.query(Query(uuid, list(lines), grid.begin, end, grid=grid, seen=True))
-    return {name: round(one.seen[0], 3) if one.seen else 0.0 for name, one in found.items()}
+    totals = history.query(Query(uuid, list(lines), grid.begin, end, grid=grid, seen=True))
+    return {name: round(bucket.seen[0], 3) if bucket.seen else 0.0 for name, bucket in totals.items()}
 
 
 def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
@@ -196,8 +201,8 @@ def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
     elif name == "gpu.temperature":
         celsius = sample.value("gpu.temperature_slowdown")
         limits = limit(celsius, f"slowdown at {celsius:.0f} °C")
-    known = {"top": top} if is_known(top) and top > 0 else {}
-    return metric_panel(name, [line], limits=limits, **known)
+    extra = {"top": top} if is_known(top) and top > 0 else {}
+    return metric_panel(name, [line], limits=limits, **extra)
 
 
 def ribbons(
@@ -208,30 +213,30 @@ def ribbons(
     for key in keys:
         run = epochs.run(key)
         groups.setdefault(run.id if run else key, []).append(key)
-    found, cut = [], list[tuple[int, int, str]]()
+    documents, cut = [], list[tuple[int, int, str]]()
     for name, group in groups.items():
-        first, drawn = epochs.run(group[0]), epochs.chart_marks(group)
-        over = max((_over(epochs, key) for key in group), default=math.inf)
-        ends = [mark.time for mark in drawn.marks[1:]] + [end]
+        first, chart_marks = epochs.run(group[0]), epochs.chart_marks(group)
+        ended = max((_end_time(epochs, key) for key in group), default=math.inf)
+        ends = [mark.time for mark in chart_marks.marks[1:]] + [end]
         bands = [
-            (max(mark.time, begin), min(after, over, end), mark.epoch)
-            for mark, after in zip(drawn.marks, ends, strict=False)
-            if mark.time < end and min(after, over, end) > begin
+            (max(mark.time, begin), min(after, ended, end), mark.epoch)
+            for mark, after in zip(chart_marks.marks, ends, strict=False)
+            if mark.time < end and min(after, ended, end) > begin
         ]
         spans = [
-            (max(span.begin, begin), min(span.end, over, end), span.phase)
-            for span in drawn.spans_within(begin, end)
-            if span.begin < end and min(span.end, over, end) > begin
+            (max(span.begin, begin), min(span.end, ended, end), span.phase)
+            for span in chart_marks.spans_within(begin, end)
+            if span.begin < end and min(span.end, ended, end) > begin
         ]
         if bands or spans:
             title = (first.name.strip() or first.id) if first else name
-            found.append(ribbon(name, title, first.user if first else "", bands[-BANDS:], spans[-BANDS:]))
+            documents.append(ribbon(name, title, first.user if first else "", bands[-BANDS:], spans[-BANDS:]))
             cut.append((BANDS, len(bands), f"epochs of {title}"))
-    found.sort(key=lambda one: min(part[0] for part in (*one["bands"], *one["phases"])))
-    return found[-RUNS:], left_out([(RUNS, len(found), "runs"), *cut])
+    documents.sort(key=lambda document: min(part[0] for part in (*document["bands"], *document["phases"])))
+    return documents[-RUNS:], left_out([(RUNS, len(documents), "runs"), *cut])
 
 
-def _over(epochs: Epochs, key: str) -> float:
+def _end_time(epochs: Epochs, key: str) -> float:
     run = epochs.run(key)
     return run.updated if run and run.state is not RunState.RUNNING else math.inf
 
@@ -241,22 +246,22 @@ def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: flo
     logged, older = list[LoggedEvent](), 0
     if log:
         try:
-            wanted = EventFilter(device=uuid)
-            logged = read_events(log, begin, end, wanted, EVENTS)
+            event_filter = EventFilter(device=uuid)
+            logged = read_events(log, begin, end, event_filter, EVENTS)
             if len(logged) == EVENTS:
-                older = count_events(log, begin, logged[0].time_ns / SECOND, wanted)
+                older = count_events(log, begin, logged[0].time_ns / SECOND, event_filter)
         except GpumonError:
             logged = []  # the chart is right without them, and the events page shows the error
-    found = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
-    found += [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
-    told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}
+    marks = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
+    marks += [event(entry.time_ns / SECOND, _LEVELS.get(entry.severity, ""), _event_text(entry)) for entry in logged]
+    logged_times = {round(entry.time_ns / SECOND) for entry in logged if entry.kind.name == "out_of_memory"}
     for fault in epochs.chart_marks(keys).faults:
         time = fault.time_ns / SECOND
-        if begin <= time <= end and round(time) not in told:
-            found.append(event(time, "bad", "out of memory"))
-    return found
+        if begin <= time <= end and round(time) not in logged_times:
+            marks.append(event(time, "bad", "out of memory"))
+    return marks
 
 
-def _words(logged: LoggedEvent) -> str:
-    more = details(logged)
-    return f"{logged.kind.label}: {more}" if more else logged.kind.label
+def _event_text(logged: LoggedEvent) -> str:
+    text = details(logged)
+    return f"{logged.kind.label}: {text}" if text else logged.kind.label

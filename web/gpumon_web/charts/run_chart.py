@@ -34,6 +34,7 @@ from gpumon_web.charts.document import (
     marks_on,
     metric_panel,
     moment,
+    numbers,
     panel,
     ribbon,
 )
@@ -42,23 +43,23 @@ from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of, unseen
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
 """Title of the memory of all processes, as opposed to live tensors, as in the tables of a run."""
 LOGGED = 12
-"""Most logged metrics with a panel; the chart states if there are more."""
+"""Maximum number of logged metrics with a panel; the chart states if there are more."""
 OF_DEVICE = {
     "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
     "gpu.temperature": "temperature_peak",
 }  # fmt: skip
 """GPU metrics with a panel, and the column with their value for the whole run."""
-ROLES = tuple(f"s{place}" for place in range(8))
+ROLES = tuple(f"s{index}" for index in range(8))
 """Color roles of lines, one per GPU or run."""
 _ROW, _LEAST = 18, 92
-"""Height of a row in the list beside a panel, and the least height of a panel (px)."""
+"""Height of a row in the list next to a panel, and the minimum height of a panel (px)."""
 CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
 """Prefixes of metrics logged on validation or test data."""
 NAME_CELLS = 40
 SLOW = 1.05
 """Factor of the median epoch time above which an epoch is slow."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
-Odd = tuple[float, float]
+NonFinite = tuple[float, float]
 """Time (s since 1970) and the logged value, NaN or infinite."""
 
 
@@ -90,27 +91,29 @@ class RunDrawing(NamedTuple):
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
     """Create the chart; None if there is nothing to draw. `of_all`: number of GPUs of the run."""
-    logged = [*_logged(drawing)]
-    panels = [*logged[:LOGGED], *_measured(drawing)]
+    logged = [*_logged_panels(drawing)]
+    panels = [*logged[:LOGGED], *_gpu_panels(drawing)]
     if not panels:
         return None
-    begin, end = _reach(drawing)
-    some = [(len(drawing.epochs), drawing.long.begun, "values at the end of epochs")] if drawing.long else []
-    left = left_out(
+    begin, end = _time_range(drawing)
+    epoch_notes = [(len(drawing.epochs), drawing.long.begun, "values at the end of epochs")] if drawing.long else []
+    omissions = left_out(
         [
             (min(LOGGED, len(logged)), len(logged), METRICS),
             (len(drawing.phases), drawing.phases_in_all, "phases"),
-            *some,
+            *epoch_notes,
         ]
     )
-    step = max((one.series.step for one in drawing.gpus), default=drawing.logged.step)
+    step = max((gpu.series.step for gpu in drawing.gpus), default=drawing.logged.step)
     return chart(
         panels,
         begin,
         end,
         interval=step,
         step=step,
-        all=[{"key": one["key"], "title": one["title"], "usual": one["key"] in _usual(panels)} for one in panels],
+        all=[
+            {"key": entry["key"], "title": entry["title"], "usual": entry["key"] in _usual(panels)} for entry in panels
+        ],
         gpus=of_all,
         runs=[_ribbon(drawing, end)],
         events=marks_on(_events(drawing), begin, end),
@@ -118,23 +121,23 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
         goesOn=drawing.run.state is RunState.RUNNING,
         spans=True,
         unseen=unseen(drawing.gpus, begin, end, goes_on=drawing.run.state is RunState.RUNNING),
-        **left,
+        **omissions,
     )
 
 
 def _usual(panels: Sequence[Cells]) -> list[str]:
     """Return the default panels: losses, or the first logged metric, and GPU metrics."""
-    logged = [one["key"] for one in panels if one["unit"] == PLAIN]
+    logged = [entry["key"] for entry in panels if entry["unit"] == PLAIN]
     losses = [key for key in logged if is_loss(key)][:2]
-    measured = [one["key"] for one in panels if one["unit"] != PLAIN]
+    measured = [entry["key"] for entry in panels if entry["unit"] != PLAIN]
     return [*(losses or logged[:1]), *measured[:3]]
 
 
-def _reach(drawing: RunDrawing) -> tuple[float, float]:
-    """Return the begin and the end of the data."""
+def _time_range(drawing: RunDrawing) -> tuple[float, float]:
+    """Return the start and the end of the data."""
     begins = [epoch.begun for epoch in drawing.epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in drawing.epochs if is_known(epoch.begun)]
-    for series in (*(one.series for one in drawing.gpus), drawing.logged):
+    for series in (*(gpu.series for gpu in drawing.gpus), drawing.logged):
         if series.points:
             begins.append(series.begun)
             ends.append(series.begun + series.points * series.step)
@@ -150,94 +153,91 @@ def _end(epoch: EpochSummary) -> float:
 
 def times_of(series: RunSeries) -> list[float]:
     """Return the times of the points of a series (s since 1970)."""
-    return [moment(series.begun + (place + 0.5) * series.step) for place in range(series.points)]
+    return [moment(series.begun + (index + 0.5) * series.step) for index in range(series.points)]
 
 
-def _measured(drawing: RunDrawing) -> Iterator[Cells]:
+def _gpu_panels(drawing: RunDrawing) -> Iterator[Cells]:
     gpus = drawing.gpus
     if not gpus:
         return
     if drawing.is_each:
-        yield from _each(gpus)
+        yield from _panels_by_gpu(gpus)
         return
-    together = mean_of(gpus)
-    times, columns = times_of(together), together.columns
-    many = len(gpus)
+    combined = mean_of(gpus)
+    times, columns = times_of(combined), combined.columns
+    count = len(gpus)
     for name in OF_DEVICE:
         if name not in columns or not any(is_known(value) for value in columns[name].mean):
             continue
-        found = power_of(gpus, together) if name == "gpu.power" and many > 1 else columns[name]
-        drawn = [line(times, found.mean, low=_numbers(found.low), high=_numbers(found.high), step=together.step)]
-        more: dict[str, Any] = {}
-        if many > 1 and name != "gpu.power":
-            more["below"] = f"mean of {many} GPUs"
-            more["shade"] = "lowest to highest"
-        if drawing.total is not None and is_known(whole := drawing.total.value(OF_DEVICE[name])):
-            more["whole"] = whole
+        envelope = power_of(gpus, combined) if name == "gpu.power" and count > 1 else columns[name]
+        low, high = numbers(envelope.low), numbers(envelope.high)
+        curves = [line(times, envelope.mean, low=low, high=high, step=combined.step)]
+        fields: dict[str, Any] = {}
+        if count > 1 and name != "gpu.power":
+            fields["below"] = f"mean of {count} GPUs"
+            fields["shade"] = "lowest to highest"
+        if drawing.total is not None and is_known(total := drawing.total.value(OF_DEVICE[name])):
+            fields["whole"] = total
         if name == "gpu.memory_used":
-            more |= {"title": DEVICE_MEMORY, **_total(gpus[0].device)}
-            if many == 1 and "gpu.run_allocated" in columns and any(map(is_known, columns["gpu.run_allocated"].mean)):
-                drawn.append(line(times, columns["gpu.run_allocated"].mean, look=_THIN, label="allocated"))
+            fields |= {"title": DEVICE_MEMORY, **_memory_limit(gpus[0].device)}
+            if count == 1 and "gpu.run_allocated" in columns and any(map(is_known, columns["gpu.run_allocated"].mean)):
+                curves.append(line(times, columns["gpu.run_allocated"].mean, look=_THIN, label="allocated"))
         if name == "gpu.power":
-            limits = [one.device.power_limit for one in gpus]
-            watts = sum(limits) if all(is_known(one) for one in limits) else math.nan
-            more["limits"] = limit(watts, f"power limit {f'of {many} GPUs ' if many > 1 else ''}{watts:,.0f} W")
-            more["title"] = BY_NAME[name].title + (f", sum of {many} GPUs" if many > 1 else "")
-            more["counted"] = True
-        yield metric_panel(name, drawn, **more)
+            limits = [gpu.device.power_limit for gpu in gpus]
+            watts = sum(limits) if all(is_known(power_limit) for power_limit in limits) else math.nan
+            fields["limits"] = limit(watts, f"power limit {f'of {count} GPUs ' if count > 1 else ''}{watts:,.0f} W")
+            fields["title"] = BY_NAME[name].title + (f", sum of {count} GPUs" if count > 1 else "")
+            fields["counted"] = True
+        yield metric_panel(name, curves, **fields)
 
 
-def _each(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
+def _panels_by_gpu(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
     for name in OF_DEVICE:
         lines = [
             line(
-                times_of(one.series), one.series.columns[name].mean, step=one.series.step,
-                role=ROLES[place % len(ROLES)], label=f"GPU {one.device.number}", mark=f"GPU {one.device.number}",
+                times_of(gpu.series), gpu.series.columns[name].mean, step=gpu.series.step,
+                role=ROLES[index % len(ROLES)], label=f"GPU {gpu.device.number}", mark=f"GPU {gpu.device.number}",
             )
-            for place, one in enumerate(gpus) if name in one.series.columns
+            for index, gpu in enumerate(gpus) if name in gpu.series.columns
         ]  # fmt: skip
         if lines:
-            more = {"title": DEVICE_MEMORY, **_total(gpus[0].device)} if name == "gpu.memory_used" else {}
-            yield metric_panel(name, lines, lists=True, tall=listing(len(lines)), **more)
+            fields = {"title": DEVICE_MEMORY, **_memory_limit(gpus[0].device)} if name == "gpu.memory_used" else {}
+            yield metric_panel(name, lines, lists=True, tall=listing(len(lines)), **fields)
 
 
 def listing(lines: int) -> int:
-    """Return the height (px) of a panel with a list of `lines` values beside it."""
+    """Return the height (px) of a panel with a list of `lines` values next to it."""
     return max(_LEAST, 8 + _ROW * (lines + 1))
 
 
-def _total(device: DeviceRow) -> dict[str, Any]:
+def _memory_limit(device: DeviceRow) -> dict[str, Any]:
     return {"top": device.memory_total} if device.memory_total > 0 else {}
 
 
-def _numbers(values: Sequence[float]) -> list[float | None]:
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
-
-
-def _logged(drawing: RunDrawing) -> Iterator[Cells]:
+def _logged_panels(drawing: RunDrawing) -> Iterator[Cells]:
     """Yield a panel for each logged metric; validation values are drawn with the training metric of the same name."""
     ended = [epoch for epoch in drawing.epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*drawing.logged.columns, *(name for epoch in ended[-100:] for name in epoch.metrics)])
     pairs = {name: next((base for lead in CHECKED if (base := name.removeprefix(lead)) != name and base in names), "")
              for name in names}  # fmt: skip
-    breaks = _breaks(drawing)
-    for name in sorted(names, key=lambda one: (not is_loss(one), [*names].index(one))):
+    breaks = _unsampled_begins(drawing)
+    for name in sorted(names, key=lambda metric: (not is_loss(metric), [*names].index(metric))):
         if pairs[name]:
             continue
-        drawn, is_of_steps = _line(drawing, ended, name, breaks)
-        sampled = _sampled_odd(drawing, name)
-        odd = sampled if is_of_steps else odd_points(sampled, ended, name)
-        lines = [with_odd(drawn, odd)] if drawn else []
-        for other in (one for one, base in pairs.items() if base == name):
-            dots = _ends(ended, other, drawing)
+        curve, is_of_steps = _logged_line(drawing, ended, name, breaks)
+        sampled = _sampled_non_finite(drawing, name)
+        non_finite = sampled if is_of_steps else non_finite_points(sampled, ended, name)
+        lines = [mark_non_finite(curve, non_finite)] if curve else []
+        for other in (candidate for candidate, base in pairs.items() if base == name):
+            dots = _epoch_end_line(ended, other, drawing)
             if dots is not None:
-                dots = with_odd(dots, _ended_odd(ended, other))
+                dots = mark_non_finite(dots, _epoch_end_non_finite(ended, other))
                 lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
         # The value at the end of an epoch may be the mean of its steps, so it is drawn separately.
-        at_end = _ends(ended, name, drawing) if is_of_steps else None
+        at_end = _epoch_end_line(ended, name, drawing) if is_of_steps else None
         if at_end is not None:
             label = f"{clean(name, NAME_CELLS)}, end of epoch"
-            lines.append({**with_odd(at_end, _ended_odd(ended, name)), "look": _DOTS, "label": label})
+            lines.append({**mark_non_finite(at_end, _epoch_end_non_finite(ended, name)), "look": _DOTS, "label": label})
         if lines:
             yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines, tall=112)
 
@@ -247,7 +247,7 @@ def is_loss(name: str) -> bool:
     return name.endswith("loss") or name == "perplexity"
 
 
-def _line(
+def _logged_line(
     drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]
 ) -> tuple[Cells | None, bool]:
     """Return the line of one metric, and whether its values are of steps rather than of epoch ends.
@@ -256,45 +256,45 @@ def _line(
     """
     logged = drawing.logged
     if name not in logged.columns:
-        return _ends(ended, name, drawing), False
-    odd = [moment(time) for time, _ in _sampled_odd(drawing, name)]
-    breaks = sorted([*breaks, *odd])
+        return _epoch_end_line(ended, name, drawing), False
+    non_finite = [moment(time) for time, _ in _sampled_non_finite(drawing, name)]
+    breaks = sorted([*breaks, *non_finite])
     points: list[LoggedPoint] = []
-    place = 0
+    index = 0
     course = logged_series(drawing.run.ended, logged, name, drawing.epochs, is_sample=drawing.long is not None)
     for point in course.points:
-        if place < len(breaks) and point[0] >= breaks[place]:
-            while place < len(breaks) and point[0] >= breaks[place]:
-                place += 1
+        if index < len(breaks) and point[0] >= breaks[index]:
+            while index < len(breaks) and point[0] >= breaks[index]:
+                index += 1
             if points:
-                points.append((breaks[place - 1], NAN, NAN, NAN))
+                points.append((breaks[index - 1], NAN, NAN, NAN))
         points.append(point)
     if not points:
-        return _ends(ended, name, drawing), False
-    points = _fewer(points)
-    mean, low, high = (_numbers([point[part] for point in points]) for part in (1, 2, 3))
+        return _epoch_end_line(ended, name, drawing), False
+    points = _thin(points)
+    mean, low, high = (numbers([point[part] for point in points]) for part in (1, 2, 3))
     envelope = {"low": low, "high": high} if low != mean or high != mean else {}
     return {"x": [moment(point[0]) for point in points], "mean": mean, "joined": True, **envelope}, course.is_of_steps
 
 
-def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
+def _thin(points: list[LoggedPoint]) -> list[LoggedPoint]:
     """Thin to about `MAX_POINTS` points: of neighbors the last value is kept, with their lowest and highest."""
-    every = -(-len(points) // MAX_POINTS)
-    if every == 1:
+    stride = -(-len(points) // MAX_POINTS)
+    if stride == 1:
         return points
-    found: list[LoggedPoint] = []
+    thinned: list[LoggedPoint] = []
     for is_number, part in groupby(points, lambda point: is_known(point[1])):
-        together = list(part)
-        for first in range(0, len(together), every):
-            some = together[first : first + every]
-            time, value, low, high = some[-1]
+        neighbors = list(part)
+        for first in range(0, len(neighbors), stride):
+            group = neighbors[first : first + stride]
+            time, value, low, high = group[-1]
             if is_number:
-                low, high = min(one[2] for one in some), max(one[3] for one in some)
-            found.append((time, value, low, high))
-    return found
+                low, high = min(point[2] for point in group), max(point[3] for point in group)
+            thinned.append((time, value, low, high))
+    return thinned
 
 
-def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
+def _epoch_end_line(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
     """Return the line of values at epoch ends, with a gap after interrupted epochs; None if there is no value."""
     points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
     points = points[:: max(1, -(-len(points) // MAX_POINTS))]
@@ -305,97 +305,101 @@ def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cell
     return {**line([moment(time) for time, _ in points], [value for _, value in points]), "joined": True}
 
 
-def _breaks(drawing: RunDrawing) -> list[float]:
-    gaps = [begin for one in drawing.gpus[:1] for begin, _ in unsampled_spans(one.series)]
+def _unsampled_begins(drawing: RunDrawing) -> list[float]:
+    gaps = [begin for gpu in drawing.gpus[:1] for begin, _ in unsampled_spans(gpu.series)]
     return sorted(moment(begin) for begin in gaps)
 
 
 def _ribbon(drawing: RunDrawing, end: float) -> Cells:
-    known = [epoch for epoch in drawing.epochs if is_known(epoch.begun)]
-    lengths = sorted(epoch.seconds for epoch in known if is_known(epoch.ended) and epoch.seconds > 0)
+    epochs = [epoch for epoch in drawing.epochs if is_known(epoch.begun)]
+    lengths = sorted(epoch.seconds for epoch in epochs if is_known(epoch.ended) and epoch.seconds > 0)
     median = lengths[len(lengths) // 2] if len(lengths) > 2 else math.inf
     running = drawing.run.state is RunState.RUNNING
-    verdicts = verdicts_of(known, running=running) if drawing.verdicts is None else drawing.verdicts
-    needing = {ordinal for ordinal, judged in verdicts.items() if judged and judged.needs_a_look}
-    bands = [] if drawing.long is None else _bands(drawing.long, needing, SLOW * median, is_judged=drawing.is_judged)
+    verdicts = verdicts_of(epochs, running=running) if drawing.verdicts is None else drawing.verdicts
+    flagged = {ordinal for ordinal, judged in verdicts.items() if judged and judged.needs_a_look}
+    bands = [] if drawing.long is None else _bands(drawing.long, flagged, SLOW * median, is_judged=drawing.is_judged)
     since = drawing.long.begun if drawing.long else 0
-    if bands and known and known[-1].ordinal == since - 1:
-        bands[-1][1] = round(_end(known[-1]), 2)  # the ring may have newer data of it
-    for epoch in (one for one in known if one.ordinal >= since):
+    if bands and epochs and epochs[-1].ordinal == since - 1:
+        bands[-1][1] = round(_end(epochs[-1]), 2)  # the ring may have newer data of this epoch
+    for epoch in (candidate for candidate in epochs if candidate.ordinal >= since):
         # The first epoch usually takes longer: it compiles, fills caches and starts data-loading workers.
-        is_slow = is_known(epoch.ended) and epoch is not known[0] and epoch.seconds > SLOW * median
-        level = "warn" if is_slow or (is_known(epoch.ended) and epoch.ordinal in needing) else ""
+        is_slow = is_known(epoch.ended) and epoch is not epochs[0] and epoch.seconds > SLOW * median
+        level = "warn" if is_slow or (is_known(epoch.ended) and epoch.ordinal in flagged) else ""
         band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
         bands.append([*band, level] if level else band)
-    phases = [[begin, end if last is None else last, name] for begin, last, name in drawing.phases
-              if last is not None or begin < end]  # fmt: skip
+    phases = [[begin, end if phase_end is None else phase_end, name] for begin, phase_end, name in drawing.phases
+              if phase_end is not None or begin < end]  # fmt: skip
     run = drawing.run
     return ribbon(run.id, run.name.strip() or run.id, run.user, bands, phases)
 
 
-def _bands(long: LongRun, needing: Collection[int], slow: float, *, is_judged: bool) -> list[list[Any]]:
+def _bands(long: LongRun, flagged: Collection[int], slow: float, *, is_judged: bool) -> list[list[Any]]:
     """Return groups of epochs of a long run: [begin, end, first number, level, last number]."""
-    wanted = sorted(needing if is_judged else {*needing, *long.suspects})
-    found = []
-    for one in long.bands:
-        is_wanted = bisect_left(wanted, one.first) < bisect_right(wanted, one.last)
-        level = "warn" if is_wanted or one.longest > slow else ""
-        end = one.ended if is_known(one.ended) else one.begun
-        found.append([round(one.begun, 2), round(end, 2), one.first_epoch, level, one.last_epoch])
-    return found
+    ordinals = sorted(flagged if is_judged else {*flagged, *long.suspects})
+    bands = []
+    for band in long.bands:
+        is_wanted = bisect_left(ordinals, band.first) < bisect_right(ordinals, band.last)
+        level = "warn" if is_wanted or band.longest > slow else ""
+        end = band.ended if is_known(band.ended) else band.begun
+        bands.append([round(band.begun, 2), round(end, 2), band.first_epoch, level, band.last_epoch])
+    return bands
 
 
 def _events(drawing: RunDrawing) -> list[Cells]:
-    found = [
+    events = [
         event(mark.time, "bad", "out of memory") for mark in drawing.marks
         if mark.mark is Mark.OUT_OF_MEMORY and is_known(mark.time)
     ]  # fmt: skip
-    for name in dict.fromkeys([*drawing.logged.columns, *(name for one in drawing.epochs for name in one.metrics)]):
-        odd = odd_points(_sampled_odd(drawing, name), drawing.epochs, name)
-        turns = _turns(odd, _numbers_at(drawing, name))
-        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in turns]
-    return found
+    for name in dict.fromkeys([*drawing.logged.columns, *(name for epoch in drawing.epochs for name in epoch.metrics)]):
+        non_finite = non_finite_points(_sampled_non_finite(drawing, name), drawing.epochs, name)
+        turns = _changes(non_finite, _finite_times(drawing, name))
+        events += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_value_name(value)}") for time, value in turns]
+    return events
 
 
-def odd_points(sampled: Sequence[Odd], epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
+def non_finite_points(sampled: Sequence[NonFinite], epochs: Sequence[EpochSummary], name: str) -> list[NonFinite]:
     """Return the times and values at which a metric was NaN or infinite, in samples or at epoch ends."""
-    return sorted([*sampled, *_ended_odd(epochs, name)], key=itemgetter(0))
+    return sorted([*sampled, *_epoch_end_non_finite(epochs, name)], key=itemgetter(0))
 
 
-def _sampled_odd(drawing: RunDrawing, name: str) -> Sequence[Odd]:
+def _sampled_non_finite(drawing: RunDrawing, name: str) -> Sequence[NonFinite]:
     return (drawing.diverged or diverged_points(drawing.logged)).get(name, ())
 
 
-def _ended_odd(epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
-    return [(one.ended, one.metrics[name]) for one in epochs
-            if is_known(one.ended) and not math.isfinite(one.metrics.get(name, 0.0))]  # fmt: skip
+def _epoch_end_non_finite(epochs: Sequence[EpochSummary], name: str) -> list[NonFinite]:
+    return [(epoch.ended, epoch.metrics[name]) for epoch in epochs
+            if is_known(epoch.ended) and not math.isfinite(epoch.metrics.get(name, 0.0))]  # fmt: skip
 
 
-def _numbers_at(drawing: RunDrawing, name: str) -> list[float]:
+def _finite_times(drawing: RunDrawing, name: str) -> list[float]:
     """Return the times at which a metric was finite, in order."""
-    ended = [one.ended for one in drawing.epochs if is_known(one.ended) and is_known(one.metrics.get(name, NAN))]
+    ended = [
+        epoch.ended
+        for epoch in drawing.epochs
+        if is_known(epoch.ended) and is_known(epoch.metrics.get(name, NAN))
+    ]
     logged = drawing.logged
     means = logged.columns[name].mean if name in logged.columns else ()
     times = zip(times_of(logged), means, strict=False)
     return sorted([*(time for time, value in times if math.isfinite(value)), *ended])
 
 
-def _turns(odd: Sequence[Odd], numbers: Sequence[float]) -> list[Odd]:
-    """Return the odd values that follow a finite value, or differ from the odd value before them."""
+def _changes(non_finite: Sequence[NonFinite], finite_times: Sequence[float]) -> list[NonFinite]:
+    """Return the non-finite values that follow a finite value, or differ from the non-finite value before them."""
     return [
-        (time, value) for place, (time, value) in enumerate(odd)
-        if place == 0 or _word(value) != _word(odd[place - 1][1])
-        or bisect_left(numbers, odd[place - 1][0]) < bisect_left(numbers, time)
+        (time, value) for index, (time, value) in enumerate(non_finite)
+        if index == 0 or _value_name(value) != _value_name(non_finite[index - 1][1])
+        or bisect_left(finite_times, non_finite[index - 1][0]) < bisect_left(finite_times, time)
     ]  # fmt: skip
 
 
-def with_odd(drawn: Cells, odd: Sequence[Odd]) -> Cells:
-    """Add to a line that ends with NaN or infinity the time since when, and the name of the value."""
-    known = (x for x, value in zip(drawn["x"], drawn["mean"], strict=True) if value is not None)
-    newest = max(known, default=-math.inf)
-    behind = [(moment(time), value) for time, value in odd if moment(time) > newest]
-    return {**drawn, "odd": [behind[0][0], _word(behind[-1][1])]} if behind else drawn
+def mark_non_finite(curve: Cells, non_finite: Sequence[NonFinite]) -> Cells:
+    """Mark a line that ends with NaN or infinite values: their start, and the name of the last value."""
+    positions = (x for x, value in zip(curve["x"], curve["mean"], strict=True) if value is not None)
+    newest = max(positions, default=-math.inf)
+    behind = [(moment(time), value) for time, value in non_finite if moment(time) > newest]
+    return {**curve, "odd": [behind[0][0], _value_name(behind[-1][1])]} if behind else curve
 
 
-def _word(value: float) -> str:
+def _value_name(value: float) -> str:
     return "NaN" if not is_known(value) else "infinite" if value > 0 else "−infinite"

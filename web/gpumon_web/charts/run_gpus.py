@@ -28,16 +28,16 @@ def mean_of(gpus: Sequence[DeviceCourse]) -> RunSeries:
     """Return the mean series of all GPUs at the points of the longest one; unknown values are left out."""
     if len(gpus) == 1:
         return gpus[0].series
-    base = _base(gpus)
-    names = dict.fromkeys(name for one in gpus for name in one.series.columns)
-    return RunSeries(base.begun, base.step, {name: _joined(gpus, base, name) for name in names})
+    base = _longest_series(gpus)
+    names = dict.fromkeys(name for gpu in gpus for name in gpu.series.columns)
+    return RunSeries(base.begun, base.step, {name: _combine(gpus, base, name) for name in names})
 
 
 def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
     """Return the total power; unknown wherever the power of one GPU is unknown."""
-    lines = [_placed(one.series, base, "gpu.power") for one in gpus]
+    lines = [_resample(gpu.series, base, "gpu.power") for gpu in gpus]
     sums = [tuple(math.fsum(part) for part in zip(*values, strict=True)) for values in zip(*lines, strict=True)]
-    mean = [one[1] for one in sums]
+    mean = [triple[1] for triple in sums]
     return Envelope(mean, mean, mean)
 
 
@@ -48,44 +48,45 @@ def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: b
     """
     if not gpus:
         return []
-    together = mean_of([one._replace(series=_used(one.series)) for one in gpus])
-    first, last = together.begun, together.begun + together.points * together.step
+    combined = mean_of([gpu._replace(series=_usage_columns(gpu.series)) for gpu in gpus])
+    first, last = combined.begun, combined.begun + combined.points * combined.step
     ends = [(begin, first), *([] if goes_on else [(last, end)])]
-    beyond = [(since, until) for since, until in ends if until - since > MISSED * together.step]
-    return [[round(since, 3), round(until, 3)] for since, until in sorted([*beyond, *unsampled_spans(together)])]
+    beyond = [(since, until) for since, until in ends if until - since > MISSED * combined.step]
+    return [[round(since, 3), round(until, 3)] for since, until in sorted([*beyond, *unsampled_spans(combined)])]
 
 
-def _used(series: RunSeries) -> RunSeries:
+def _usage_columns(series: RunSeries) -> RunSeries:
     """Reduce a series to the metrics that show when a GPU was sampled."""
     names = ("gpu.memory_used", "gpu.utilization")
     return series._replace(columns={name: series.columns[name] for name in names if name in series.columns})
 
 
-def _base(gpus: Sequence[DeviceCourse]) -> RunSeries:
-    return max((one.series for one in gpus), key=lambda series: series.points * series.step)
+def _longest_series(gpus: Sequence[DeviceCourse]) -> RunSeries:
+    return max((gpu.series for gpu in gpus), key=lambda series: series.points * series.step)
 
 
-def _joined(gpus: Sequence[DeviceCourse], base: RunSeries, name: str) -> Envelope:
-    lines = [_placed(one.series, base, name) for one in gpus]
+def _combine(gpus: Sequence[DeviceCourse], base: RunSeries, name: str) -> Envelope:
+    lines = [_resample(gpu.series, base, name) for gpu in gpus]
     low, mean, high = [], [], []
     for values in zip(*lines, strict=True):
-        known = [value for value in values if math.isfinite(value[1])]
-        low.append(min((value[0] for value in known), default=math.nan))
-        mean.append(math.fsum(value[1] for value in known) / len(known) if known else math.nan)
-        high.append(max((value[2] for value in known), default=math.nan))
+        triples = [value for value in values if math.isfinite(value[1])]
+        low.append(min((value[0] for value in triples), default=math.nan))
+        mean.append(math.fsum(value[1] for value in triples) / len(triples) if triples else math.nan)
+        high.append(max((value[2] for value in triples), default=math.nan))
     return Envelope(low, mean, high)
 
 
-def _placed(series: RunSeries, base: RunSeries, name: str) -> list[tuple[float, float, float]]:
+def _resample(series: RunSeries, base: RunSeries, name: str) -> list[tuple[float, float, float]]:
     """Return (low, mean, high) of a series at the points of `base`."""
-    nothing = (math.nan, math.nan, math.nan)
+    unknown = (math.nan, math.nan, math.nan)
     course = series.columns.get(name)
     if course is None:
-        return [nothing] * base.points
+        return [unknown] * base.points
     if (series.begun, series.step, series.points) == (base.begun, base.step, base.points):
         return list(zip(course.low, course.mean, course.high, strict=True))
-    found = []
-    for place in range(base.points):
-        at = math.floor((base.begun + (place + 0.5) * base.step - series.begun) / series.step)
-        found.append((course.low[at], course.mean[at], course.high[at]) if 0 <= at < series.points else nothing)
-    return found
+    triples = []
+    for index in range(base.points):
+        position = math.floor((base.begun + (index + 0.5) * base.step - series.begun) / series.step)
+        is_inside = 0 <= position < series.points
+        triples.append((course.low[position], course.mean[position], course.high[position]) if is_inside else unknown)
+    return triples
