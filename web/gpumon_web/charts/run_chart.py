@@ -374,9 +374,7 @@ def _epoch_end_non_finite(epochs: Sequence[EpochSummary], name: str) -> list[Non
 def _finite_times(drawing: RunDrawing, name: str) -> list[float]:
     """Return the times at which a metric was finite, in order."""
     ended = [
-        epoch.ended
-        for epoch in drawing.epochs
-        if is_known(epoch.ended) and is_known(epoch.metrics.get(name, NAN))
+        epoch.ended for epoch in drawing.epochs if is_known(epoch.ended) and is_known(epoch.metrics.get(name, NAN))
     ]
     logged = drawing.logged
     means = logged.columns[name].mean if name in logged.columns else ()

@@ -13,10 +13,10 @@ from gpumon.cluster.snapshot import watts
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY, RUN_BY_KEY
-from gpumon_web.cluster.known import ClusterNow, not_of_now, of
+from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
-from gpumon_web.cluster.tables import who
+from gpumon_web.cluster.tables import user_cell
 from gpumon_web.cluster.words import percent
 from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
 from gpumon_web.components.tokens import fact, line, tag, text
@@ -60,46 +60,47 @@ def layout() -> Component:
 
 def live(now: Now, args: Args) -> Cells:
     """Compute all values of the page."""
-    known, name = of(now), args["id"]
-    answers = known.answers
-    node = next((one for one in known.snapshot.nodes_now() if one.name == name), None)
-    told = [one for one in known.snapshot.nodes() if one.name == name]
-    wrong = find_problems(told, _only(answers, name), knows_states=not known.snapshot.is_dcgm) if node else []
-    is_told = node and not node.silent and not known.snapshot.unanswered
-    slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_told else {}
+    cluster, name = cluster_data(now), args["id"]
+    answers = cluster.answers
+    node = next((candidate for candidate in cluster.snapshot.nodes_now() if candidate.name == name), None)
+    nodes = [candidate for candidate in cluster.snapshot.nodes() if candidate.name == name]
+    node_answers = _rows_of_node(answers, name)
+    node_problems = find_problems(nodes, node_answers, knows_states=not cluster.snapshot.is_dcgm) if node else []
+    is_answered = node and not node.silent and not cluster.snapshot.unanswered
+    slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_answered else {}
     by_number = states(node, slots) if node else {}
     return {
         "tab": {"text": name, "old": name},
-        "node": name if node or name in known.unseen() else "No such node",
+        "node": name if node or name in cluster.unseen() else "No such node",
         "facts": _facts(node, answers) if node else [],
-        "own": _own(known, name) if node else None,
-        "wrong": problems(wrong, []) or None,
-        "gpus_age": not_of_now(known, [one.name for one in node_queries(name)]),
-        "nothing": _nothing(known, node, name),
+        "own": _own_link(cluster, name) if node else None,
+        "wrong": problems(node_problems, []) or None,
+        "gpus_age": outdated_note(cluster, [query.name for query in node_queries(name)]),
+        "nothing": _empty_text(cluster, node, name),
         "gpus": Rows(
             _row(number, slots[number], by_number[number], answers, name) for number in sorted(slots, key=natural_key)
         ),
     }
 
 
-def _only(answers: Answers, name: str) -> Answers:
-    """Return the rows of the answers about one node."""
+def _rows_of_node(answers: Answers, name: str) -> Answers:
+    """Return the answers with only the rows about one node."""
     return {question: [row for row in rows if row.labels.get("instance") == name] for question, rows in answers.items()}
 
 
-def _nothing(known: ClusterNow, node: model.Node | None, name: str) -> str:
-    if node is None and (words := known.unseen().get(name)):
-        return f"Nothing is known of the GPUs of this node: {words[0]}."
+def _empty_text(cluster: ClusterNow, node: model.Node | None, name: str) -> str:
+    if node is None and (reasons := cluster.unseen().get(name)):
+        return f"Nothing is known of the GPUs of this node: {reasons[0]}."
     if node is None:
-        return "Prometheus has had no sample of a node of this name for an hour." if known.snapshot.cached else ""
+        return "Prometheus has had no sample of a node of this name for an hour." if cluster.snapshot.cached else ""
     if node.silent:
         since = f"{units.long_duration(node.silent)}{' or longer' if node.is_undated else ''}"
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
-    if known.snapshot.unanswered:
+    if cluster.snapshot.unanswered:
         return "What its GPUs do is not known now: Prometheus did not answer that."
-    if known.snapshot.is_dcgm:
+    if cluster.snapshot.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
-    if f"node_info {name}" not in known.answers:
+    if f"node_info {name}" not in cluster.answers:
         return ""
     return f"Prometheus tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
 
@@ -109,7 +110,7 @@ def _facts(node: model.Node, answers: Answers) -> list[Cells]:
     newest = single(answers, f"node_newest {node.name}")
     newest = newest if is_known(newest) else node.seen
     newest = NAN if node.is_undated else newest - node.clock_offset
-    told = [
+    facts = [
         fact("Model", ", ".join(node.models)),
         fact("GPUs", "" if node.gpus is None else units.count(node.total)),
         fact("Free", "" if node.gpus is None or node.silent else units.count(node.count("free"))),
@@ -117,15 +118,15 @@ def _facts(node: model.Node, answers: Answers) -> list[Cells]:
         fact("Power", watts(sum(power)) if power else ""),
         fact("Newest sample", "", newest) if is_known(newest) else None,
     ]
-    return [one for one in told if one is not None]
+    return [entry for entry in facts if entry is not None]
 
 
-def _own(known: ClusterNow, name: str) -> Cells | None:
+def _own_link(cluster: ClusterNow, name: str) -> Cells | None:
     """Return the link to the node's own gpumon web; None if its address is not configured."""
-    if not known.node_page:
+    if not cluster.node_page:
         return None
     host = name.rpartition(":")[0] or name
-    return {"text": "Its own pages", "href": known.node_page.replace("{host}", host)}
+    return {"text": "Its own pages", "href": cluster.node_page.replace("{host}", host)}
 
 
 def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> Cells:
@@ -134,10 +135,11 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
         return next((row.value for row in rows if row.labels.get("gpu") == number), NAN)
 
     runs = [row.labels for row in answers.get(f"node_runs {node}", ()) if row.labels.get("gpu") == number]
-    words, level = _STATES[state]
+    run_names = dict.fromkeys(labels.get("name") or labels.get("run", "") for labels in runs)
+    label, level = _STATES[state]
     memory, size = value("memory"), value("size")
-    users = [piece for user in slot["users"] for piece in who(user)]
-    tags = [tag(words, level)]
+    users = [token for user in slot["users"] for token in user_cell(user)]
+    tags = [tag(label, level)]
     if state == "held_idle" and is_known(idle := value("held_idle")):
         tags.append(text(f"for {units.long_duration(idle)}", "mut"))
     tags += [
@@ -146,9 +148,9 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
     ]  # fmt: skip
     return {
         "key": number, "gpu": f"GPU {number}", "order": float(number) if number.isdigit() else number,
-        "state": [line(*tags, css="who")], "state_word": words, "users": users or [line(text("–", "mut"))],
+        "state": [line(*tags, css="who")], "state_word": label, "users": users or [line(text("–", "mut"))],
         "name": ", ".join(slot["users"]) or None,
-        "run": ", ".join(dict.fromkeys(one.get("name") or one.get("run", "") for one in runs)) or units.MISSING,
+        "run": ", ".join(run_names) or units.MISSING,
         "used": slot["used"], "memory": _memory(memory, size), "memory_used_bytes": shown(memory),
         "power": shown(value("power")),
         "temperature": shown(value("temperature")), "search": number,

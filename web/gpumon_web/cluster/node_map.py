@@ -17,7 +17,7 @@ from gpumon_web.components.page import Cells
 _RACK = 20
 """Nodes per column if racks cannot be derived from the names."""
 _COLUMNS = (3, 120)
-"""Least and most racks for which racks are derived from the names."""
+"""Minimum and maximum number of racks for which racks are derived from the names."""
 _DIGITS = 9
 """Digits of a node's number that are used."""
 _LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.ASCII | re.DOTALL)
@@ -35,17 +35,17 @@ def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
         return {"tiles": tiles(nodes, answers)}
     racks = _racks([node.name for node in nodes])
     cells = {node.name: _cells(node) for node in nodes}
-    return {"racks": [{"name": name, "nodes": [cells.get(one) for one in members]} for name, members in racks.items()]}
+    return {"racks": [{"name": name, "nodes": [*map(cells.get, members)]} for name, members in racks.items()]}
 
 
 def labels(names: Sequence[str]) -> Mapping[str, str]:
     """Return names without port and domain, unless they become ambiguous or bare numbers."""
-    found = {name: name for name in names}
+    shortened = {name: name for name in names}
     for mark in (":", "."):
-        shorter = {name: label.partition(mark)[0] if _HOST.match(label) else label for name, label in found.items()}
+        shorter = {name: label.partition(mark)[0] if _HOST.match(label) else label for name, label in shortened.items()}
         if len(set(shorter.values())) == len(names) and not any(map(str.isdigit, shorter.values())):
-            found = shorter
-    return found
+            shortened = shorter
+    return shortened
 
 
 def _cells(node: Node) -> list[object]:
@@ -54,8 +54,8 @@ def _cells(node: Node) -> list[object]:
     Followed by 1 if it may have been silent for longer.
     """
     counts = [node.count(state) for state in _STATES]
-    used = round(100 * node.busy) if is_known(node.busy) else None
-    return [node.name, *counts, used, round(node.silent), node.total, *([1] if node.is_undated else ())]
+    utilization = round(100 * node.busy) if is_known(node.busy) else None
+    return [node.name, *counts, utilization, round(node.silent), node.total, *([1] if node.is_undated else ())]
 
 
 def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -63,27 +63,27 @@ def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
     In a rack the position of a node is its number; a missing node leaves its slot empty.
     """
-    found: dict[str, list[str]] = {}
+    racks: dict[str, list[str]] = {}
     slots: dict[str, int] = {}
     short = labels(names)
     for name in sorted(names, key=natural_key):
         parts = _LAST_NUMBER.match(short[name])
-        found.setdefault(parts[1] if parts else name, []).append(name)
+        racks.setdefault(parts[1] if parts else name, []).append(name)
         slots[name] = int(parts[2][-_DIGITS:]) if parts else 0
-    if _COLUMNS[0] <= len(found) <= _COLUMNS[1] and 2 * len(found) <= len(names):
+    if _COLUMNS[0] <= len(racks) <= _COLUMNS[1] and 2 * len(racks) <= len(names):
         first = min(slots.values())
-        return {name.rstrip("-_. n"): _placed(members, slots, first) for name, members in found.items()}
-    every = sorted(names, key=natural_key)
-    return {short[every[at]]: every[at : at + _RACK] for at in range(0, len(every), _RACK)}
+        return {name.rstrip("-_. n"): _fill_slots(members, slots, first) for name, members in racks.items()}
+    ordered = sorted(names, key=natural_key)
+    return {short[ordered[index]]: ordered[index : index + _RACK] for index in range(0, len(ordered), _RACK)}
 
 
-def _placed(members: Sequence[str], slots: Mapping[str, int], first: int) -> Sequence[str]:
+def _fill_slots(members: Sequence[str], slots: Mapping[str, int], first: int) -> Sequence[str]:
     """Return the nodes of a rack with empty names for missing slots; unchanged if numbers are no positions."""
-    places = [slots[name] - first for name in members]
-    if len(set(places)) < len(members) or max(places) >= 2 * len(members):
+    positions = [slots[name] - first for name in members]
+    if len(set(positions)) < len(members) or max(positions) >= 2 * len(members):
         return members
-    by_place = dict(zip(places, members, strict=True))
-    return [by_place.get(place, "") for place in range(max(places) + 1)]
+    by_position = dict(zip(positions, members, strict=True))
+    return [by_position.get(position, "") for position in range(max(positions) + 1)]
 
 
 def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
@@ -95,25 +95,25 @@ def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
 
 def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[str, dict[str, Cells]]:
     """Return the GPUs by node and number, from the queries about single GPUs."""
-    found: dict[str, dict[str, Cells]] = {}
+    nodes: dict[str, dict[str, Cells]] = {}
 
     def slot(labels: Mapping[str, str]) -> Cells:
-        here = found.setdefault(labels.get("instance", ""), {})
-        nothing = {"is_told": False, "model": "", "users": [], "used": None, "idle": None, "why": ""}
-        return here.setdefault(labels.get("gpu", ""), nothing)
+        node = nodes.setdefault(labels.get("instance", ""), {})
+        empty = {"is_listed": False, "model": "", "users": [], "used": None, "idle": None, "why": ""}
+        return node.setdefault(labels.get("gpu", ""), empty)
 
     for row in answers.get(f"{prefix}info{suffix}", ()):
-        slot(row.labels).update(is_told=True, model=row.labels.get("model", ""))
+        slot(row.labels).update(is_listed=True, model=row.labels.get("model", ""))
     for row in answers.get(f"{prefix}users{suffix}", ()):
         slot(row.labels)["users"].append(row.labels.get("user", ""))
     for row in answers.get(f"{prefix}used{suffix}", ()):
-        one = slot(row.labels)
-        one["used"] = row.value if one["is_told"] else None  # a mean over minutes remains after the GPU is gone
+        gpu = slot(row.labels)
+        gpu["used"] = row.value if gpu["is_listed"] else None  # a mean over minutes remains after the GPU is gone
     for row in answers.get(f"{prefix}idle{suffix}", ()):
         slot(row.labels)["idle"] = row.value
     for row in answers.get(f"{prefix}silent{suffix}", ()):
         slot(row.labels)["why"] = row.labels.get("reason", "") or "unknown"
-    return found
+    return nodes
 
 
 def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
@@ -122,17 +122,17 @@ def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
     The exporter reports only how many GPUs of a node are free, not which. Idle GPUs without a known holder are the free
     ones if there are not more of them; otherwise any of them may have a holder that the node cannot see.
     """
-    found = {number: _state(slot) for number, slot in slots.items()}
-    if list(found.values()).count("free") > node.count("free"):
-        found = {number: "unknown" if state == "free" else state for number, state in found.items()}
-    return found
+    gpu_states = {number: _state(slot) for number, slot in slots.items()}
+    if list(gpu_states.values()).count("free") > node.count("free"):
+        gpu_states = {number: "unknown" if state == "free" else state for number, state in gpu_states.items()}
+    return gpu_states
 
 
 def _state(slot: Cells) -> str:
     """Return the state of a GPU from its own data alone."""
     if slot["why"]:
         return "lost"
-    if not slot["is_told"]:
+    if not slot["is_listed"]:
         return "unknown"
     if not slot["users"]:
         return "free" if slot["idle"] is not None else "unknown"
@@ -142,10 +142,10 @@ def _state(slot: Cells) -> str:
 def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
     """Return the tile of a node; without data of single GPUs, from the number of GPUs in each state."""
     if node.silent:
-        least = "≥ " if node.is_undated else ""
+        prefix = "≥ " if node.is_undated else ""
         return {
             "name": node.name,
-            "word": f"silent {least}{units.long_duration(node.silent)}",
+            "word": f"silent {prefix}{units.long_duration(node.silent)}",
             "level": "silent",
             "gpus": [],
         }
@@ -153,9 +153,11 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
         by_number = states(node, slots)
         gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=natural_key)]
     else:
-        used = round(node.busy, 2) if is_known(node.busy) else None
+        utilization = round(node.busy, 2) if is_known(node.busy) else None
         gpus = [
-            ["", state, "", used if state == "busy" else None] for state in _STATES for _ in range(node.count(state))
+            ["", state, "", utilization if state == "busy" else None]
+            for state in _STATES
+            for _ in range(node.count(state))
         ]
     lost, free, unknown = (node.count(state) for state in ("lost", "free", "unknown"))
     if lost:
@@ -169,5 +171,5 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
 
 
 def _bar(number: str, slot: Cells, state: str) -> list[object]:
-    used = slot["used"]
-    return [number, state, (slot["users"] or [""])[0], None if used is None else round(min(1.0, used), 2)]
+    utilization = slot["used"]
+    return [number, state, (slot["users"] or [""])[0], None if utilization is None else round(min(1.0, utilization), 2)]

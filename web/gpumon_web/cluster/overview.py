@@ -14,7 +14,7 @@ from gpumon.cluster.snapshot import NOT_YET
 from gpumon.model import units
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
-from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
+from gpumon_web.cluster.data import cluster_data, outdated_note, outdated_states_note
 from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
@@ -30,7 +30,7 @@ _OF_PERIOD = ("covered", "covered_by_node", "held", "judged", "busy", "idle_held
 _OF_DAY = ("covered_day", "covered_by_node_day")
 _PANELS = {
     "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", *_OF_DAY),
-    "map": ("seen", "gpus", "busy", *(one.name for one in GPU_QUERIES)),
+    "map": ("seen", "gpus", "busy", *(query.name for query in GPU_QUERIES)),
     "free": ("seen", "gpus", "models"),
     "wrong": (
         "seen",
@@ -110,65 +110,66 @@ def layout() -> Component:
 
 def live(now: Now, args: Args) -> Cells:
     """Compute all values of the page."""
-    known = of(now)
-    snapshot = known.snapshot
+    cluster = cluster_data(now)
+    snapshot = cluster.snapshot
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
     nodes, now_told = snapshot.nodes(), snapshot.nodes_now()
-    answers = drop_stale(known.answers, nodes)
+    answers = drop_stale(cluster.answers, nodes)
     idle = model.idle_holders(answers)
-    wrong = find_problems(nodes, answers, knows_states=not snapshot.is_dcgm)
+    cluster_problems = find_problems(nodes, answers, knows_states=not snapshot.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
-    counted = [node for node in nodes if not node.silent and node.gpus is not None]
+    measured = [node for node in nodes if not node.silent and node.gpus is not None]
     unseen = len(unseen_nodes(nodes, answers))
-    costs = [one.name for one in cost.cost_queries(known.prices, periods=(period,))]
+    costs = [query.name for query in cost.cost_queries(cluster.prices, periods=(period,))]
     away = [name for name in snapshot.cached if name.startswith(f"away_users_{period} ")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
-    charges = cost.charges(answers, known.prices, period) if known.prices else {}
-    users, doubt = model.users(answers, period), coverage.uncertainty(answers, period)
-    unpriced = unpriced_sentence(unpriced_seconds(answers, known.prices, period))
-    unknown = coverage.gap_sentence(answers, period), unpriced, explained(charges.values())
-    gap = " ".join(filter(None, unknown))
-    asked_at = snapshot.cached.get(f"held_{period}", NOT_YET).at or snapshot.at
-    dates = month_dates(period, asked_at) if period.is_dated else ""
-    by_group = known.groups if args["by"] == GROUP else None
+    charges = cost.charges(answers, cluster.prices, period) if cluster.prices else {}
+    users, uncertainty = model.users(answers, period), coverage.uncertainty(answers, period)
+    unpriced = unpriced_sentence(unpriced_seconds(answers, cluster.prices, period))
+    sentences = coverage.gap_sentence(answers, period), unpriced, explained(charges.values())
+    gap = " ".join(filter(None, sentences))
+    answered_at = snapshot.cached.get(f"held_{period}", NOT_YET).at or snapshot.at
+    dates = month_dates(period, answered_at) if period.is_dated else ""
+    by_group = cluster.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(model.groups(users, by_group), by_group, charges, known.prices, period=period, doubt=doubt,
-                          dates=dates)
+        tables.group_rows(model.groups(users, by_group), by_group, charges, cluster.prices, period=period,
+                          uncertainty=uncertainty, dates=dates)
         if by_group
-        else tables.marked(
-            tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
+        else tables.mark_idle(
+            tables.user_rows(users, charges, cluster.prices, period=period, uncertainty=uncertainty, dates=dates)
         )
     )  # fmt: skip
     is_meaningful = not snapshot.unanswered and not model.has_no_series(answers)
-    well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_meaningful else {"text": "Not known."}
-    gpus = f"{sum(node.total for node in counted):,} GPUs" if counted else "GPUs unknown"
+    unknown_note = {"text": "Not known."}
+    all_clear = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_meaningful else unknown_note
+    gpus = f"{sum(node.total for node in measured):,} GPUs" if measured else "GPUs unknown"
     headlines = summary(answers, now_told, is_dcgm=snapshot.is_dcgm)
     return {
         **headlines,
         "tab": {"text": f"{headlines['free']} free", "old": ""} if headlines["free"] != units.MISSING else None,
-        "doubts": doubts(known, nodes) or None,
+        "doubts": doubts(cluster, nodes) or None,
         "map": node_map(now_told, {} if snapshot.unanswered else answers),
         "map_title": (
             f"{len(nodes):,} nodes, {gpus}{f', {silent:,} silent' if silent else ''}"
             f"{f'; {unseen:,} more not answering' if unseen else ''}"
         ) if nodes else "",
-        "wrong": problems(wrong, idle) or [well],
+        "wrong": problems(cluster_problems, idle) or [all_clear],
         "periods": [
-            {"text": one.heading, "title": month_dates(one, snapshot.at) if one.is_dated else one.words.capitalize(),
-             "is_pressed": one == period, "arg": "period", "value": one}
-            for one in Period
+            {"text": choice.heading, "is_pressed": choice == period, "arg": "period", "value": choice,
+             "title": month_dates(choice, snapshot.at) if choice.is_dated else choice.words.capitalize()}
+            for choice in Period
         ],
-        "foot": foot(known),
+        "foot": foot(cluster),
         **{
-            f"{panel}_age": (states_not_of_now if panel in _OF_STATES else not_of_now)(known, names)
+            f"{panel}_age": (outdated_states_note if panel in _OF_STATES else outdated_note)(cluster, names)
             for panel, names in _PANELS.items()
         },
         "users_dates": f"{period.heading}: {dates}, in the time zone of the server" if dates else "",
-        "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
+        "users_age": outdated_note(cluster, of_users) or ({"text": gap} if users and gap else None),
         "free_gpus": tables.free_rows(model.free_gpus(now_told)),
         "users": rows,
-        **holder_choice(known.groups, args["by"]),
-        **shown_costs(known.prices),
+        **holder_choice(cluster.groups, args["by"]),
+        **shown_costs(cluster.prices),
         "idle_holders": tables.idle_rows(idle),
         "runs": tables.run_rows(model.runs(answers)),
     }  # fmt: skip

@@ -17,7 +17,7 @@ from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
-from gpumon_web.cluster.known import ClusterNow, not_of_now, of
+from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
 from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
@@ -75,28 +75,29 @@ def layout() -> Component:
 
 def live(now: Now, args: Args) -> Cells:
     """Compute all values of the page."""
-    known, name = of(now), args["id"]
-    nodes = known.snapshot.nodes_now()
-    answers = drop_stale(known.answers, nodes)
+    cluster, name = cluster_data(now), args["id"]
+    nodes = cluster.snapshot.nodes_now()
+    answers = drop_stale(cluster.answers, nodes)
     places = answers.get(f"user_places {name}", ())
-    busy = {one.name: one.busy for one in nodes}
+    query_names = [query.name for query in user_queries(name)]
+    busy = {cluster_node.name: cluster_node.busy for cluster_node in nodes}
     rows = sorted(places, key=lambda row: (-row.value, natural_key(row.labels.get("instance", ""))))
     return {
         "tab": {"text": name, "old": name},
         "user": name,
-        "about": _about(known, answers, name),
-        "user_age": not_of_now(known, [one.name for one in user_queries(name)]) or _explained(known, name),
-        "hours": Rows(_hours(known, name, period) for period in Period),
-        **shown_costs(known.prices),
+        "about": _held_text(cluster, answers, name),
+        "user_age": outdated_note(cluster, query_names) or _cost_explanation(cluster, name),
+        "hours": Rows(_hours(cluster, name, period) for period in Period),
+        **shown_costs(cluster.prices),
         "runs": tables.run_rows(_runs(answers, name)),
-        "no_runs": _none(known, "jobs", name, "No run of theirs is known."),
-        "no_nodes": _none(known, "places", name, "They are on no node that is known."),
+        "no_runs": _empty_text(cluster, "jobs", name, "No run of theirs is known."),
+        "no_nodes": _empty_text(cluster, "places", name, "They are on no node that is known."),
         "nodes": Rows(
             {"key": node, "node": [node_link(node)], "name": node, "gpus": round(row.value),
              "busy": shown(busy.get(node, NAN))}
             for row in rows if (node := row.labels.get("instance", ""))
         ),
-        "idle_holders": tables.idle_rows([one for one in model.idle_holders(answers) if one.user == name]),
+        "idle_holders": tables.idle_rows([holder for holder in model.idle_holders(answers) if holder.user == name]),
     }  # fmt: skip
 
 
@@ -104,75 +105,76 @@ NAMING = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
 """Queries whose answers have user names."""
 
 
-def named(answers: Answers) -> set[str]:
+def user_names(answers: Answers) -> set[str]:
     """Return the users in Prometheus's answers; no other user is queried."""
     return {row.labels.get("user", "") for question in NAMING for row in answers.get(question, ())}
 
 
-def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
+def _empty_text(cluster: ClusterNow, query: str, name: str, text: str) -> str:
     """Return the text shown without rows; before an answer it must not claim that there are none."""
-    asked = known.snapshot.cached.get(f"user_{what} {name}")
-    if asked is None:
-        return "Asking Prometheus …" if name in named(known.answers) else said
-    return "Not known." if asked.rows is None else said
+    answer = cluster.snapshot.cached.get(f"user_{query} {name}")
+    if answer is None:
+        return "Asking Prometheus …" if name in user_names(cluster.answers) else text
+    return "Not known." if answer.rows is None else text
 
 
-def _about(known: ClusterNow, answers: Answers, name: str) -> str:
+def _held_text(cluster: ClusterNow, answers: Answers, name: str) -> str:
     """Return the number of GPUs held now, and the user's group."""
-    one = _of(answers, name, Period.WEEK)
-    group = known.groups.of_user.get(name, "") if known.groups else ""
-    held = gpus(one.held) if one else units.MISSING
-    told = [
-        f"{held} GPU{'' if held == '1' else 's'} now, {gpus(one.idle)} of them idle"
-        if one and is_known(one.held)
+    user = _find_user(answers, name, Period.WEEK)
+    group = cluster.groups.of_user.get(name, "") if cluster.groups else ""
+    count = gpus(user.held) if user else units.MISSING
+    parts = [
+        f"{count} GPU{'' if count == '1' else 's'} now, {gpus(user.idle)} of them idle"
+        if user and is_known(user.held)
         else "",
         f"group {group}" if group else "",
     ]
-    return "  ·  ".join(filter(None, told))
+    return "  ·  ".join(filter(None, parts))
 
 
-def _of(answers: Answers, name: str, period: Period) -> ClusterUser | None:
-    return next((one for one in model.users(answers, period) if one.name == name), None)
+def _find_user(answers: Answers, name: str, period: Period) -> ClusterUser | None:
+    return next((user for user in model.users(answers, period) if user.name == name), None)
 
 
-def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
-    answers, prices = known.answers, known.prices
+def _hours(cluster: ClusterNow, name: str, period: Period) -> Cells:
+    answers, prices = cluster.answers, cluster.prices
     charge = cost.charges(answers, prices, period).get(name) if prices else None
-    one = _of(answers, name, period) or ClusterUser(name)
+    user = _find_user(answers, name, period) or ClusterUser(name)
     is_complete, part = (
         coverage.uncertainty(answers, period).is_complete(name),
         coverage.missing_note(answers, period, name),
     )
 
-    without = sum(unpriced_seconds(answers, prices, period, name).values())
-    dates = month_dates(period, known.snapshot.at) if period is Period.LAST_MONTH else ""
-    told = period.heading, dates, _age(known, period), part, f"{hours(without)} without a price" if without else ""
+    unpriced = sum(unpriced_seconds(answers, prices, period, name).values())
+    dates = month_dates(period, cluster.snapshot.at) if period is Period.LAST_MONTH else ""
+    price_note = f"{hours(unpriced)} without a price" if unpriced else ""
+    labels = period.heading, dates, _age(cluster, period), part, price_note
 
-    def sum_of(value: float, said: Callable[[float], str]) -> str:
-        return coverage.format_sum(value, said, is_complete=is_complete)
+    def sum_text(value: float, format_value: Callable[[float], str]) -> str:
+        return coverage.format_sum(value, format_value, is_complete=is_complete)
 
     return {
-        "key": period.value, "period": ", ".join(filter(None, told)),
+        "key": period.value, "period": ", ".join(filter(None, labels)),
         "seconds": coverage.period_length(answers, period),
-        "time": sum_of(one.held_seconds, hours),
-        "held_seconds": shown(one.held_seconds), "used": percent(one.used), "used_ratio": shown(one.used),
-        "idle": sum_of(one.idle_seconds, hours), "idle_held_seconds": shown(one.idle_seconds),
-        "energy": sum_of(one.energy, kwh), "energy_joules": shown(one.energy), **cost_cells(charge, prices),
+        "time": sum_text(user.held_seconds, hours),
+        "held_seconds": shown(user.held_seconds), "used": percent(user.used), "used_ratio": shown(user.used),
+        "idle": sum_text(user.idle_seconds, hours), "idle_held_seconds": shown(user.idle_seconds),
+        "energy": sum_text(user.energy, kwh), "energy_joules": shown(user.energy), **cost_cells(charge, prices),
     }  # fmt: skip
 
 
-def _explained(known: ClusterNow, name: str) -> str | None:
+def _cost_explanation(cluster: ClusterNow, name: str) -> str | None:
     """Return an explanation of the costs."""
-    prices, answers = known.prices, known.answers
-    every = [cost.charges(answers, prices, period).get(name) for period in Period] if prices else []
-    return explained(one for one in every if one) or None
+    prices, answers = cluster.prices, cluster.answers
+    charges = [cost.charges(answers, prices, period).get(name) for period in Period] if prices else []
+    return explained(charge for charge in charges if charge) or None
 
 
-def _age(known: ClusterNow, period: Period) -> str:
-    """Return a note on an outdated sum: a month is queried rarely, so it may be less than the week's sum."""
-    asked = known.snapshot.cached.get(f"held_{period}", NOT_YET)
-    age = known.snapshot.at - asked.at
-    if period is Period.LAST_MONTH or asked.rows is None or age <= _AGE:
+def _age(cluster: ClusterNow, period: Period) -> str:
+    """Return a note on the age of a sum: a month is queried rarely, so its sum may be less than the week's."""
+    answer = cluster.snapshot.cached.get(f"held_{period}", NOT_YET)
+    age = cluster.snapshot.at - answer.at
+    if period is Period.LAST_MONTH or answer.rows is None or age <= _AGE:
         return ""
     return f"up to {units.long_duration(age)} ago"
 
@@ -180,20 +182,20 @@ def _age(known: ClusterNow, period: Period) -> str:
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:
     """Return the runs of a user, with the names of their nodes."""
     epochs, planned = (
-        {row.labels.get("run", ""): row.value for row in answers.get(f"user_{what} {name}", ())}
-        for what in ("epochs", "planned")
+        {row.labels.get("run", ""): row.value for row in answers.get(f"user_{query} {name}", ())}
+        for query in ("epochs", "planned")
     )
-    tells = f"user_epochs {name}" in answers
-    found: dict[str, ClusterRun] = {}
+    has_epochs = f"user_epochs {name}" in answers
+    runs: dict[str, ClusterRun] = {}
     for row in answers.get(f"user_jobs {name}", ()):
         labels, run = row.labels, row.labels.get("run", "")
-        before = found.get(run) or ClusterRun(
+        entry = runs.get(run) or ClusterRun(
             labels.get("name", ""), run, name, labels.get("slurm_job", ""), (), 0, epochs.get(run, NAN),
-            planned.get(run, NAN), has_epoch_info=tells,
+            planned.get(run, NAN), has_epoch_info=has_epochs,
         )  # fmt: skip
         node = labels.get("instance", "")
-        found[run] = before._replace(nodes=(*before.nodes, node), gpus=before.gpus + round(row.value))
-    return [one._replace(nodes=sorted(one.nodes, key=natural_key)) for one in found.values()]
+        runs[run] = entry._replace(nodes=(*entry.nodes, node), gpus=entry.gpus + round(row.value))
+    return [cluster_run._replace(nodes=sorted(cluster_run.nodes, key=natural_key)) for cluster_run in runs.values()]
 
 
 PAGE = Page("person", "User", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

@@ -13,10 +13,10 @@ from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.components.page import Cells
 
 _TOGETHER = 3
-"""Nodes with the same problem from which they share a sentence; also the most users with idle GPUs listed."""
+"""Number of nodes with one problem from which they share a sentence; maximum number of users listed with idle GPUs."""
 _NAMED = 5
 _MOST = 20
-"""Most sentences."""
+"""Maximum number of sentences."""
 _LONG = 3600.0
 """Seconds of holding idle GPUs from which it is a problem."""
 
@@ -25,44 +25,44 @@ _LONGEST = 40
 """Longest user name in terminal cells."""
 
 
-def problems(found: Sequence[Problem], idle: Sequence[IdleHolder]) -> list[Cells]:
+def problems(cluster_problems: Sequence[Problem], idle: Sequence[IdleHolder]) -> list[Cells]:
     """Return sentences, severe problems first and idle holders last, each with a link to the node or the user."""
     kinds: dict[tuple[bool, str], list[Problem]] = {}
-    for one in found:
-        kinds.setdefault((one.is_severe, one.kind), []).append(one)
-    told: list[Cells] = []
+    for problem in cluster_problems:
+        kinds.setdefault((problem.is_severe, problem.kind), []).append(problem)
+    sentences: list[Cells] = []
     for (severe, kind), members in kinds.items():
         level, about = ("bad", "broken") if severe else ("warn", "look")
-        nodes = list(dict.fromkeys(one.node for one in members))
+        nodes = list(dict.fromkeys(problem.node for problem in members))
         if len(nodes) >= _TOGETHER:
             more = f" and {len(nodes) - _NAMED:,} more" if len(nodes) > _NAMED else ""
             text = f"{units.counted(len(nodes), 'node')} {kind}: {', '.join(nodes[:_NAMED])}{more}"
-            told.append({"about": about, "level": level, "text": text, "link": node_address(nodes[0])})
+            sentences.append({"about": about, "level": level, "text": text, "link": node_address(nodes[0])})
             continue
-        told += [
-            {"about": about, "level": level, "text": f"{one.node}: {one.text}", "link": node_address(one.node),
-             **({"time": one.at} if is_known(one.at) else {})}
-            for one in members
+        sentences += [
+            {"about": about, "level": level, "text": f"{problem.node}: {problem.text}",
+             "link": node_address(problem.node), **({"time": problem.at} if is_known(problem.at) else {})}
+            for problem in members
         ]  # fmt: skip
-    told += _wasted(idle)
-    if len(told) > _MOST:
-        told = [*told[:_MOST], {"text": f"and {len(told) - _MOST:,} more"}]
-    return told
+    sentences += _idle_sentences(idle)
+    if len(sentences) > _MOST:
+        sentences = [*sentences[:_MOST], {"text": f"and {len(sentences) - _MOST:,} more"}]
+    return sentences
 
 
-def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
+def _idle_sentences(idle: Sequence[IdleHolder]) -> list[Cells]:
     """Return sentences about the users with the most GPUs held idle for long."""
     users: dict[str, list[IdleHolder]] = {}
-    for one in idle:
-        if one.seconds >= _LONG:
-            users.setdefault(one.user, []).append(one)
-    most = sorted(users.items(), key=lambda one: -len(one[1]))[:_TOGETHER]
-    names = distinct([user or "unknown" for user, _ in most], _LONGEST)
+    for holder in idle:
+        if holder.seconds >= _LONG:
+            users.setdefault(holder.user, []).append(holder)
+    largest = sorted(users.items(), key=lambda entry: -len(entry[1]))[:_TOGETHER]
+    names = distinct([user or "unknown" for user, _ in largest], _LONGEST)
     return [
         {
             "about": "idle", "level": "warn", "link": user_address(user),
-            "text": f"{name} holds {units.counted(len(held), 'GPU')} idle for "
-            f"{units.long_duration(min(one.seconds for one in held))} or longer",
+            "text": f"{name} holds {units.counted(len(holders), 'GPU')} idle for "
+            f"{units.long_duration(min(holder.seconds for holder in holders))} or longer",
         }
-        for (user, held), name in zip(most, names, strict=True)
+        for (user, holders), name in zip(largest, names, strict=True)
     ]  # fmt: skip

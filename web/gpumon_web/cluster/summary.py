@@ -12,7 +12,7 @@ from gpumon.cluster.rules import LISTED
 from gpumon.cluster.snapshot import energy, power_of_limit
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
-from gpumon_web.cluster.known import ClusterNow
+from gpumon_web.cluster.data import ClusterNow
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import tag, text
@@ -26,27 +26,28 @@ def summary(answers: Answers, nodes: Sequence[Node], *, is_dcgm: bool) -> Cells:
     """Return the values of the five headlines."""
     seen = [node for node in nodes if not node.silent]
     total = sum(node.total for node in seen)
-    is_told = "gpus" in answers and total > 0 and not is_dcgm
+    has_states = "gpus" in answers and total > 0 and not is_dcgm
     return {
-        **(_free(seen, total) if is_told else _NOT_TOLD),
+        **(_free(seen, total) if has_states else _UNKNOWN_FREE),
         **_use(nodes, answers),
-        **(_idle(seen, answers) if is_told else {"idle": units.MISSING, "idle_below": "", "idle_chips": None}),
+        **(_idle(seen, answers) if has_states else {"idle": units.MISSING, "idle_below": "", "idle_chips": None}),
         **_power(answers, nodes),
         **_runs(answers, nodes),
     }
 
 
-_NOT_TOLD: Cells = {"free": units.MISSING, "free_below": "not known", "free_chips": None}
+_UNKNOWN_FREE: Cells = {"free": units.MISSING, "free_below": "not known", "free_chips": None}
 
 
 def _free(seen: Sequence[Node], total: int) -> Cells:
     free = sum(node.count("free") for node in seen)
-    whole = [node for node in seen if node.total and node.count("free") == node.total]
-    chips = [node_link(node.name, "chip") for node in whole[:_CHIPS]]
-    some = sum(1 for node in seen if node.count("free")) - len(whole)
-    parts = [units.counted(len(whole), "whole node") if whole else "", f"parts of {some:,} more" if some else ""]
-    if free and not whole:
-        parts = [f"on {units.counted(some, 'node')}, none of them whole"]
+    free_nodes = [node for node in seen if node.total and node.count("free") == node.total]
+    chips = [node_link(node.name, "chip") for node in free_nodes[:_CHIPS]]
+    partial = sum(1 for node in seen if node.count("free")) - len(free_nodes)
+    whole = units.counted(len(free_nodes), "whole node") if free_nodes else ""
+    parts = [whole, f"parts of {partial:,} more" if partial else ""]
+    if free and not free_nodes:
+        parts = [f"on {units.counted(partial, 'node')}, none of them whole"]
     return {
         "free": f"{free:,} of {total:,}",
         "free_below": ", ".join(filter(None, parts)),
@@ -57,33 +58,33 @@ def _free(seen: Sequence[Node], total: int) -> Cells:
 def _idle(seen: Sequence[Node], answers: Answers) -> Cells:
     idle = sum(node.count("held_idle") for node in seen)
     holders = model.idle_holders(answers)
-    long = sum(one.seconds >= _LONG for one in holders)
-    least = "≥ " if len(holders) >= LISTED else ""
+    long = sum(holder.seconds >= _LONG for holder in holders)
+    prefix = "≥ " if len(holders) >= LISTED else ""
     users = sorted(((row.value, row.labels.get("user", "")) for row in answers.get("idle_now", ()) if row.value >= 0.5),
                    reverse=True)  # fmt: skip
-    named = ", ".join(f"{user or 'unknown'} {gpus(value)}" for value, user in users[:3])
-    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+    names = ", ".join(f"{user or 'unknown'} {gpus(value)}" for value, user in users[:3])
+    suffix = f" and {len(users) - 3} more" if len(users) > 3 else ""
     return {
         "idle": f"{idle:,}",
-        "idle_below": named + more,
-        "idle_chips": [tag(f"over 1 h: {least}{long:,}", "warn", is_now=True)] if long else None,
+        "idle_below": names + suffix,
+        "idle_chips": [tag(f"over 1 h: {prefix}{long:,}", "warn", is_now=True)] if long else None,
     }
 
 
 def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
-    counted = [node for node in nodes if not node.silent and is_known(node.busy) and node.total]
-    total = sum(node.total for node in counted)
-    mean = sum(node.busy * node.total for node in counted) / total if total else NAN
+    measured = [node for node in nodes if not node.silent and is_known(node.busy) and node.total]
+    total = sum(node.total for node in measured)
+    mean = sum(node.busy * node.total for node in measured) / total if total else NAN
     day = single(answers, "busy_of_day")
-    return {"use": shown(mean), "use_below": f"{percent(day)} over {_of_day(answers)}" if is_known(day) else ""}
+    return {"use": shown(mean), "use_below": f"{percent(day)} over {_covered_day(answers)}" if is_known(day) else ""}
 
 
-def _of_day(answers: Answers) -> str:
+def _covered_day(answers: Answers) -> str:
     """Return the part of the last 24 hours for which Prometheus has samples, as text."""
-    known = coverage.covered_seconds(answers, Period.DAY)
+    seconds = coverage.covered_seconds(answers, Period.DAY)
     if coverage.is_complete(answers, Period.DAY):
         return "24 h"
-    return units.long_duration(known) if is_known(known) else "a part of 24 h"
+    return units.long_duration(seconds) if is_known(seconds) else "a part of 24 h"
 
 
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
@@ -99,54 +100,54 @@ def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
         return {"runs_now": units.MISSING, "runs_below": ""}
     rows = answers["runs"]
     users = {row.labels.get("user", "") for row in rows}
-    lately = (
+    note = (
         staleness_note(nodes) if "run_places" not in answers else ""
     )  # in a small cluster it is known on which nodes runs are
-    below = [f"of {units.counted(len(users), 'user')}", lately] if rows else []
+    below = [f"of {units.counted(len(users), 'user')}", note] if rows else []
     return {
         "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}", "runs_below": ", ".join(filter(None, below))
     }  # fmt: skip
 
 
-def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
+def doubts(cluster: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     """Return sentences about unknown data and the reasons."""
-    snapshot, told = known.snapshot, []
+    snapshot, sentences = cluster.snapshot, []
     if nodes and all(node.silent for node in nodes):
-        told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
+        sentences.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
     if snapshot.is_dcgm:
-        told.append(DCGM_ONLY)
-    elif model.has_no_series(known.answers):
-        told.append(model.NO_SERIES)
-    elif why := snapshot.missing_rules:
-        told.append(f"{why[:1].upper()}{why[1:]}.")
-    elif _adds_up_minutes(known, nodes):
-        told.append(
+        sentences.append(DCGM_ONLY)
+    elif model.has_no_series(cluster.answers):
+        sentences.append(model.NO_SERIES)
+    elif reason := snapshot.missing_rules:
+        sentences.append(f"{reason[:1].upper()}{reason[1:]}.")
+    elif _adds_up_minutes(cluster, nodes):
+        sentences.append(
             "Hours of a week and longer are added up minute by minute, which takes Prometheus longer: load "
             "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
         )
-    if alone := model.dcgm_only_hosts(known.answers):
-        told.append(
-            f"{units.counted(alone, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
+    if count := model.dcgm_only_hosts(cluster.answers):
+        sentences.append(
+            f"{units.counted(count, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
             "'gpumon export' on these tells of them."
         )
     if snapshot.clocks:
-        told.append(snapshot.clocks)
-    return [{"text": one} for one in told]
+        sentences.append(snapshot.clocks)
+    return [{"text": sentence} for sentence in sentences]
 
 
-def _adds_up_minutes(known: ClusterNow, nodes: Sequence[Node]) -> bool:
+def _adds_up_minutes(cluster: ClusterNow, nodes: Sequence[Node]) -> bool:
     """Whether a large cluster has no recorded hourly sums, although it has enough history for that to matter."""
-    has_history = coverage.covered_seconds(known.answers, Period.MONTH) > Period.DAY.seconds
-    return bool(known.snapshot.cached) and not known.snapshot.by_hour and len(nodes) > SMALL and has_history
+    has_history = coverage.covered_seconds(cluster.answers, Period.MONTH) > Period.DAY.seconds
+    return bool(cluster.snapshot.cached) and not cluster.snapshot.by_hour and len(nodes) > SMALL and has_history
 
 
-def foot(known: ClusterNow) -> Cells | None:
+def foot(cluster: ClusterNow) -> Cells | None:
     """Return a text on the source and age of the data."""
-    snapshot = known.snapshot
+    snapshot = cluster.snapshot
     if not snapshot.cached:
         return None
-    took = units.fine_duration(snapshot.took)
+    duration = units.fine_duration(snapshot.took)
     return {
-        "text": f"From {known.server_name}; the last round of questions took {took}. As of",
-        "time": max((one.at for one in snapshot.cached.values() if one.rows is not None), default=snapshot.at),
+        "text": f"From {cluster.server_name}; the last round of questions took {duration}. As of",
+        "time": max((answer.at for answer in snapshot.cached.values() if answer.rows is not None), default=snapshot.at),
     }

@@ -56,75 +56,75 @@ RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")
 """Columns on the page of a user, without the user."""
 _TINT = 0.28
 """Opacity of held but unused time."""
-_NOTED = 0.25
+_MIN_IDLE_SHARE = 0.25
 """Fraction of held time from which idle time is marked, if it is also at least `_NOTED_SECONDS`."""
-_NOTED_SECONDS = 36_000.0
+_MIN_IDLE_SECONDS = 36_000.0
 
 
-def who(user: str) -> list[Cells]:
+def user_cell(user: str) -> list[Cells]:
     """Return a user in the user's color, with a link to the user's page."""
     return [line(person(user, user_address(user)) if user else text("unknown", "mut"), css="who")]
 
 
-def free_rows(found: Sequence[FreeGpus]) -> Rows:
+def free_rows(free: Sequence[FreeGpus]) -> Rows:
     """Return the rows of free GPUs, the most on one node first."""
     return Rows(
         {
-            "key": f"{one.together} {one.is_whole} {one.model}",
-            "together": _together(one),
-            "size": one.together + (0.5 if one.is_whole else 0.0), "model": one.model or units.MISSING,
-            "nodes": [line(*nodes(one.nodes), css="nodes")], "gpus": one.gpus,
+            "key": f"{entry.together} {entry.is_whole} {entry.model}",
+            "together": _size_text(entry),
+            "size": entry.together + (0.5 if entry.is_whole else 0.0), "model": entry.model or units.MISSING,
+            "nodes": [line(*nodes(entry.nodes), css="nodes")], "gpus": entry.gpus,
         }
-        for one in found
+        for entry in free
     )  # fmt: skip
 
 
-def _together(one: FreeGpus) -> str:
-    if one.is_whole:
-        return "whole nodes" if len(one.nodes) > 1 else "whole node"
-    return units.counted(one.together, "GPU") + " of a node"
+def _size_text(entry: FreeGpus) -> str:
+    if entry.is_whole:
+        return "whole nodes" if len(entry.nodes) > 1 else "whole node"
+    return units.counted(entry.together, "GPU") + " of a node"
 
 
 def user_rows(
-    found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, doubt: Uncertainty, dates: str = "",
+    users: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
+    *, period: Period, uncertainty: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Return the rows of users: GPUs held now, time held in the period, and its cost.
 
-    `doubt`: which users' sums are only lower bounds; `dates`: the dates of a month.
+    `uncertainty`: which users' sums are only lower bounds; `dates`: the dates of a month.
     """
     priced = charges or {}
-    most = _most(found)
+    longest = _longest_held(users)
     return Rows(
-        {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
-         "basis": _basis(period, dates, priced.get(one.name), prices, is_complete=doubt.is_complete(one.name)),
-         **_sums(one, most, doubt.is_complete(one.name)), **cost_cells(priced.get(one.name), prices)}
-        for one in found
+        {"key": user.name or " ", "user": user_cell(user.name), "name": user.name or None, "search": user.name.lower(),
+         "basis": _basis(period, dates, priced.get(user.name), prices, is_complete=uncertainty.is_complete(user.name)),
+         **_sums(user, longest, uncertainty.is_complete(user.name)), **cost_cells(priced.get(user.name), prices)}
+        for user in users
     )  # fmt: skip
 
 
 def group_rows(
-    found: Sequence[UserGroup], groups: UserGroups, charges: Mapping[str, Charge] | None = None,
-    prices: Prices | None = None, *, period: Period, doubt: Uncertainty, dates: str = "",
+    user_groups: Sequence[UserGroup], groups: UserGroups, charges: Mapping[str, Charge] | None = None,
+    prices: Prices | None = None, *, period: Period, uncertainty: Uncertainty, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Return the rows of groups: GPUs held now, time held in the period, and its cost."""
-    most, rows = _most([one.sums for one in found]), Rows()
-    for one in found:
-        name, is_complete = one.sums.name, doubt.is_group_complete(one.sums.name, groups)
-        charge = total_charge(charges or {}, one.users)
+    longest, rows = _longest_held([group.sums for group in user_groups]), Rows()
+    for group in user_groups:
+        name, is_complete = group.sums.name, uncertainty.is_group_complete(group.sums.name, groups)
+        charge = total_charge(charges or {}, group.users)
         charge = charge if is_complete else as_minimum(charge)
         rows.append({
-            "key": name, "user": [line(_group(name), text(_members(one.users), "mut"), css="who")],
-            "name": name, "search": " ".join((name, *one.users)).lower(),
+            "key": name, "user": [line(_group(name), text(_members(group.users), "mut"), css="who")],
+            "name": name, "search": " ".join((name, *group.users)).lower(),
             "basis": _basis(period, dates, charge, prices, is_complete=is_complete),
-            **_sums(one.sums, most, is_complete), **cost_cells(charge, prices),
+            **_sums(group.sums, longest, is_complete), **cost_cells(charge, prices),
         })  # fmt: skip
     return rows
 
 
 def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_complete: bool) -> str:
     """Return the text in CSV files that explains the numbers of a row."""
-    is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
+    is_priced_whole = all(amount.complete for amount in charge or () if is_known(amount.value))
     minimum = "" if is_complete and is_priced_whole else f"{'costs' if is_complete else 'sums'} are at least so much"
     about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
     return ", ".join(filter(None, (f"{period} {dates}".strip(), prices.currency if prices else "", minimum, about)))
@@ -138,80 +138,80 @@ def _members(users: Sequence[str]) -> str:
     return units.counted(len(users), "user")
 
 
-def _most(found: Sequence[ClusterUser]) -> float:
-    return max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
+def _longest_held(users: Sequence[ClusterUser]) -> float:
+    return max((user.held_seconds for user in users if is_known(user.held_seconds)), default=0.0)
 
 
-def _sums(one: ClusterUser, most: float, is_complete: bool) -> Cells:
+def _sums(user: ClusterUser, longest: float, is_complete: bool) -> Cells:
     """Return the cells common to users and groups."""
 
-    def sum_of(value: float, said: Callable[[float], str]) -> str:
-        return format_sum(value, said, is_complete=is_complete)
+    def sum_text(value: float, format_value: Callable[[float], str]) -> str:
+        return format_sum(value, format_value, is_complete=is_complete)
 
     return {
-        "now": gpus(one.held), "held": shown(one.held),
-        "time": sum_of(one.held_seconds, hours), "held_seconds": exact(one.held_seconds), "part": _part(one, most),
-        "used": shown(one.used),
-        "idle": sum_of(one.idle_seconds, hours), "idle_held_seconds": exact(one.idle_seconds),
-        "energy": sum_of(one.energy, kwh), "energy_joules": exact(one.energy),
+        "now": gpus(user.held), "held": shown(user.held),
+        "time": sum_text(user.held_seconds, hours), "held_seconds": exact(user.held_seconds),
+        "part": _part(user, longest), "used": shown(user.used),
+        "idle": sum_text(user.idle_seconds, hours), "idle_held_seconds": exact(user.idle_seconds),
+        "energy": sum_text(user.energy, kwh), "energy_joules": exact(user.energy),
     }  # fmt: skip
 
 
-def _part(one: ClusterUser, most: float) -> list[Cells]:
-    """Return a bar of held time relative to `most`; the used part is solid."""
-    if not (most > 0 and is_known(one.held_seconds)):
+def _part(user: ClusterUser, longest: float) -> list[Cells]:
+    """Return a bar of held time relative to `longest`; the used part is solid."""
+    if not (longest > 0 and is_known(user.held_seconds)):
         return []
-    used = min(one.busy_seconds, one.held_seconds) if is_known(one.busy_seconds) else 0.0
-    held = share((one.held_seconds - used) / most, user=one.name, title="held")
-    return [bar(share(used / most, user=one.name, title="used"), {**held, "opacity": _TINT}, css="bar held")]
+    used = min(user.busy_seconds, user.held_seconds) if is_known(user.busy_seconds) else 0.0
+    held = share((user.held_seconds - used) / longest, user=user.name, title="held")
+    return [bar(share(used / longest, user=user.name, title="used"), {**held, "opacity": _TINT}, css="bar held")]
 
 
-def idle_rows(found: Sequence[IdleHolder]) -> Rows:
+def idle_rows(holders: Sequence[IdleHolder]) -> Rows:
     """Return the rows of idle holders, by user and node."""
     groups: dict[tuple[str, str], list[IdleHolder]] = {}
-    for one in found:
-        groups.setdefault((one.user, one.node), []).append(one)
+    for holder in holders:
+        groups.setdefault((holder.user, holder.node), []).append(holder)
     return Rows(
         {
-            "key": f"{node} {user}", "user": who(user), "name": user or None, "node": [node_link(node)],
-            "node_name": node, "gpu": ", ".join(sorted((one.gpu for one in held), key=lambda gpu: (len(gpu), gpu))),
-            "count": len(held), "seconds": max(one.seconds for one in held),
-            "lasts": units.long_duration(max(one.seconds for one in held)), "search": f"{user} {node}".lower(),
+            "key": f"{node} {user}", "user": user_cell(user), "name": user or None, "node": [node_link(node)],
+            "node_name": node, "gpu": ", ".join(sorted((gpu.gpu for gpu in idle), key=lambda gpu: (len(gpu), gpu))),
+            "count": len(idle), "seconds": max(gpu.seconds for gpu in idle),
+            "lasts": units.long_duration(max(gpu.seconds for gpu in idle)), "search": f"{user} {node}".lower(),
         }
-        for (user, node), held in groups.items()
+        for (user, node), idle in groups.items()
     )  # fmt: skip
 
 
-def run_rows(found: Sequence[ClusterRun]) -> Rows:
+def run_rows(runs: Sequence[ClusterRun]) -> Rows:
     """Return the rows of runs with their progress."""
     return Rows(
         {
-            "key": one.run, "run": one.name or one.run, "user": who(one.user), "name": one.user or None,
-            "job": one.job or units.MISSING, "nodes": [line(*nodes(one.nodes, one.node_count), css="nodes")],
-            "gpus": one.gpus, "epoch": epoch(one), "reached": shown(one.epoch),
-            "search": " ".join((one.name, one.run, one.user, one.job, *one.nodes)).lower(),
+            "key": run.run, "run": run.name or run.run, "user": user_cell(run.user), "name": run.user or None,
+            "job": run.job or units.MISSING, "nodes": [line(*nodes(run.nodes, run.node_count), css="nodes")],
+            "gpus": run.gpus, "epoch": epoch(run), "reached": shown(run.epoch),
+            "search": " ".join((run.name, run.run, run.user, run.job, *run.nodes)).lower(),
         }
-        for one in found
+        for run in runs
     )  # fmt: skip
 
 
-def epoch(one: ClusterRun) -> list[Cells]:
+def epoch(run: ClusterRun) -> list[Cells]:
     """Return the current epoch of a run, the planned number, and a bar of the share that is done at least.
 
     It is not known whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
     """
-    if not is_known(one.epoch):
-        return [line(text("no epochs logged" if one.has_epoch_info else units.MISSING, "mut"))]
-    if not is_known(one.planned) or one.planned <= 0:
-        return [line(text(f"epoch {units.rounded(one.epoch)}"))]
-    done = bar(share(max(0.0, one.epoch - 1) / one.planned, user=one.user), css="bar thin")
-    return [line(text(f"epoch {units.rounded(one.epoch)}, {units.rounded(one.planned)} planned"), done, css="progress")]
+    if not is_known(run.epoch):
+        return [line(text("no epochs logged" if run.has_epoch_info else units.MISSING, "mut"))]
+    if not is_known(run.planned) or run.planned <= 0:
+        return [line(text(f"epoch {units.rounded(run.epoch)}"))]
+    done = bar(share(max(0.0, run.epoch - 1) / run.planned, user=run.user), css="bar thin")
+    return [line(text(f"epoch {units.rounded(run.epoch)}, {units.rounded(run.planned)} planned"), done, css="progress")]
 
 
-def marked(rows: Rows) -> Rows:
+def mark_idle(rows: Rows) -> Rows:
     """Mark users who leave much of their held time unused."""
     for row in rows:
         held, idle = row["held_seconds"] or 0.0, row["idle_held_seconds"] or 0.0
-        if idle >= _NOTED_SECONDS and idle >= _NOTED * held:
+        if idle >= _MIN_IDLE_SECONDS and idle >= _MIN_IDLE_SHARE * held:
             row["user"][0]["line"].append(tag("idle", "warn"))
     return rows

@@ -15,14 +15,14 @@ from gpumon.cluster.queries import MONTHS, Period, Query, node_queries, user_que
 from gpumon.cluster.snapshot import NO_ANSWER, TICK, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
-from gpumon_web.cluster.known import NOTHING, ClusterNow
+from gpumon_web.cluster.data import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.person import NAMING
 from gpumon_web.components.page import Args, Cells, Now, Page
 from gpumon_web.feed import JsonBody
 from gpumon_web.live.values import PageViews
 
-_SOON = 1.0
+_WAITING_INTERVAL = 1.0
 """Seconds between requests of a browser that waits for a first answer."""
 
 
@@ -50,9 +50,9 @@ class ClusterFeed:
 
     def refresh(self) -> None:
         """Read the newest snapshot. The caller holds `lock`."""
-        found = self._poller.snapshot()
-        if found is not self.snapshot and found.cached:
-            self.snapshot = found
+        snapshot = self._poller.snapshot()
+        if snapshot is not self.snapshot and snapshot.cached:
+            self.snapshot = snapshot
             self._newest += 1
 
     def head(self) -> dict[str, Any]:
@@ -63,9 +63,9 @@ class ClusterFeed:
         answers_now = not snapshot.cached or age <= NO_ANSWER
         is_live = answers_now and not is_empty
         is_waking = not answers_now and self._poller.is_waking(snapshot)
-        nothing = NO_SERIES if answers_now else "no answer"
-        found = next(iter(snapshot.problems().values()), nothing)
-        problem = "asking Prometheus" if is_waking else found
+        fallback = NO_SERIES if answers_now else "no answer"
+        reason = next(iter(snapshot.problems().values()), fallback)
+        problem = "asking Prometheus" if is_waking else reason
         is_answered = not is_live or snapshot.is_answered
         return {
             "boot": self._boot,
@@ -73,18 +73,18 @@ class ClusterFeed:
             "live": is_live,
             "state": "live" if is_live and is_answered else problem,
             "answered": is_answered,
-            "step": "" if is_live or is_waking else advice(found, self._poller.server_name),
-            "interval": _SOON if self.is_awaited or is_waking or not snapshot.cached else TICK,
+            "step": "" if is_live or is_waking else advice(reason, self._poller.server_name),
+            "interval": _WAITING_INTERVAL if self.is_awaited or is_waking or not snapshot.cached else TICK,
             "age": None if answers_now or not snapshot.answered else int(age),
             "ended": False,
-            "label": _unreal(snapshot),
+            "label": _simulation_label(snapshot),
             "problem": "",
             "left_out": "",
         }
 
-    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+    def lines(self, metrics: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
         """Return no lines: pages of a cluster have no live charts."""
-        del named, since, has_past
+        del metrics, since, has_past
         return {"t": [], "lines": {}, "whole": True}
 
 
@@ -98,61 +98,61 @@ class ClusterViews(PageViews):
         self._cluster = ClusterFeed(poller)
         super().__init__(self._cluster, CLUSTER_PAGES)
         self._poller = poller
-        self._known = ClusterNow(NOTHING, server_name, prices, node_page, groups)
+        self._settings = ClusterNow(NOTHING, server_name, prices, node_page, groups)
 
     def now(self) -> Now:
         """Return the live data of the newest snapshot. The caller holds the feed's lock."""
         snapshot = self._cluster.snapshot
-        return Now(snapshot.answered, cluster=self._known._replace(snapshot=snapshot))
+        return Now(snapshot.answered, cluster=self._settings._replace(snapshot=snapshot))
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer, and have the poller query the node or user of the page."""
-        questions = _SUBJECTS.get(page.name)
-        months = MONTHS if page.name == "person" else [one for one in MONTHS if one == args.get("period")]
+        queries = _SUBJECT_QUERIES.get(page.name)
+        months = MONTHS if page.name == "person" else [month for month in MONTHS if month == args.get("period")]
         for month in months:
-            self._poller.watch(month, self._of_month)
+            self._poller.watch(month, self._month_queries)
         cluster = self._cluster
         with cluster.lock:
             cluster.refresh()
             name = args.get("id", "")
-            told = _told(page.name, cluster.snapshot).get(name) if questions else None
-            asked = [f"held_{month}" for month in months]
-            asked += [one.name for one in questions(name, told)] if questions and told is not None else []
+            raw_name = _raw_names(page.name, cluster.snapshot).get(name) if queries else None
+            query_names = [f"held_{month}" for month in months]
+            query_names += [query.name for query in queries(name, raw_name)] if queries and raw_name is not None else []
             cluster.is_awaited = not cluster.snapshot.is_dcgm and any(
-                one not in cluster.snapshot.cached for one in asked
+                query_name not in cluster.snapshot.cached for query_name in query_names
             )
-        if questions and told is not None:
-            self._poller.watch(f"{page.name} {name}", lambda _: questions(name, told))
+        if queries and raw_name is not None:
+            self._poller.watch(f"{page.name} {name}", lambda _: queries(name, raw_name))
         return super().delta(page, args, boot, since)
 
-    def _of_month(self, month: str) -> Sequence[Query]:
+    def _month_queries(self, month: str) -> Sequence[Query]:
         period = Period(month)
-        return (*user_sum_queries(period), *cost_queries(self._known.prices, periods=(period,)))
+        return (*user_sum_queries(period), *cost_queries(self._settings.prices, periods=(period,)))
 
     def server(self, now: Now) -> Cells:
         """Return the values common to all pages."""
-        known = now.cluster or ClusterNow()
-        users = {one.name for one in model.users(known.answers, Period.WEEK)}
-        users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
+        cluster = now.cluster or ClusterNow()
+        users = {user.name for user in model.users(cluster.answers, Period.WEEK)}
+        users |= {row.labels.get("user", "") for row in cluster.answers.get("runs", ())}
         return {
-            "hostname": known.server_name, "users": sorted(users - {""}), "places": self.colors.styles(users),
+            "hostname": cluster.server_name, "users": sorted(users - {""}), "places": self.colors.styles(users),
             "home": "", "has_gpus": True, "runs": [],
         }  # fmt: skip
 
 
-_SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Query]]] = {"node": node_queries, "person": user_queries}
+_SUBJECT_QUERIES: Mapping[str, Callable[[str, str], Sequence[Query]]] = {"node": node_queries, "person": user_queries}
 """Queries about the subject of a page, by the name of the page."""
 
 
-def _unreal(snapshot: ClusterSnapshot) -> str:
+def _simulation_label(snapshot: ClusterSnapshot) -> str:
     """Return the label for nodes with simulated or replayed data; empty if there are none."""
     count = model.simulated_nodes(snapshot.answers())
     return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 
-def _told(page: str, snapshot: ClusterSnapshot) -> Mapping[str, str]:
+def _raw_names(page: str, snapshot: ClusterSnapshot) -> Mapping[str, str]:
     """Return Prometheus's names of nodes or users by displayed name; no other name is queried."""
-    asked, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
+    query_names, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
     answers = snapshot.answers()
-    rows = (row for name in asked for row in answers.get(name, ()))
-    return {(shown := row.labels.get(label, "")): row.raw.get(label, shown) for row in rows}
+    rows = (row for name in query_names for row in answers.get(name, ()))
+    return {(display_name := row.labels.get(label, "")): row.raw.get(label, display_name) for row in rows}

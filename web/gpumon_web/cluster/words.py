@@ -12,7 +12,7 @@ from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import link, text
 
 _NAMED = 4
-"""Most nodes named in a cell."""
+"""Maximum number of nodes named in a cell."""
 
 
 def gpus(value: float) -> str:

@@ -17,7 +17,7 @@ from gpumon.model.metrics import Unit
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from gpumon_web.cluster.known import ClusterNow
+    from gpumon_web.cluster.data import ClusterNow
 
 Args = Mapping[str, str]
 """Arguments of an address, with the page's defaults filled in."""
