@@ -71,23 +71,24 @@ def measure_rows(comparison: Comparison, names: Labels) -> Rows:
     """Return a row for each measure: medians over epochs first, then measures of whole runs."""
     suffix = ", whole run" if all(comparison.epochs) else ""
     rows = [
-        _measure_row(measure, names, suffix if single else "", single=single) for measure, single in _shown(comparison)
+        _measure_row(measure, names, suffix if single else "", single=single)
+        for measure, single in _shown_measures(comparison)
     ]
     return Rows({**row, "place": index} for index, row in enumerate(rows))
 
 
 def whole_run_notes(comparison: Comparison) -> list[str]:
     """Return a note on rows of whole runs, if the table also has medians over epochs."""
-    has_both = all(comparison.epochs) and any(single for _, single in _shown(comparison))
+    has_both = all(comparison.epochs) and any(single for _, single in _shown_measures(comparison))
     return [f"Whole runs: {SINGLE}"] if has_both else []
 
 
-def _shown(comparison: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
+def _shown_measures(comparison: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
     """Yield the measures of a comparison, and whether each is a single value of a whole run."""
     by_epochs = all(comparison.epochs)
     if by_epochs:
-        yield from ((line, False) for line in comparison.lines)
-    yield from ((line, True) for line in comparison.whole if not by_epochs or line.measure in RUN_MEASURES)
+        yield from ((measure, False) for measure in comparison.lines)
+    yield from ((measure, True) for measure in comparison.whole if not by_epochs or measure.measure in RUN_MEASURES)
 
 
 def csv_rows(comparison: Comparison) -> list[Cells]:
@@ -100,7 +101,7 @@ def csv_rows(comparison: Comparison) -> list[Cells]:
         for letter, record, count in zip(
             letters(len(comparison.records)), comparison.records, comparison.epochs, strict=True)
     ]  # fmt: skip
-    for measure, single in _shown(comparison):
+    for measure, single in _shown_measures(comparison):
         column = csv_name(measure.measure, single=single)
         for index, (row, value) in enumerate(zip(rows, measure.medians, strict=True)):
             row[column] = nullable(value)
@@ -134,12 +135,12 @@ def difference_rows(config: ConfigComparison, names: Labels) -> Rows:
     """Return a row for each parameter and each fact about the program that differs between the runs."""
     return Rows(
         {"key": f"{'config' if difference.is_config else 'program'} {difference.name}",
-         "name": clean(difference.name, VALUE_CELLS), "place": index, "of": _values(difference, names)}
+         "name": clean(difference.name, VALUE_CELLS), "place": index, "of": _value_cells(difference, names)}
         for index, difference in enumerate(config.differences)
     )  # fmt: skip
 
 
-def _values(difference: ConfigDifference, names: Labels) -> dict[str, Cell]:
+def _value_cells(difference: ConfigDifference, names: Labels) -> dict[str, Cell]:
     texts = [clean(written(value), VALUE_CELLS) if has else units.MISSING
              for value, has in zip(difference.values, difference.has, strict=True)]  # fmt: skip
     if difference.name == "commit" and not difference.is_config:
@@ -173,8 +174,10 @@ def config_notes(config: ConfigComparison, names: Labels) -> list[Cells]:
 
 def shows_intervals(comparison: Comparison) -> bool:
     """Whether any difference over epochs is shown with its interval; unclear differences have none."""
-    lines = comparison.lines if all(comparison.epochs) else ()
-    return any(verdict(difference, line.measure).endswith(")") for line in lines for difference in line.differences)
+    measures = comparison.lines if all(comparison.epochs) else ()
+    return any(
+        verdict(difference, measure.measure).endswith(")") for measure in measures for difference in measure.differences
+    )
 
 
 def has_intervals(compared: MeasureComparison) -> bool:

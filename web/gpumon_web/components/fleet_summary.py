@@ -18,7 +18,7 @@ from gpumon_web.components.tokens import fact, gpu_address, line, link, run_name
 
 MAX_CHIPS = 12
 _IDLE_KNOWN_STATES = FREE_OR_NOT - {GpuState.ALLOCATED}
-"""States in which it is known whether a GPU is held but idle."""
+"""States that tell whether a GPU is held but idle."""
 _FULL_WINDOW_SHARE = 0.95
 """Fraction of ten minutes with data from which a mean is labeled "over ten minutes"."""
 MAX_LINKS = 4
@@ -72,7 +72,7 @@ def gpu_chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
 
 
 def gpu_sums(gpus: Sequence[Gpu]) -> Cells:
-    """Return headlines over the GPUs that report a value; the line below says how many do if not all."""
+    """Return headlines over the GPUs that report a value; the line below a headline says how many if not all do."""
 
     def reporting(name: str) -> list[tuple[Gpu, float]]:
         return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
@@ -123,7 +123,7 @@ def free_count(gpus: Sequence[Gpu]) -> str:
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:
-    """Return the number of GPUs held but idle; unknown if none is known to be and some may be."""
+    """Return the number of GPUs held but idle; unknown if there may be some but none is known."""
     states = [gpu.about["state"] for gpu in gpus]
     idle = states.count(GpuState.HELD.value)
     return str(idle) if gpus and (idle or not unknown_idle_text(gpus)) else units.MISSING
@@ -139,7 +139,7 @@ def unknown_idle_text(gpus: Sequence[Gpu]) -> str:
 
 
 def _is_early(gpu: Gpu) -> bool:
-    """Whether it will become known if the GPU is idle: only if its utilization is known."""
+    """Whether samples to come can show that the GPU is idle: only if its utilization is known."""
     return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
 
 
@@ -155,7 +155,7 @@ def idle_text(idle: Sequence[Gpu], now: Now) -> str:
 
 
 def _idle_holders_text(gpus: Sequence[Gpu], now: Now, *, with_gpus: bool = False) -> str:
-    """Return `dave, 41.3 GiB`: the holders of the GPUs, and the memory in use; all have known users, or none has."""
+    """Return `dave, 41.3 GiB`: holders and memory in use of the GPUs, which all have known users, or none has."""
     users = dict.fromkeys(user for gpu in gpus for user in (*_holder_names(gpu), *users_of(gpu, now)))
     location = f" on GPU {_labels(gpus)}" if with_gpus else ""
     memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
@@ -217,8 +217,8 @@ def host_lines(values: Mapping[str, float | None], totals: Cells) -> list[Cells]
         else None,
         fact("hottest", f"{hottest:.0f} °C, {totals['where']}") if hottest is not None else None,
     ]
-    known = [value for value in facts if value]
-    lines = [line(text("Host", "lead"), *(known or [text("not known here", "mut")]))]
+    known_facts = [value for value in facts if value]
+    lines = [line(text("Host", "lead"), *(known_facts or [text("not known here", "mut")]))]
     return [*lines, *([line(*gpus)] if any(gpus) else [])]
 
 

@@ -22,7 +22,7 @@ def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
 
 
 def unexplained_title(about: Cells) -> str:
-    """Return the name of used memory without a holder: only if all holders are known, no process has it."""
+    """Return the label of used memory without a holder: "no listed process" only if the memory of all is known."""
     is_complete = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
     return "no listed process" if is_complete else "unknown"
 

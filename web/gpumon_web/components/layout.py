@@ -34,7 +34,7 @@ def headline(
     title: str, name: str, kind: str, below: str = "", chips: str = "", extra: str = "", *, titled: str = "",
     is_first: bool = False, old: str | None = None, old_below: str | None = None,
 ) -> Component:  # fmt: skip
-    """Create a card with one number: the value `name`, the values `chips` and `extra` beside it and `below` under it.
+    """Create a card with one number: the value `name`, with `chips` and `extra` next to it and `below` under it.
 
     `titled` names a value that replaces the title. When data stops coming, `old` replaces the value, and `old_below`
     the text under it.
@@ -80,7 +80,7 @@ def hidden_if(name: str, component: Component) -> Component:
 
 
 def choice(arg: str, label: str, options: Sequence[tuple[str, str]], usual: str) -> Component:
-    """Create buttons of which one is pressed, as set by the argument `arg` of the address; default: `usual`."""
+    """Create buttons for the argument `arg` of the address. The button of its value is pressed; default: `usual`."""
     buttons = [html.Button(words, type="button", **data(arg=arg, value=value)) for value, words in options]
     return html.Div(buttons, className="seg", role="group", **aria(label=label), **data(usual=usual))
 

@@ -67,7 +67,7 @@ class Column(NamedTuple):
     csv_list: str = ""
     """Name of a list in the row that CSV files have as a separate column before this one, joined by semicolons."""
     csv: str = ""
-    """Column name in CSV files, with unit, if they have the cell to sort by: `power_watts`."""
+    """Column name in CSV files, with unit (`power_watts`), if these use the cell to sort by."""
 
 
 _UNIT_KINDS: Mapping[Unit | None, str] = {
@@ -76,7 +76,7 @@ _UNIT_KINDS: Mapping[Unit | None, str] = {
 }  # fmt: skip
 """Kinds of numbers by unit; other units are formatted as text by Python."""
 _TEXT_KINDS = ("text", "rich", "memory")
-"""Kinds of cells that have a number formatted as text."""
+"""Kinds of cells that show a number as formatted text."""
 _PRIORITY_CSS = ((85, ""), (70, "c-extra"), (55, "c-rare"))
 """CSS classes by least importance of a column; less important columns are hidden first on narrow screens."""
 
@@ -84,10 +84,10 @@ _PRIORITY_CSS = ((85, ""), (70, "c-extra"), (55, "c-rare"))
 def table_column(
     column: columns.Column, kind: str = "", *, key: str = "", css: str | None = None, **layout: Any
 ) -> Column:
-    """Create the column of a table from one of `model.columns`.
+    """Create the column of a table from a column of `model.columns`.
 
-    If the cell has a number formatted as text, sorting and CSV files use the number itself, which is in another cell of
-    the row, named as the column in files.
+    If the cell is a number formatted as text, sorting and CSV files use the number itself. It is in another cell of the
+    row, whose key is the column's name in files.
     """
     kind = kind or ("text" if column.form in (Form.FINE, Form.ID, Form.TOTAL) else _UNIT_KINDS.get(column.unit, "text"))
     if css is None:
@@ -172,7 +172,7 @@ class StoredValues(NamedTuple):
     totals: Mapping[str, int] = MappingProxyType({})
     """Total number of rows of tables that only have the newest rows in `values`."""
     again: float = 10.0
-    """Seconds after which the page should request them again."""
+    """Seconds until the page should request them again."""
     unread: str = ""
     """Sentence on why they cannot be read now; the page then keeps what it shows."""
 
@@ -196,7 +196,7 @@ class Page(NamedTuple):
     kept: Callable[[Cells], StoredValues] | None = None
     """Computes the stored values from a document; called in the worker process, and less often than `live`."""
     rest: Callable[[Cells], StoredValues] | None = None
-    """Computes all rows of the tables of which `kept` returns the newest; requested on demand."""
+    """Computes all rows of the tables for which `kept` returns only the newest; requested on demand."""
     kept_of: StoredSubject = StoredSubject.RUNS
     """Subject of the documents for `kept` and `rest`."""
     series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
@@ -213,6 +213,6 @@ class Page(NamedTuple):
     """Name of the tab that is highlighted; empty: its own, if `is_tab`."""
     is_tab: bool = True
     needs_id: bool = False
-    """Whether an address without an id leads to the page of its tab instead."""
+    """Whether an address without an id shows the page of its tab instead."""
     without_gpus: str = ""
     """Name of the page that replaces it on a machine without GPUs."""

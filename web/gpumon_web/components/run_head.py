@@ -90,7 +90,7 @@ def live_progress(run: Cells, time: float) -> Cells:
 
 
 def run_progress(document: Cells, run: Cells) -> Cells:
-    """Return epoch or step and time left of a running run; for one that is over, epochs done and duration."""
+    """Return epoch or step and time left of a running run; epochs done and duration of a finished run."""
     summary, epochs, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
     if not epochs and not planned and not run.get("epoch"):
         return step_progress(document, run)
@@ -102,7 +102,7 @@ def run_progress(document: Cells, run: Cells) -> Cells:
     if run["state"] == "running":
         last = units.count(epochs[-1]["epoch"]) if epochs else units.MISSING
         values = {**live_progress(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if epochs else ""}
-        # These values come live from the ring; stored here, they would remain after the run.
+        # The ring has these values; stored values would remain after the run.
         return {**values, "left": units.MISSING, "left_below": ""} if document.get("live") else values
     last_epoch = summary.get("last")
     details = [
@@ -113,14 +113,14 @@ def run_progress(document: Cells, run: Cells) -> Cells:
         "epoch_is": "Epochs done",
         "epoch": done,
         "epoch_below": "; ".join(filter(None, details)),
-        # Of finished epochs only: the progress in the ring includes part of an unfinished one.
+        # Only finished epochs count: the progress in the ring includes part of an unfinished epoch.
         "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
         **_duration(document, run),
     }
 
 
 def _is_count_unknown(document: Cells) -> bool:
-    """Whether the number of epochs is unknown: steps were done before the run was observed, and no epoch since."""
+    """Whether the number of epochs is unknown: steps were done, but no epoch was observed."""
     return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
 
 
@@ -202,7 +202,7 @@ def _bar(run: Cells) -> list[Cells]:
 
 
 MAX_FAILED_ALLOCATIONS = 20
-"""Newest failed allocations listed."""
+"""Most failed allocations listed, the newest first."""
 MAX_NUMBERS_LENGTH = 80
 """Longest list of epoch numbers in a sentence, in characters."""
 TAGS: Mapping[str, str] = {
@@ -223,14 +223,14 @@ _OOM = "out_of_memory"
 
 
 def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
-    """Return sentences about failed allocations, the run and its epochs; each action is only given once."""
+    """Return sentences about failed allocations, the run and its epochs; each action appears only once."""
     findings, ranks = document.get("findings") or (), document["ranks"]
     remedy = next((finding["action"] for finding in findings if finding["kind"] == _OOM), "")
     marks = [mark for mark in document["marks"] if mark["mark"] == _OOM]
     allocation_notes = [_failed_allocation(mark, ranks, remedy) for mark in marks[-MAX_FAILED_ALLOCATIONS:]][::-1]
     if earlier := len(marks) - len(allocation_notes):
-        text = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
-        allocation_notes.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
+        sentence = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
+        allocation_notes.append({"level": "bad", "about": "out of memory", "text": sentence, "action": remedy})
     # Findings that are listed per allocation or epoch are not repeated for the run.
     run_notes = [
         _run_note(finding, running=running) for finding in findings if finding["kind"] not in (_OOM, "diverged")
@@ -252,11 +252,11 @@ def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
 def _failed_allocation(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
     """Return a sentence about a failed allocation."""
     rank = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
-    asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
+    requested, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
     epoch = f"epoch {units.count(mark['epoch'])}, " if mark["epoch"] >= 0 else ""
     position = f"{rank}{epoch}step {units.count(mark['step'])}"
     return {
-        "level": "bad", "about": "out of memory", "text": f"{position}: requested {asked}, {free} free",
+        "level": "bad", "about": "out of memory", "text": f"{position}: requested {requested}, {free} free",
         "time": mark["time"], "action": remedy,
     }  # fmt: skip
 

@@ -48,13 +48,11 @@ _PLAIN_COLUMNS = tuple(column for column in MEASURED if column.key not in _SPECI
 
 def _plain_column(column: ModelColumn) -> Column:
     """Create a column that is only shown if some row has a value."""
-    return table_column(
-        column, sorts_by=f"{column.key}_value" if _is_written(column) else "", needs=f"has_{column.key}"
-    )
+    return table_column(column, sorts_by=f"{column.key}_value" if _is_text(column) else "", needs=f"has_{column.key}")
 
 
-def _is_written(column: ModelColumn) -> bool:
-    """Whether its numbers are formatted as text by Python."""
+def _is_text(column: ModelColumn) -> bool:
+    """Whether Python formats the column's numbers as text."""
     return table_column(column).kind == "text"
 
 
@@ -71,10 +69,10 @@ NEEDED = tuple(column.needs for column in EPOCHS if column.needs)
 
 def largest_values(rows: Sequence[Cells]) -> Mapping[str, float]:
     """Return the largest number of each plain column by key; columns without values are left out."""
-    known = {
+    values_by_key = {
         column.key: [row[column.key] for row in rows if row.get(column.key) is not None] for column in _PLAIN_COLUMNS
     }
-    return {key: max(values) for key, values in known.items() if values}
+    return {key: max(values) for key, values in values_by_key.items() if values}
 
 
 _RANK_KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -90,16 +88,16 @@ RANKS = tuple(
 
 def logged_names(epochs: Sequence[Cells]) -> list[str]:
     """Return the logged metrics that get a column."""
-    return _logged(epochs)[:MAX_LOGGED]
+    return _metric_names(epochs)[:MAX_LOGGED]
 
 
 def logged_left_out(epochs: Sequence[Cells]) -> str:
     """Return a text on how many logged metrics have a column; empty if all have one."""
-    names = _logged(epochs)
+    names = _metric_names(epochs)
     return left_out([(min(MAX_LOGGED, len(names)), len(names), METRICS)]).get("cut", "")
 
 
-def _logged(epochs: Sequence[Cells]) -> list[str]:
+def _metric_names(epochs: Sequence[Cells]) -> list[str]:
     return list(dict.fromkeys(name for row in epochs[-LOGGED_EPOCHS:] for name in row["metrics"]))
 
 
@@ -124,7 +122,7 @@ def measured_so_far(row: Cells, run: Cells, *, is_live: bool) -> str:
 def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA, *, is_live: bool = False) -> Cells:
     """Return the cells of an epoch; `maxima`: by column; `is_live`: it is the current epoch in the ring.
 
-    `while` in a cell is the run's epoch at that time: the cell is outdated once the ring has another one.
+    `while` in a cell is the run's current epoch: the cell is outdated once the ring has another epoch.
     """
     is_current = is_ongoing(row, run, is_live=is_live)
     judgment = row["verdict"]
@@ -134,9 +132,9 @@ def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA,
         "ordinal": row["ordinal"],
         "epoch": units.count(row["epoch"]),
         "seconds": {"since": row["begun"], **within} if is_current and row["begun"] is not None else row["seconds"],
-        **_measured(row, run, maxima),
+        **_measured_cells(row, run, maxima),
         "beside": row["beside"],
-        "verdict": {**verdict, **within} if (verdict := _verdict(judgment)) else None,
+        "verdict": {**verdict, **within} if (verdict := _verdict_cell(judgment)) else None,
         "verdict_text": judgment["text"] if judgment else None,
         "search": f"{row['epoch']} {units.count(row['epoch'])} {judgment['text'] if judgment else ''}".lower(),
     }
@@ -153,9 +151,9 @@ def fold_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA) 
         "count": row["count"],
         "epoch": {"opens": key, "text": "–".join(map(units.count, numbers))},
         "seconds": row["seconds"],
-        **_measured(row, run, maxima),
+        **_measured_cells(row, run, maxima),
         "beside": row["beside"],
-        "verdict": _verdict(judgment),
+        "verdict": _verdict_cell(judgment),
     }
 
 
@@ -167,14 +165,14 @@ def stretch_cells(row: Cells, run: Cells, last: int, maxima: Mapping[str, float]
         "epoch": row["title"],
         "seconds": row["seconds"],
         "beside": row["beside"],
-        **_measured(row, run, maxima),
+        **_measured_cells(row, run, maxima),
         "verdict": None,
         "verdict_text": None,
         "search": row["title"].lower(),
     }
 
 
-def _verdict(verdict: Cells | None) -> Cells | None:
+def _verdict_cell(verdict: Cells | None) -> Cells | None:
     """Return a verdict as a tag, or as muted text if it is fine."""
     if verdict is None:
         return None
@@ -188,7 +186,7 @@ def _plain_cells(row: Cells, maxima: Mapping[str, float]) -> Iterator[tuple[str,
     """Yield the cells of columns that show plain numbers."""
     for column in _PLAIN_COLUMNS:
         value = row.get(column.key)
-        if _is_written(column):
+        if _is_text(column):
             yield f"{column.key}_value", value
             number = _number(value)
             yield column.key, column.write(number, maxima.get(column.key, number))
@@ -196,17 +194,17 @@ def _plain_cells(row: Cells, maxima: Mapping[str, float]) -> Iterator[tuple[str,
             yield column.key, value
 
 
-def _measured(row: Cells, run: Cells, maxima: Mapping[str, float]) -> Cells:
+def _measured_cells(row: Cells, run: Cells, maxima: Mapping[str, float]) -> Cells:
     sign, peak = live_peak(row)
     utilization, is_final = row["utilization_mean"], not row.get("is_settling")
     # An empty bar would look like 0 %.
     bars = [] if utilization is None else [bar(share(utilization, user=run["user"] or ""))]
-    meter = [text(_share(utilization, is_final)), *bars]
+    meter = [text(_share_text(utilization, is_final)), *bars]
     return {
         **dict(_plain_cells(row, maxima)),
         "utilization": [line(*meter, css="meter")],
         "utilization_mean": utilization,
-        "idle": _share(row["idle_share"], is_final),
+        "idle": _share_text(row["idle_share"], is_final),
         "idle_share": row["idle_share"],
         "wait": row["wait_share"],
         "peak": f"{sign}{units.number(_number(peak), Unit.BYTES)}",
@@ -216,7 +214,7 @@ def _measured(row: Cells, run: Cells, maxima: Mapping[str, float]) -> Cells:
     }
 
 
-def _share(value: float | None, is_final: bool) -> str:
+def _share_text(value: float | None, is_final: bool) -> str:
     return units.about(units.number(_number(value), Unit.RATIO), is_final=is_final)
 
 

@@ -13,43 +13,43 @@ from gpumon_web.components.page import Cells
 
 
 def line(*pieces: Cells | None, css: str = "") -> Cells:
-    """One line of a `rich` value."""
+    """Create a line of a `rich` value."""
     return {"line": [piece for piece in pieces if piece is not None], "css": css}
 
 
 def text(words: str, css: str = "", *, is_now: bool = False) -> Cells:
-    """Plain text; `is_now`: hidden when data stops coming."""
+    """Create a plain text; `is_now`: hidden when data stops coming."""
     return {"text": words, "css": css, **({"now": True} if is_now else {})}
 
 
 def fact(name: str, words: Any, time: float | None = None) -> Cells | None:
-    """A named fact: a text, or a time (s since 1970) shown in the viewer's time zone; None without a value."""
+    """Create a named fact: a text, or a time (s since 1970) shown in the viewer's time zone; None without a value."""
     return {"fact": name, "text": str(words or ""), "time": time} if words or time is not None else None
 
 
 def person(name: str, href: str = "") -> Cells:
-    """A user, in the user's color; `href` (`#/…`), if given, makes the whole row a link."""
+    """Create a user's name in the user's color; `href` (`#/…`) makes the whole row a link."""
     return {"person": name, "link": href} if href else {"person": name}
 
 
 def link(words: str, href: str, css: str = "", label: str = "") -> Cells:
-    """A link to a page; `href` begins with `#/`."""
+    """Create a link to a page; `href` begins with `#/`."""
     return {"link": href, "text": words, "css": css, "label": label}
 
 
 def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
-    """A label; `is_now`: hidden when data stops coming."""
+    """Create a label; `is_now`: hidden when data stops coming."""
     return {"tag": words, "level": level, "now": is_now}
 
 
 def run_state(state: str) -> Cells:
-    """The tag of a run's state. When data stops coming, a running run becomes "last seen running"."""
+    """Create the tag of a run's state. When data stops coming, a running run becomes "last seen running"."""
     label = tag(state or units.MISSING, levels.RUN_LEVELS.get(state, ""))
     return running_tag(label) if state == "running" else label
 
 
 def origin_tag(label: str, others: Iterable[str]) -> Cells | None:
-    """The tag of a run's origin (real, simulated, replayed) by its label; None if all `others` are of the same kind."""
+    """Create the tag of a run's origin (real, simulated, replayed) by its label; None if all `others` have the same."""
     kind = _kind(label)
     return None if all(_kind(other) == kind for other in others) else tag(kind or "real GPUs")
 
@@ -60,12 +60,12 @@ def _kind(label: str) -> str:
 
 
 def running_tag(label: Cells) -> Cells:
-    """The tag of a running run or epoch, with the texts that replace it when data stops coming."""
+    """Add the texts that replace the tag of a running run or epoch when data stops coming."""
     return {**label, "old": "last seen running", "ended": "running at the end"}
 
 
 def run_tab(run: Cells) -> Cells:
-    """The title of a run's browser tab: `epoch 6 (7/40) · llama-8b-sft`, or the state if it is over."""
+    """Create the title of a run's browser tab: `epoch 6 (7/40) · llama-8b-sft`, or with the state if it is over."""
     name = run_name(run)
     if run["state"] != "running":
         title = f"{run['state'] or units.MISSING} · {name}"
@@ -74,12 +74,12 @@ def run_tab(run: Cells) -> Cells:
 
 
 def bar(*parts: Cells, css: str = "bar") -> Cells:
-    """A bar of shares side by side."""
+    """Create a bar of shares side by side."""
     return {"bar": list(parts), "css": css}
 
 
 def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") -> Cells:
-    """A part of a bar, in the color of a user or of a role; rounded to 0.5 %, so that it rarely changes."""
+    """Create a part of a bar, in the color of a user or a role; rounded to 0.5 %, so that it rarely changes."""
     return {"share": round(min(of_whole, 1.0) * 200) / 200, "user": user, "color": color, "title": title}
 
 
@@ -91,14 +91,14 @@ def run_position(run: Cells) -> str:
 
 
 def progress(run: Cells, position: str) -> Cells:
-    """A line with a run's progress and its time left, which is hidden when data stops coming."""
+    """Create a line with a run's progress and its time left, which is hidden when data stops coming."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
     left = text(f"{units.long_duration(run['left'])} left", is_now=True) if run["left"] is not None else None
     return line(text(position), done, left, css="progress")
 
 
 def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) -> Cells | None:
-    """A drop-down list that sets an argument of the address; None if there is nothing to choose."""
+    """Create a drop-down list that sets an argument of the address; None if there is nothing to choose."""
     choices = [*options, *([(chosen, chosen)] if chosen and chosen not in dict(options) else [])]
     if not choices:
         return None
@@ -106,7 +106,7 @@ def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) 
 
 
 def energy(row: Cells) -> float | Cells | None:
-    """The energy of a run or a part of it (J); a lower bound as `least` if counter readings are missing at its ends."""
+    """Return the energy of a run or part of it (J), or a lower bound as `least` if readings at its ends are missing."""
     whole, least = row.get("energy"), row.get("energy_least")
     return {"least": least} if whole is None and least is not None else whole
 

@@ -74,7 +74,7 @@ def bar_cells(user: str, account: Account, longest: float) -> list[Cells]:
 
 
 def held_course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
-    """Return a user's hours per day, relative to `tallest`, the most of any user."""
+    """Return a user's hours per day, relative to `tallest`, the largest of all users."""
     begins = window.days()
     slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
     parts = []
@@ -112,7 +112,7 @@ def strip_row(strip: Cells, window: UserWindow, now: float, user: str) -> Cells:
 
 
 def strip_words(strip: Cells) -> str:
-    """Return the text of a strip: the GPU, who held it for how long, and the unobserved time."""
+    """Return the text of a strip: the GPU, its holders with their hours, and the unobserved time."""
     hours: dict[str, float] = {}
     for slot, holder, held, _ in strip["parts"]:
         if slot < 0:  # mostly before the window
@@ -120,7 +120,7 @@ def strip_words(strip: Cells) -> str:
         hours[holder or "unknown"] = hours.get(holder or "unknown", 0.0) + held / 100 * strip["step"]
     longest_first = sorted(hours.items(), key=lambda item: -item[1])
     held_by = ", ".join(f"{holder} {units.hours(held)}" for holder, held in longest_first)
-    unseen = sum(share for slot, share, *_ in strip["unseen"] if slot >= 0) / 100 * strip["step"]
+    unseen = sum(percent for slot, percent, *_ in strip["unseen"] if slot >= 0) / 100 * strip["step"]
     if unseen:
         held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
     return f"{device_name(strip['device'])}: {held_by or 'nobody'}"
@@ -133,7 +133,7 @@ def _shares(window: UserWindow) -> list[float]:
 
 def _day_marks(window: UserWindow) -> list[float]:
     """Return the begins of days inside the window, as fractions of it."""
-    return [round(share, 5) for share in _shares(window)[1:-1]]
+    return [round(edge, 5) for edge in _shares(window)[1:-1]]
 
 
 def ticks(window: UserWindow) -> list[Cells]:
