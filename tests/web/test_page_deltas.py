@@ -26,9 +26,9 @@ def rows(*found: dict[str, Any]) -> Rows:
 
 def test_only_what_changed_after_a_viewers_frame_is_sent() -> None:
     view = PageVersions()
-    view.take(5, {"a": 1, "b": 1, "t": rows({"key": "x", "c": 1, "d": 2})}, {"hostname": "node1"})
-    view.take(6, {"a": 1, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
-    view.take(9, {"a": 4, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
+    view.update(5, {"a": 1, "b": 1, "t": rows({"key": "x", "c": 1, "d": 2})}, {"hostname": "node1"})
+    view.update(6, {"a": 1, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
+    view.update(9, {"a": 4, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
     assert view.since(5) == {"values": {"a": 4, "b": 2}, "server": {}, "tables": {"t": {"cells": {"x": {"c": 3}}}}}
     assert view.since(6) == {"values": {"a": 4}, "server": {}, "tables": {}}
     assert view.since(9) == {"values": {}, "server": {}, "tables": {}}
@@ -36,8 +36,8 @@ def test_only_what_changed_after_a_viewers_frame_is_sent() -> None:
 
 def test_whoever_has_seen_nothing_or_too_little_gets_all() -> None:
     view = PageVersions()
-    view.take(5, {"a": 1, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
-    view.take(6, {"a": 2, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
+    view.update(5, {"a": 1, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
+    view.update(6, {"a": 2, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
     for number in (0, 4, 7):
         found = view.since(number)
         assert found["reset"]
@@ -48,14 +48,14 @@ def test_whoever_has_seen_nothing_or_too_little_gets_all() -> None:
 
 def test_a_value_that_is_gone_is_none_and_a_row_that_is_gone_is_in_no_order() -> None:
     view = PageVersions()
-    view.take(1, {"a": 1, "t": rows({"key": "x"}, {"key": "y"})}, {})
-    view.take(2, {"t": rows({"key": "y"})}, {})
+    view.update(1, {"a": 1, "t": rows({"key": "x"}, {"key": "y"})}, {})
+    view.update(2, {"t": rows({"key": "y"})}, {})
     assert view.since(1) == {"values": {"a": None}, "server": {}, "tables": {"t": {"order": ["y"], "cells": {}}}}
 
 
 def test_a_table_without_rows_is_a_table_too() -> None:
     table = TableVersions()
-    table.take(3, rows())
+    table.update(3, rows())
     assert table.since(-1) == {"order": [], "cells": {}}
     assert table.since(3) == {}
 

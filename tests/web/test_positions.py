@@ -156,7 +156,7 @@ def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded:
     recording = Recording(Positions(str(path)))
     for place in range(0, FRAMES, 20):
         recording.at(time_of(recorded, place))
-    assert len(recording._places) == MAX_CACHED
+    assert len(recording._cached) == MAX_CACHED
     recording.close()
 
 

@@ -277,7 +277,7 @@ def _guard(
         timestamp = now()
         gate.renew(request, answer, timestamp)
         add_headers(compress(request, answer), csp)
-        repeats.note(request, answer, timestamp)
+        repeats.store(request, answer, timestamp)
         return answer
 
     def handle_error(error: Exception) -> Response:

@@ -93,7 +93,7 @@ def start_epochs(data: ApiData, values: ParameterValues) -> Future[Packed]:
 
 def _missing_reason(data: ApiData) -> str:
     """Return why present runs are not stored; empty if they are."""
-    return NO_HISTORY if data.runs.why() else ""
+    return NO_HISTORY if data.runs.missing_reason() else ""
 
 
 def run_list(

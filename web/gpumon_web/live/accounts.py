@@ -48,20 +48,20 @@ class Accounts:
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows accounts or events."""
-        given = tuple(args.get(one, "") for one in page.kept_args)
+        arguments = tuple(args.get(name, "") for name in page.kept_args)
         if page.kept_of is StoredSubject.DAY:
-            return self._asked(page.name, (), stored_values.day_values, page.name, work=self._quick)
+            return self._ask(page.name, (), stored_values.day_values, page.name, work=self._quick)
         if page.kept_of is StoredSubject.EVENTS:
-            return self._asked(page.name, given, stored_values.event_values, page.name, self._why())
-        missing = self._why()
+            return self._ask(page.name, arguments, stored_values.event_values, page.name, self._missing_reason())
+        missing = self._missing_reason()
         holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
-        priced = self._prices, self._groups
-        return self._asked(page.name, given, stored_values.account_values, page.name, holding, missing, *priced)
+        settings = self._prices, self._groups
+        return self._ask(page.name, arguments, stored_values.account_values, page.name, holding, missing, *settings)
 
     def table(self, args: Args) -> Future[Packed]:
         """Return the accounts of a window as CSV."""
-        return self._asked(
-            "table", tuple(args.get(one, "") for one in _WINDOW), stored_values.accounts_csv, self._prices
+        return self._ask(
+            "table", tuple(args.get(name, "") for name in _WINDOW), stored_values.accounts_csv, self._prices
         )
 
     def window(self, args: Args) -> UserWindow:
@@ -70,24 +70,22 @@ class Accounts:
 
     def news(self, since: float | None) -> Future[Packed]:
         """Return the number of events since `since` (s since 1970) that need attention."""
-        return self._asked(
-            "news", ("" if since is None else f"{since:.0f}",), stored_values.new_events, work=self._quick
-        )
+        return self._ask("news", ("" if since is None else f"{since:.0f}",), stored_values.new_events, work=self._quick)
 
-    def _asked(
-        self, name: str, given: tuple[str, ...], task: Task, *more: Any, work: Work | None = None
+    def _ask(
+        self, name: str, arguments: tuple[str, ...], task: Task, *extra: Any, work: Work | None = None
     ) -> Future[Packed]:
-        doing = work or self._work
+        worker = work or self._work
         return self._answers.get(
-            (name, *given), self._fresh,
-            lambda _: doing.ask(task, lambda: (list(self._histories()), *given, self._now(), *more)),
+            (name, *arguments), self._fresh,
+            lambda _: worker.ask(task, lambda: (list(self._histories()), *arguments, self._now(), *extra)),
         )  # fmt: skip
 
-    def _why(self) -> str | Cells:
+    def _missing_reason(self) -> str | Cells:
         """Return why there is no history: the source is not hardware, or `missing`; empty if there may be one."""
         with self._feed.lock:
             origin = self._feed.live.origin()
-            # In a recording each viewer may be at another position, so there is no common begin.
+            # Viewers of a recording may be at different positions, so it has no common begin.
             begun = self._feed.known()["begin"] if Capability.NOW in origin.capabilities else NAN
             return why_no_history(origin, NAN if begun is None else begun) or self._missing
 
@@ -98,7 +96,8 @@ class Accounts:
             frame = self._feed.frame
         if frame is None:
             return {}
-        found = devices_by_user(gpu_statuses(frame, ranks_of(frame.runs)))
+        devices_of = devices_by_user(gpu_statuses(frame, ranks_of(frame.runs)))
         return {
-            user: (gpu_ranges(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()
+            user: (gpu_ranges(devices), tuple(device.uuid for device in devices))
+            for user, devices in devices_of.items()
         }

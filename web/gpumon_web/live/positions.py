@@ -53,10 +53,10 @@ class RecordedFrames:
 
     def since(self, number: int) -> Sequence[Frame]:
         """Return the frames newer than `number`, oldest first."""
-        return [one.frame for one in self._excerpt.frames if one.frame.number > number]
+        return [recorded.frame for recorded in self._excerpt.frames if recorded.frame.number > number]
 
-    def let_go(self) -> None:
-        """Drop all frames but the current one: the feed has read them and stores them more compactly."""
+    def trim(self) -> None:
+        """Drop all frames but the current one, because the feed has read them and stores them more compactly."""
         self._excerpt = self._excerpt._replace(frames=self._excerpt.frames[-1:])
 
     def state(self) -> LiveState:
@@ -104,7 +104,7 @@ class Recording:
         self._positions = positions
         self._people = people
         self._speed = speed
-        self._places: list[RecordedPosition] = []
+        self._cached: list[RecordedPosition] = []
         self._lock = Lock()
 
     def at(self, position: float, boot: str = "") -> RecordedPosition:
@@ -114,23 +114,23 @@ class Recording:
         """
         position_ns = round(position * SECOND)
         with self._lock:
-            known = next((place for place in self._places if place.feed.boot == boot), None)
-            newest = known.feed.newest if known else 0
+            previous = next((cached for cached in self._cached if cached.feed.boot == boot), None)
+            newest = previous.feed.newest if previous else 0
             excerpt = self._positions.at(position_ns, newest)
-            if known and excerpt.number >= newest and excerpt.frames[0].frame.number in (newest, newest + 1):
-                found: RecordedPosition | None = known
+            if previous and excerpt.number >= newest and excerpt.frames[0].frame.number in (newest, newest + 1):
+                match: RecordedPosition | None = previous
             else:
-                found = next((one for one in self._places if one.feed.newest == excerpt.number), None)
-            if found is None:
-                found = self._begun()
+                match = next((cached for cached in self._cached if cached.feed.newest == excerpt.number), None)
+            if match is None:
+                match = self._open()
             else:
-                self._places.remove(found)
-            self._places = [*self._places[1 - MAX_CACHED :], found]
-            with found.feed.lock:
-                found.frames.move(excerpt)
-                found.feed.refresh()
-                found.frames.let_go()
-            return found
+                self._cached.remove(match)
+            self._cached = [*self._cached[1 - MAX_CACHED :], match]
+            with match.feed.lock:
+                match.frames.move(excerpt)
+                match.feed.refresh()
+                match.frames.trim()
+            return match
 
     def extent(self) -> Cells:
         """Return the data of the player: first and last position, speed, and the problem if the file is damaged."""
@@ -146,7 +146,7 @@ class Recording:
         """Close the file."""
         self._positions.close()
 
-    def _begun(self) -> RecordedPosition:
+    def _open(self) -> RecordedPosition:
         frames = RecordedFrames(self._positions)
 
         def play() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Runs for the pages: past ones from the ledger, and live ones from the ring.
 
 The ring is read here, at the time of the request. The ledger is read in a worker (`stored.run_page`, `stored_values`),
-whose answers are cached for `FRESH` seconds.
+whose answers are cached for `CACHE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ class Runs:
 
     def all(self) -> Future[Packed]:
         """Return the list of runs, the newest first."""
-        return self._of_list(("runs",), run_list.list_answer)
+        return self._list_answer(("runs",), run_list.list_answer)
 
-    def one(self, run: str, device: str) -> Future[Packed]:
+    def run(self, run: str, device: str) -> Future[Packed]:
         """Return one run with its newest epochs and its chart on `device` (a UUID)."""
-        return self._of_run(("run", run, device), run_page.run_answer)
+        return self._run_answer(("run", run, device), run_page.run_answer)
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows runs."""
         if page.kept_of is StoredSubject.RUNS:
-            chosen = [args.get(name, "") for name in RunFilter._fields]
+            choice = [args.get(name, "") for name in RunFilter._fields]
             origin = self._feed.live.origin()
-            none = why_none_listed(origin, is_moment=bool(self._missing))
-            more = (page.name, self._missing, self.why(), origin.label, none, *chosen)
-            return self._of_list(("kept", page.name, none, *chosen), stored_values.list_values, *more)
+            empty_text = why_none_listed(origin, is_moment=bool(self._missing))
+            extra = (page.name, self._missing, self.missing_reason(), origin.label, empty_text, *choice)
+            return self._list_answer(("kept", page.name, empty_text, *choice), stored_values.list_values, *extra)
         if page.kept_of is StoredSubject.COMPARED:
-            asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
+            ids, by, reason = args.get("runs", ""), args.get("by", ""), self._missing or self.missing_reason()
             return self._answers.get(
-                ("kept", page.name, asked, by), self._fresh,
+                ("kept", page.name, ids, by), self._fresh,
                 lambda _: self._work.ask(
-                    stored_values.comparison_values, lambda: (self._paths(), asked, by, self._now(), page.name, why)
+                    stored_values.comparison_values, lambda: (self._paths(), ids, by, self._now(), page.name, reason)
                 ),
             )  # fmt: skip
-        return self._of_run(
+        return self._run_answer(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.run_values, page.name,
-            self._missing, self.why(), self._feed.live.origin().label, self._prices, self._is_awaited(),
+            self._missing, self.missing_reason(), self._feed.live.origin().label, self._prices, self._is_awaited(),
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
@@ -102,18 +102,18 @@ class Runs:
         return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
-        """Return all rows of the tables of which `kept` returns only the newest rows."""
-        return self._of_record(
+        """Return all rows of the tables for which `kept` returns only the newest."""
+        return self._record_answer(
             ("rest", args.get("id", ""), page.name), stored_values.remaining_run_values, page.name, self._prices
         )
 
     def epochs(self, run: str) -> Future[Packed]:
         """Return all epochs of a run."""
-        return self._of_record(("epochs", run), run_page.epochs_answer)
+        return self._record_answer(("epochs", run), run_page.epochs_answer)
 
     def table(self, run: str) -> Future[Packed]:
         """Return the epochs of a run as CSV."""
-        return self._of_record(("table", run), run_page.csv_answer)
+        return self._record_answer(("table", run), run_page.csv_answer)
 
     def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
         """Return the answer of a task, called with the ledgers' paths, now, the cached version and `more`."""
@@ -125,7 +125,7 @@ class Runs:
         """Start the worker process if it is not running, so that the next request does not have to wait for it."""
         self._work.ask(bool, tuple)
 
-    def why(self) -> str:
+    def missing_reason(self) -> str:
         """Return why the runs of the played source are not stored; empty if they are."""
         with self._feed.lock:
             return "" if self._is_own or self._played() else why_no_runs(self._feed.live.origin())
@@ -136,14 +136,14 @@ class Runs:
             played = self._played()
         return [*([played] if played else ()), *self._ledgers()]
 
-    def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+    def _list_answer(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
         live = self._live()
         return self._answers.get(
             key, self._fresh,
             lambda known: self._work.ask(task, lambda: (self._paths(), live, self._now(), known, *more)),
         )  # fmt: skip
 
-    def _of_run(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
+    def _run_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         _, run, device, *_ = key
 
         def start(known: Any) -> Future[Any]:
@@ -152,7 +152,7 @@ class Runs:
 
         return self._answers.get(key, self._fresh, start)
 
-    def _of_record(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
+    def _record_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         return self._answers.get(
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), key[1], known, *more))
         )
@@ -185,12 +185,14 @@ class Runs:
         """Copy a run's data out of the ring, so that drawing does not hold the lock; None if it has none."""
         with self._feed.lock:
             feed, frame = self._feed, self._feed.frame
-            ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None
-            if frame is None or ranks is None:
+            if frame is None:
                 return None
-            keys = [one.key for one in ranks.all]
+            ranks = next((ranks for ranks in ranks_of(frame.runs) if ranks.first.id == run), None)
+            if ranks is None:
+                return None
+            keys = [rank.key for rank in ranks.all]
             return Ring(
-                feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.only(keys),
+                feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.copy_for(keys),
                 {key: feed.epochs.epoch_spans(key, frame.time) for key in keys[:1]},
                 {key: feed.epochs.chart_marks([key]).spans_within(-math.inf, math.inf) for key in keys[:1]},
             )  # fmt: skip
@@ -203,6 +205,6 @@ class Runs:
         frame = self._feed.frame
         if device not in ("", MEAN, EACH) or frame is None:
             return (device,)
-        ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None)
-        on = set(ranks.gpus) if ranks else None
-        return [sample.device.uuid for sample in frame.samples if on is None or sample.device.uuid in on]
+        ranks = next((ranks for ranks in ranks_of(frame.runs) if ranks.first.id == run), None)
+        uuids = set(ranks.gpus) if ranks else None
+        return [sample.device.uuid for sample in frame.samples if uuids is None or sample.device.uuid in uuids]

@@ -29,131 +29,147 @@ from gpumon_web.stored.user_hours import Holding, users_csv, users_document
 
 
 def list_values(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
-    not_kept: str, label: str, none: str, *chosen: str,
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known_version: Any, page: str, missing: str,
+    not_kept: str, label: str, none: str, *choice: str,
 ) -> Packed | str:  # fmt: skip
-    """Values of `page` from the list of runs selected by `chosen`; `missing`: why past runs are missing.
+    """Return the values of `page` from the list of runs that match `choice`; `missing`: why past runs are missing.
 
     `not_kept`: why present runs are not stored; `label`: label of the current source; `none`: text for an empty list of
     a recording.
     """
-    document, version = run_list_document(paths, live, now, known, RunFilter(*chosen))
+    document, version = run_list_document(paths, live, now, known_version, RunFilter(*choice))
     if document is None:
         return UNCHANGED
-    found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
-    return packed(_body(page, found, found["runs"]), version)
+    values = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
+    return packed(_body(page, values, values["runs"]), version)
 
 
 def run_values(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any,
     page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
 ) -> Packed | str:  # fmt: skip
-    """Values of `page` from one run. The page itself reports an unknown run, with the reason `missing`.
+    """Return the values of `page` from one run. The page itself reports an unknown run, with the reason `missing`.
 
     `not_kept`: why only the ring has data of the run; `label`: label of the current source; `is_awaited`: no frame has
     arrived yet, so the run may still appear.
     """
-    document, version = run_document(paths, run, device, live, ring, now, known, prices)
+    document, version = run_document(paths, run, device, live, ring, now, known_version, prices)
     if document is None:
         return UNCHANGED
-    why = missing or ("" if "total" in document else not_kept)
-    found = {"run": None, **document, "id": run, "now": now, "missing": why, "label": label, "is_awaited": is_awaited}
-    return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
+    reason = missing or ("" if "total" in document else not_kept)
+    values = {
+        "run": None,
+        **document,
+        "id": run,
+        "now": now,
+        "missing": reason,
+        "label": label,
+        "is_awaited": is_awaited,
+    }
+    return packed(_body(page, values, [values["run"]] if values["run"] else []), version)
 
 
-def comparison_values(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
-    """Values of `page` from the runs to compare. The page itself reports unknown ones."""
-    found = comparison_document(paths, asked, by, now)
-    return packed(_body(page, {**found, "missing": missing if found["gone"] else ""}, found["runs"]))
+def comparison_values(paths: Sequence[str], ids: str, by: str, now: float, page: str, missing: str) -> Packed:
+    """Return the values of `page` from the runs to compare. The page itself reports unknown runs."""
+    comparison = comparison_document(paths, ids, by, now)
+    return packed(_body(page, {**comparison, "missing": missing if comparison["gone"] else ""}, comparison["runs"]))
 
 
 def account_values(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
     holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
 ) -> Packed:  # fmt: skip
-    """Values of `page` from the accounts of a window; `missing` explains why there are none, or is empty.
+    """Return the values of `page` from the accounts of a window; `missing` explains why there are none, or is empty.
 
     Groups are not shown unless the policy shows names: a small group would reveal its members.
     """
     groups = groups if current_policy().way == SHOWN and not user else None
-    chosen = groups if by == GROUP else None
-    found = {**users_document(paths, period, day, zone, user, now, holding, chosen), "missing": missing,
-             "prices": prices, "groups": groups, "by": GROUP if chosen else USER}  # fmt: skip
-    group = found["group"]
-    users = [{"user": one.user} for one in group.accounts] if group else []
-    return packed(_body(page, found, [*users, *({"user": user} for user in found["holding"])]))
+    shown_groups = groups if by == GROUP else None
+    document = {
+        **users_document(paths, period, day, zone, user, now, holding, shown_groups),
+        "missing": missing,
+        "prices": prices,
+        "groups": groups,
+        "by": GROUP if shown_groups else USER,
+    }
+    group = document["group"]
+    users = [{"user": account.user} for account in group.accounts] if group else []
+    return packed(_body(page, document, [*users, *({"user": user} for user in document["holding"])]))
 
 
 def event_values(
     paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
     missing: str | Cells,
 ) -> Packed:  # fmt: skip
-    """Values of `page` from the events of a window; `missing` explains why there are none, or is empty."""
-    found = events_document(paths, window, now)
-    users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
-    users += [{"user": one.event.subject.user} for one in found["events"]]
+    """Return the values of `page` from the events of a window; `missing` explains why there are none, or is empty."""
+    document = events_document(paths, window, now)
+    users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
+    users += [{"user": event.event.subject.user} for event in document["events"]]
     return packed(
-        _body(page, {**found, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
+        _body(page, {**document, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
     )
 
 
 def day_values(paths: Sequence[str], now: float, page: str) -> Packed:
-    """Values of `page` from the last 24 hours of each GPU, and the `people` that a viewer can choose as themselves."""
+    """Return the values of `page` from the last 24 hours, and the `people` that a viewer can choose as themselves."""
     document = day_document(paths, now)
     users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
     return packed({**_body(page, document, users), "people": document["people"]})
 
 
 def new_events(paths: Sequence[str], since: str, now: float) -> Packed:
-    """The number of events since `since` (s since 1970) that need attention."""
+    """Return the number of events since `since` (s since 1970) that need attention."""
     return packed({"count": count_new_events(paths, float(since or "inf"), now)})
 
 
 def accounts_csv(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> Packed:
-    """The accounts of a window as CSV: of all users, or of `user`."""
+    """Return the accounts of a window as CSV: of all users, or of `user`."""
     return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
 
 
 def remaining_run_values(
-    paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None
+    paths: Sequence[str], run: str, known_version: Any, page: str, prices: Prices | None = None
 ) -> Packed | str:
-    """All rows of the tables of which `of_run` has the newest; a long run has rows for some of its epochs only."""
+    """Return all rows of the tables for which `run_values` returns the newest ones.
 
-    def made(ledger: Ledger, row: RunRow) -> Packed:
-        read = read_epochs(ledger, row.id, is_each=prices is not None)
-        run = run_json.run_to_json(read.record.run, row.updated)
-        document = {"run": run, **all_rows(read.record, prices, read.long)}
+    A long run has rows for some of its epochs only.
+    """
+
+    def make(ledger: Ledger, row: RunRow) -> Packed:
+        run_epochs = read_epochs(ledger, row.id, reads_all=prices is not None)
+        run = run_json.run_to_json(run_epochs.record.run, row.updated)
+        document = {"run": run, **all_rows(run_epochs.record, prices, run_epochs.long)}
         rest = PAGES[page].rest
         assert rest is not None
         return packed(_encode(rest(document), []))
 
-    return ledger_answer(paths, run, known, made)
+    return ledger_answer(paths, run, known_version, make)
 
 
 def _body(page: str, document: Cells, runs: Sequence[Cells]) -> Cells:
-    kept = PAGES[page].kept
-    assert kept is not None
-    return _encode(kept(document), runs)
+    compute = PAGES[page].kept
+    assert compute is not None
+    return _encode(compute(document), runs)
 
 
-def _encode(found: StoredValues, runs: Sequence[Cells]) -> Cells:
-    tables = {name: rows for name, rows in found.values.items() if isinstance(rows, Rows)}
+def _encode(stored: StoredValues, runs: Sequence[Cells]) -> Cells:
+    tables = {name: rows for name, rows in stored.values.items() if isinstance(rows, Rows)}
     return {
-        "values": {name: value for name, value in found.values.items() if name not in tables},
+        "values": {name: value for name, value in stored.values.items() if name not in tables},
         "tables": {
             name: {
                 "order": [row["key"] for row in rows],
                 "cells": {row["key"]: row for row in rows},
-                "total": max(found.totals.get(name, 0), len(rows)),
+                "total": max(stored.totals.get(name, 0), len(rows)),
             }
             for name, rows in tables.items()
         },
-        "figures": dict(found.figures),
+        "figures": dict(stored.figures),
         "users": sorted({run["user"] or "" for run in runs} - {""}),
-        "again": found.again,
-        **({"unread": found.unread} if found.unread else {}),
+        "again": stored.again,
+        **({"unread": stored.unread} if stored.unread else {}),
     }
 
 

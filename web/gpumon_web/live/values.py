@@ -42,16 +42,16 @@ def notification_state(now: Now) -> Cells:
 
 
 def is_stalled(run: Cells, now: Now) -> bool:
-    """Whether a run is running while all of its GPUs have been held but idle for at least `LONG_IDLE`."""
-    its = [gpu.about for gpu in now.gpus if gpu.about["uuid"] in run["gpus"]]
+    """Whether a run is running while all its GPUs have been held but idle for at least `LONG_IDLE`."""
+    gpus = [gpu.about for gpu in now.gpus if gpu.about["uuid"] in run["gpus"]]
     return (
         run["state"] == "running"
-        and bool(its)
+        and bool(gpus)
         and all(
             about["state"] == GpuState.HELD.value
             and about["since"] is not None
             and now.time - about["since"] >= LONG_IDLE
-            for about in its
+            for about in gpus
         )
     )
 
@@ -69,18 +69,18 @@ class Versions:
     """Values by name, each with the number of the frame that last changed it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Any, int]] = {}
+        self._values: dict[str, tuple[Any, int]] = {}
 
-    def take(self, number: int, values: Cells) -> None:
+    def update(self, number: int, values: Cells) -> None:
         """Store the values at frame `number`; a value that has disappeared becomes None."""
-        for name in (*values, *(name for name in self._known if name not in values)):
+        for name in (*values, *(name for name in self._values if name not in values)):
             value = values.get(name)
-            if self._known.get(name, (_MISSING, 0))[0] != value:
-                self._known[name] = value, number
+            if self._values.get(name, (_MISSING, 0))[0] != value:
+                self._values[name] = value, number
 
     def since(self, number: int) -> Cells:
         """Return the values that changed after frame `number`."""
-        return {name: value for name, (value, changed) in self._known.items() if changed > number}
+        return {name: value for name, (value, changed) in self._values.items() if changed > number}
 
 
 class TableVersions:
@@ -91,18 +91,18 @@ class TableVersions:
         self._order: list[str] = []
         self._ordered = 0
 
-    def take(self, number: int, rows: Rows) -> None:
+    def update(self, number: int, rows: Rows) -> None:
         """Store the rows at frame `number`."""
         order = [row["key"] for row in rows]
         if order != self._order or not self._ordered:
             self._order, self._ordered = order, number
             self._rows = {key: self._rows.get(key, Versions()) for key in order}
         for row in rows:
-            self._rows[row["key"]].take(number, row)
+            self._rows[row["key"]].update(number, row)
 
     def since(self, number: int) -> Cells:
         """Return the changes after frame `number`: cells, and the order if it changed; empty if none."""
-        cells = {key: found for key, row in self._rows.items() if (found := row.since(number))}
+        cells = {key: changes for key, row in self._rows.items() if (changes := row.since(number))}
         order = {"order": self._order} if self._ordered > number else {}
         return {**order, "cells": cells} if cells or order else {}
 
@@ -116,23 +116,23 @@ class PageVersions:
         self._tables: dict[str, TableVersions] = {}
         self.answers: dict[tuple[Any, ...], JsonBody] = {}
 
-    def take(self, number: int, told: Cells, server: Cells) -> None:
+    def update(self, number: int, values: Cells, server: Cells) -> None:
         """Store the page's values and tables at frame `number`, and the values of the server common to all pages."""
         if not self._first:
             self._first = number
         self.number = number
-        for name, value in told.items():
+        for name, value in values.items():
             if isinstance(value, Rows):
-                self._tables.setdefault(name, TableVersions()).take(number, value)
-        self._values.take(number, {name: value for name, value in told.items() if not isinstance(value, Rows)})
-        self._server.take(number, server)
+                self._tables.setdefault(name, TableVersions()).update(number, value)
+        self._values.update(number, {name: value for name, value in values.items() if not isinstance(value, Rows)})
+        self._server.update(number, server)
         self.answers.clear()
 
     def since(self, number: int) -> Cells:
         """Return what changed after frame `number`; everything, with `reset`, if that frame is unknown."""
         is_whole = not self._first <= number <= self.number
         number = -1 if is_whole else number
-        tables = {name: found for name, table in self._tables.items() if (found := table.since(number))}
+        tables = {name: changes for name, table in self._tables.items() if (changes := table.since(number))}
         changed = {"values": self._values.since(number), "server": self._server.since(number), "tables": tables}
         return {**changed, "reset": True} if is_whole else changed
 
@@ -178,15 +178,15 @@ class PageViews(ABC):
     def server(self, now: Now) -> Cells:
         """Return the values common to all pages: for their head and for navigation."""
 
-    def takes(self, page: str, given: Mapping[str, str]) -> bool:
-        """Whether all given arguments are arguments of the page."""
-        return not given or given.keys() <= self._pages.get(page, self._first).args.keys()
+    def accepts(self, page: str, arguments: Mapping[str, str]) -> bool:
+        """Whether all `arguments` are arguments of the page."""
+        return not arguments or arguments.keys() <= self._pages.get(page, self._first).args.keys()
 
-    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
+    def answer(self, page: str, arguments: Mapping[str, str], boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page`, or of the first page if it is unknown."""
-        found = self._pages.get(page, self._first)
-        args = {name: given.get(name, "")[:MAX_TEXT] or usual for name, usual in found.args.items()}
-        return self.delta(found, args, boot, since)
+        definition = self._pages.get(page, self._first)
+        args = {name: arguments.get(name, "")[:MAX_TEXT] or default for name, default in definition.args.items()}
+        return self.delta(definition, args, boot, since)
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
@@ -197,18 +197,18 @@ class PageViews(ABC):
             view = self._view(page, args)
             head = feed.head()
             if view.number != feed.newest:
-                view.take(feed.newest, page.live(now, args), self.server(now))
+                view.update(feed.newest, page.live(now, args), self.server(now))
             since = since if boot == feed.boot and since <= feed.newest else 0
             key = (since, json.dumps(head))
-            known = view.answers.get(key)
-            if known is None:
+            answer = view.answers.get(key)
+            if answer is None:
                 if len(view.answers) >= MAX_CACHED:
                     view.answers.clear()
                 series = feed.lines(page.series(now, args), since, page.has_past)
-                known = view.answers[key] = packed(
+                answer = view.answers[key] = packed(
                     {**head, "page": page.name, "now": round(now.time, 3), **view.since(since), "series": series}
                 )
-            return known
+            return answer
 
     def _view(self, page: Page, args: Args) -> PageVersions:
         key = (page.name, self._paged.boot, *sorted(args.items()))

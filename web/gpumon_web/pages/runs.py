@@ -53,12 +53,12 @@ def layout() -> Component:
 
     from gpumon_web.components.layout import bound, card, download, hidden_if, search, table
 
-    found = table(
+    runs = table(
         "runs", "Runs", COLUMNS, "started", css="runs", loading="Loading the runs …",
         empty_from="nothing", no_match=NO_MATCH, searched="sought",
     )  # fmt: skip
-    picked = bound("picked", "picked", className="picked", role="status")
-    sought = html.Div(
+    compare_link = bound("picked", "picked", className="picked", role="status")
+    search_tools = html.Div(
         [search("runs", "Name, user or tag", "Filter runs by name, user or tag"), download("runs", "Runs", key="id")],
         className="sought",
     )
@@ -66,9 +66,9 @@ def layout() -> Component:
     tools = [bound(name, "pick") for name in ("states", "people", "frameworks", "times")]
     return html.Div(
         [
-            html.Div([html.H1("Runs"), picked, hidden_if("is_without", sought)], className="head"),
+            html.Div([html.H1("Runs"), compare_link, hidden_if("is_without", search_tools)], className="head"),
             hidden_if("is_without", html.Div([*tools, bound("config", "asked")], className="toolbar")),
-            card("Runs", problem, found, bound("listed", "text", html.P, className="left"), has_head=False),
+            card("Runs", problem, runs, bound("listed", "text", html.P, className="left"), has_head=False),
         ]
     )
 
@@ -76,13 +76,13 @@ def layout() -> Component:
 def kept(document: Cells) -> StoredValues:
     """Compute the rows of runs in the ledgers and the ring, and why past runs are missing, if they are."""
     problem, missing = document["problem"], document.get("missing", "")
-    told = f"Past runs cannot be listed: {problem}." if problem else ""
-    unread = told if document.get("is_unread") else ""
+    problem_text = f"Past runs cannot be listed: {problem}." if problem else ""
+    unread = problem_text if document.get("is_unread") else ""
     choice: RunFilter = document["choice"]
     labels = {document.get("label", ""), *(run.get("label", "") for run in document["runs"])}
     return StoredValues(
         {
-            "problem": told or missing,
+            "problem": problem_text or missing,
             "states": pick("state", "state", choice.state, options(levels.RUN_LEVELS)),
             "people": pick("user", "user", choice.user, options(document["users"])),
             "frameworks": pick("framework", "framework", choice.framework, options(document["frameworks"])),
@@ -93,10 +93,10 @@ def kept(document: Cells) -> StoredValues:
                 "words": "Config, such as lr=0.1",
                 "text": choice.where,
             },
-            "sought": choice.words,
+            "sought": choice.query,
             "listed": _omitted_text(len(document["runs"]), document["total"]),
-            "nothing": "" if told else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
-            "is_without": not (document["runs"] or unread or told) and choice.is_any,  # nothing to filter
+            "nothing": "" if problem_text else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
+            "is_without": not (document["runs"] or unread or problem_text) and choice.is_any,  # nothing to filter
             "picked": _compare_link(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
@@ -114,29 +114,29 @@ def _compare_link(document: Cells) -> Cells:
 
     Its text is empty if there are no runs.
     """
-    is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
-    tick = f"Tick {MIN_RUNS} to {MAX_RUNS} runs to compare them" if document["runs"] else ""
-    words = f"These runs cannot be compared. {document['not_kept']}" if is_vain else tick
+    cannot_compare = bool(document["runs"]) and not document["kept"] and document["not_kept"]
+    hint = f"Tick {MIN_RUNS} to {MAX_RUNS} runs to compare them" if document["runs"] else ""
+    words = f"These runs cannot be compared. {document['not_kept']}" if cannot_compare else hint
     return {
         "arg": PICK_ARG,
         "page": "compare",
         "as": "runs",
         "fewest": MIN_RUNS,
         "words": words,
-        "is_vain": bool(is_vain),
+        "is_vain": bool(cannot_compare),
     }
 
 
 def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
     """Return the cells of a run; `run` is a row of the document, with its data in the ring as `live`.
 
-    If the origins (`labels`) of the runs differ, the row shows that of its own. Only a run in a ledger (`is_kept`) can
+    If the origins (`labels`) of the runs differ, the row shows its run's origin. Only a run in a ledger (`is_kept`) can
     be ticked to compare it.
     """
     ring: Cells = run.get("live") or {}
     is_running = run["state"] == "running"
     since = run["started"] if is_running else None
-    gpus, done = run.get("gpus"), run.get("epochs_done")
+    gpus, epochs_done = run.get("gpus"), run.get("epochs_done")
     return {
         "key": run["id"],
         "name": run_name(run),
@@ -150,7 +150,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "started": run["started"],
         "seconds": {"since": since} if since is not None else run.get("seconds"),
         "epochs": [progress_line(run, ring, is_running=is_running)],
-        "epochs_done": done if done or run.get("epochs_planned") else None,
+        "epochs_done": epochs_done if epochs_done or run.get("epochs_planned") else None,
         "utilization": run.get("utilization_mean"),
         "energy": energy(run),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # 0 means unknown
@@ -163,8 +163,8 @@ def progress_line(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     """Return the progress of a run: epoch or step, bar and time left while it runs; else its epochs."""
     if is_running and ring.get("epoch"):
         return progress({**ring, "user": run["user"]}, ring["epoch"])
-    if is_running and (at := run_position(ring)):
-        return progress({**ring, "user": run["user"]}, at)
+    if is_running and (position := run_position(ring)):
+        return progress({**ring, "user": run["user"]}, position)
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
     if done is None or not (done or planned):  # for a run without epochs, 0 would be wrong
         return line(text(ring.get("epoch") or units.MISSING))

@@ -31,7 +31,7 @@ def add_metrics(server: Flask, feed: Feed) -> None:
 
     def metrics() -> Response:
         try:
-            found = exporter().scrape(
+            snapshot = exporter().scrape(
                 request.headers.get("Accept", ""),
                 request.headers.get("Accept-Encoding", ""),
                 parse_timeout(request.headers.get(TIMEOUT_HEADER, "")),
@@ -40,10 +40,10 @@ def add_metrics(server: Flask, feed: Feed) -> None:
             return error_response(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
         except TimeoutError:
             return error_response(request, 503, "Too late", "Others are being answered.")
-        answer = Response(found.body, content_type=found.content_type)
-        answer.headers["Vary"] = "Accept, Accept-Encoding"
-        if found.encoding:
-            answer.headers["Content-Encoding"] = found.encoding
-        return answer
+        response = Response(snapshot.body, content_type=snapshot.content_type)
+        response.headers["Vary"] = "Accept, Accept-Encoding"
+        if snapshot.encoding:
+            response.headers["Content-Encoding"] = snapshot.encoding
+        return response
 
     server.add_url_rule(METRICS, "metrics", metrics)

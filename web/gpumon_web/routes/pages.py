@@ -64,7 +64,7 @@ def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) 
 
 def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: ErrorLog) -> None:
     """Register all page routes below `/api/`; failures are written to `error_log`."""
-    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(limit=MAX_FIGURE_BYTES), Sender(error_log)
+    feed, runs, answers, send = sources.feed, sources.runs, AnswerCache(limit=MAX_FIGURE_BYTES), Sender(error_log)
     layout = _layouts(PAGES)
 
     @server.after_request
@@ -74,21 +74,21 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
             runs.start_reading()
         return response
 
-    def place() -> Callable[[], RecordedPosition] | None:
+    def position_opener() -> Callable[[], RecordedPosition] | None:
         """Return a function that opens the requested position in the recording; None for the common position."""
         position, boot = _number("at"), _text("boot")
         recording = sources.recording
         if position is None or recording is None:
             return None
-        return lambda: recording.at(position, boot)
+        return partial(recording.at, position, boot)
 
     def delta() -> Response:
-        found = place()
-        if found is not None:
-            page, given, boot, since = _text("page"), request.args.to_dict(), _text("boot"), _whole("since")
-            return sent(
+        open_position = position_opener()
+        if open_position is not None:
+            page, arguments, boot, since = _text("page"), request.args.to_dict(), _text("boot"), _whole("since")
+            return send(
                 lambda: sources.figures.ask(
-                    lambda: Packed(found().views.answer(page, given, boot, since).packed), tuple
+                    lambda: Packed(open_position().views.answer(page, arguments, boot, since).packed), tuple
                 ),
                 "this position",
             )
@@ -102,80 +102,82 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
         args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
         what = page.kept_of.value
         if page.kept_of in (StoredSubject.ACCOUNTS, StoredSubject.EVENTS, StoredSubject.DAY):
-            return sent(partial(sources.accounts.kept, page, args), what)
-        found = place()
-        if found is not None:
+            return send(partial(sources.accounts.kept, page, args), what)
+        open_position = position_opener()
+        if open_position is not None:
 
-            def made() -> Packed:
-                of = found().runs
-                return (of.rest(page, args) if whole else of.kept(page, args)).result(MAX_WAIT)
+            def make() -> Packed:
+                position_runs = open_position().runs
+                answer = position_runs.rest(page, args) if whole else position_runs.kept(page, args)
+                return answer.result(MAX_WAIT)
 
-            return sent(lambda: sources.figures.ask(made, tuple), what)
-        return sent(partial(runs.rest if whole else runs.kept, page, args), what)
+            return send(lambda: sources.figures.ask(make, tuple), what)
+        return send(partial(runs.rest if whole else runs.kept, page, args), what)
 
     def gpu() -> Response:
-        wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
+        gpu_id, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
         points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _list("panels") or USUAL
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
                 feed.refresh()
                 frame = feed.frame
-                sample = next((one for one in frame.samples if _matches(one.device, wanted)), None) if frame else None
+                samples = frame.samples if frame else ()
+                sample = next((sample for sample in samples if _matches(sample.device, gpu_id)), None)
                 if frame is None or sample is None:
                     return lambda: _packed(None)
                 newest, uuid = frame.time, sample.device.uuid
-                first, last, known = begin, end, feed.known()
+                first, last, extent = begin, end, feed.known()
                 if first is None or last is None or not first < last:
-                    oldest = known["begin"]
+                    oldest = extent["begin"]
                     first, last = (max(oldest, newest - length) if length else oldest), newest
                 history, epochs = feed.history.whole(uuid), feed.epochs.copy_for(uuid)
-                processes = [one for one in frame.processes if one.uuid == uuid]
+                processes = [process for process in frame.processes if process.uuid == uuid]
                 # Do not let each part of the chart wait again for a file that cannot be read now.
                 interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()
 
             def make() -> Packed:
                 window = GpuChartWindow(first, last, points, panels)
-                made = gpu_chart(history, epochs, sample, processes, interval, log, window)
-                found = {"uuid": uuid, "begin": first, "end": last, "known": known, "chart": made}
+                chart = gpu_chart(history, epochs, sample, processes, interval, log, window)
+                document = {"uuid": uuid, "begin": first, "end": last, "known": extent, "chart": chart}
                 problem = feed.history.problem
-                return _packed({**found, "problem": problem} if problem else found)
+                return _packed({**document, "problem": problem} if problem else document)
 
             return make
 
-        found = place()
-        if found is not None:
-            return sent(lambda: sources.figures.ask(lambda: figure_of(found().feed)(), tuple), "this GPU")
+        open_position = position_opener()
+        if open_position is not None:
+            return send(lambda: sources.figures.ask(lambda: figure_of(open_position().feed)(), tuple), "this GPU")
         with feed.lock:
             feed.refresh()
-            key = (feed.boot, feed.newest, wanted, begin, end, length, points, panels)
-        return sent(
+            key = (feed.boot, feed.newest, gpu_id, begin, end, length, points, panels)
+        return send(
             partial(answers.get, key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple)), "this GPU"
         )
 
     def all_runs() -> Response:
-        return sent(runs.all, "the list of runs")
+        return send(runs.all, "the list of runs")
 
     def one_run() -> Response:
-        return sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
+        return send(partial(runs.run, _text("id"), _text("gpu")), "this run")
 
     def zoom() -> Response:
         run, device, begin, end = _text("id"), _text("gpu"), _number("from"), _number("to")
-        found = place()
-        if found is not None:
-            return sent(
+        open_position = position_opener()
+        if open_position is not None:
+            return send(
                 lambda: sources.figures.ask(
-                    lambda: found().runs.zoomed(run, device, begin, end).result(MAX_WAIT), tuple
+                    lambda: open_position().runs.zoomed(run, device, begin, end).result(MAX_WAIT), tuple
                 ),
                 "this run on this GPU",
             )
-        return sent(partial(runs.zoomed, run, device, begin, end), "this run on this GPU")
+        return send(partial(runs.zoomed, run, device, begin, end), "this run on this GPU")
 
     def epochs() -> Response:
-        return sent(partial(runs.epochs, _text("id")), "this run")
+        return send(partial(runs.epochs, _text("id")), "this run")
 
     def table() -> Response:
-        answer = sent(partial(runs.table, _text("id")), "this run", "text/csv")
+        answer = send(partial(runs.table, _text("id")), "this run", "text/csv")
         if answer.status_code == 200:
             name = "".join(
                 letter for letter in _text("id") if letter.isascii() and (letter.isalnum() or letter in "-_")
@@ -185,16 +187,16 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
 
     def accounts() -> Response:
         args = {name: _text(name) for name in PAGES["users"].kept_args}
-        answer = sent(partial(sources.accounts.table, args), "this window", "text/csv")
+        answer = send(partial(sources.accounts.table, args), "this window", "text/csv")
         if answer.status_code == 200:
-            named = sources.accounts.window(args).file_name
-            of = "user" if _text("user") else "users"
-            answer.headers["Content-Disposition"] = f'attachment; filename="{of}-by-day-{named}.csv"'
+            window = sources.accounts.window(args).file_name
+            subject = "user" if _text("user") else "users"
+            answer.headers["Content-Disposition"] = f'attachment; filename="{subject}-by-day-{window}.csv"'
         return answer
 
     def news() -> Response:
         since = _number("since")
-        return sent(lambda: sources.accounts.news(since), "the events")
+        return send(lambda: sources.accounts.news(since), "the events")
 
     for path, view in (
         ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
@@ -206,8 +208,8 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
 
 def layout_json(page: Page) -> str:
     """Return a page's name and layout as JSON, in Dash's format of components."""
-    found = {"page": page.name, "layout": page.layout()}
-    return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
+    document = {"page": page.name, "layout": page.layout()}
+    return json.dumps(document, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 
 
 def _packed(value: Any) -> Packed:
@@ -225,39 +227,39 @@ def _tick(views: PageViews) -> Response:
 
 def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
     """Return the view of page layouts, each encoded once."""
-    made = {name: layout_json(page) for name, page in pages.items()}
-    first = next(iter(made.values()))
+    layouts = {name: layout_json(page) for name, page in pages.items()}
+    first = next(iter(layouts.values()))
     # As for values, an unknown page is answered with the first one.
-    return lambda: Response(made.get(_text("page"), first), mimetype="application/json")
+    return lambda: Response(layouts.get(_text("page"), first), mimetype="application/json")
 
 
 def _matches(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, device.label)
 
 
-def _text(name: str, longest: int = MAX_TEXT) -> str:
-    given = request.args.get(name, "")
-    return given if len(given) <= longest else ""
+def _text(name: str, max_length: int = MAX_TEXT) -> str:
+    value = request.args.get(name, "")
+    return value if len(value) <= max_length else ""
 
 
 def _list(name: str) -> tuple[str, ...]:
     """Parse a comma-separated list."""
-    given = request.args.get(name, "")
-    return tuple(given.split(",")) if given and len(given) <= MAX_LIST else ()
+    value = request.args.get(name, "")
+    return tuple(value.split(",")) if value and len(value) <= MAX_LIST else ()
 
 
 def _whole(name: str) -> int:
-    given = request.args.get(name, "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else 0
+    value = request.args.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else 0
 
 
 def _number(name: str) -> float | None:
     """Parse a number of seconds; None if it is not given. Raises BadNumber if it is invalid or out of range."""
-    given = _text(name).strip()
-    if not given:
+    value = _text(name).strip()
+    if not value:
         return None
     try:
-        number = float(given)
+        number = float(value)
     except ValueError:
         raise BadNumber(name) from None
     if not abs(number) <= MAX_TIME:

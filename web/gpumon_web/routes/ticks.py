@@ -61,28 +61,32 @@ class RepeatedTicks:
         self._buckets = buckets
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        allowed = self._allowed(environ)
-        asked = self._asked(environ["QUERY_STRING"]) if allowed is not None else None
-        if allowed is None or asked is None or not self._buckets.allows(allowed.visitor, monotonic(), allowed.times):
+        permission = self._permission(environ)
+        arguments = self._parse(environ["QUERY_STRING"]) if permission is not None else None
+        if (
+            permission is None
+            or arguments is None
+            or not self._buckets.allows(permission.visitor, monotonic(), permission.times)
+        ):
             return self._application(environ, start_response)
-        answer = self._views.answer(*asked)
-        is_packed, body = choose_body(answer, allowed.takes_gzip)
-        headers = [*allowed.headers, ("Content-Length", str(len(body)))]
+        answer = self._views.answer(*arguments)
+        is_packed, body = choose_body(answer, permission.takes_gzip)
+        headers = [*permission.headers, ("Content-Length", str(len(body)))]
         if is_packed:
             headers += PACKED.items()
         start_response("200 OK", headers)
         return (body,)
 
-    def _asked(self, query: str) -> tuple[str, dict[str, str], str, int] | None:
-        """Parse the query into the arguments of `PageViews.answer`; None for one that no page sends."""
-        found = _QUERY.fullmatch(query)
-        if found is None:
+    def _parse(self, query: str) -> tuple[str, dict[str, str], str, int] | None:
+        """Parse the query into the arguments of `PageViews.answer`; None for a query that no page sends."""
+        match = _QUERY.fullmatch(query)
+        if match is None:
             return None
-        page, boot, since, rest = found.groups()
-        given = dict(part.split("=") for part in rest.split("&")[1:])
-        return (page, given, boot, int(since)) if self._views.takes(page, given) else None
+        page, boot, since, rest = match.groups()
+        arguments = dict(part.split("=") for part in rest.split("&")[1:])
+        return (page, arguments, boot, int(since)) if self._views.accepts(page, arguments) else None
 
-    def note(self, request: Request, answer: Response, now: float) -> None:
+    def store(self, request: Request, answer: Response, now: float) -> None:
         """Store the permission of a fully checked request; `now`: s since 1970."""
         channel = request.environ.get(CHANNEL)
         if channel is None or request.path != TICK or answer.status_code != 200 or "Set-Cookie" in answer.headers:
@@ -99,28 +103,28 @@ class RepeatedTicks:
             headers=headers,
         )
 
-    def _allowed(self, environ: dict[str, Any]) -> Permission | None:
+    def _permission(self, environ: dict[str, Any]) -> Permission | None:
         channel = environ.get(CHANNEL)
-        allowed: Permission | None = channel.allowed if channel is not None else None
+        permission: Permission | None = channel.allowed if channel is not None else None
         if (
-            allowed is None
+            permission is None
             or environ["PATH_INFO"] != TICK
             or environ["REQUEST_METHOD"] != "GET"
-            or environ[HEAD] != allowed.head
-            or monotonic() > allowed.until
-            or self._gate.ended != allowed.ended
+            or environ[HEAD] != permission.head
+            or monotonic() > permission.until
+            or self._gate.ended != permission.ended
         ):
             return None
-        return allowed
+        return permission
 
 
 PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 _CONTENT_HEADERS = ("Content-Length", *PACKED)
 
 
-def choose_body(answer: JsonBody, takes_gzip: bool) -> tuple[bool, bytes]:
+def choose_body(answer: JsonBody, is_gzip_accepted: bool) -> tuple[bool, bytes]:
     """Return whether to send the compressed body, and the body to send."""
-    is_packed = takes_gzip and len(answer.plain) >= MIN_PACKED_BYTES
+    is_packed = is_gzip_accepted and len(answer.plain) >= MIN_PACKED_BYTES
     return is_packed, answer.packed if is_packed else answer.plain
 
 

@@ -40,12 +40,12 @@ from gpumon_web.components.tokens import run_name
 from gpumon_web.stored.run_page import find_run
 
 LONG = 2000
-"""Most epochs of a run that are all compared; of more, `SAMPLE` evenly spaced ones are, which the page states."""
+"""Number of epochs above which only `SAMPLE` evenly spaced epochs of a run are compared; the page says so."""
 SAMPLE = 500
 
 
 class ComparedRun(NamedTuple):
-    """One of the compared runs."""
+    """A run in the comparison."""
 
     record: Record
     traces: Sequence[RunTrace]
@@ -58,86 +58,87 @@ class ComparedRun(NamedTuple):
     """Lowest loss of all epochs; only set if `epochs` is a sample."""
 
     @property
-    def all(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
-        """Times of all epochs."""
+    def all_epochs(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
+        """All epochs, or their times if `epochs` is a sample."""
         return self.times or self.epochs
 
 
 def parse_ids(text: str) -> list[str]:
-    """Return the ids in an address in their order, without duplicates, at most `MOST`."""
-    return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MAX_RUNS]
+    """Return the ids in an address in their order, without duplicates, at most `MAX_RUNS`."""
+    return [*dict.fromkeys(unquote(run) for run in text.split(",") if run)][:MAX_RUNS]
 
 
-def comparison_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
+def comparison_document(paths: Sequence[str], ids_text: str, by: str, now: float) -> dict[str, Any]:
     """Return the document of a comparison; `runs` is empty if fewer than two exist; `gone`: ids of unknown runs."""
-    ids = parse_ids(asked)
-    found: list[ComparedRun] = []
+    ids = parse_ids(ids_text)
+    runs: list[ComparedRun] = []
     gone: list[str] = []
     problem = ""
     try:
         with Ledgers(paths) as ledgers:
-            at = [(one, find_run(ledgers, one)) for one in ids]
-            gone = [one for one, there in at if there is None]
-            runs = [there for _, there in at if there is not None]
-            begun = [ledger.epoch_count(row.id) for ledger, row in runs]
-            for (ledger, row), count in zip(runs, begun, strict=True):
+            matches = [(run, find_run(ledgers, run)) for run in ids]
+            gone = [run for run, match in matches if match is None]
+            rows = [match for _, match in matches if match is not None]
+            counts = [ledger.epoch_count(row.id) for ledger, row in rows]
+            for (ledger, row), count in zip(rows, counts, strict=True):
                 # If one run has no epochs, whole runs are compared, which needs all epochs of the others.
-                found.append(_read_run(ledger, row, count, is_sampled=count > LONG and all(begun)))
-            if loss := _common_loss(found):
-                found = [one._replace(lowest=ledger.lowest_metric(row.id, loss)) if one.times else one
-                         for (ledger, row), one in zip(runs, found, strict=True)]  # fmt: skip
+                runs.append(_read_run(ledger, row, count, is_sampled=count > LONG and all(counts)))
+            if loss := _common_loss(runs):
+                runs = [run._replace(lowest=ledger.lowest_metric(row.id, loss)) if run.times else run
+                        for (ledger, row), run in zip(rows, runs, strict=True)]  # fmt: skip
     except GpumonError as error:
         problem = str(error)
-    if len(found) < MIN_RUNS:
+    if len(runs) < MIN_RUNS:
         return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
-    records = [one.record for one in found]
-    rows = [run_to_json(record.run, now) for record in records]
-    rows = [{**run, "name": run_name(run)} for run in rows]
-    names = labels([run["name"] for run in rows])
-    compared = compare(records, [one.epochs for one in found], [one.all for one in found])
+    records = [run.record for run in runs]
+    documents = [run_to_json(record.run, now) for record in records]
+    documents = [{**document, "name": run_name(document)} for document in documents]
+    names = labels([document["name"] for document in documents])
+    comparison = compare(records, [run.epochs for run in runs], [run.all_epochs for run in runs])
     config = config_differences(records)
-    axes = axes_of([(one.record, one.all) for one in found])
+    axes = axes_of([(run.record, run.all_epochs) for run in runs])
     axis = by if by in axes else axes[0]
-    courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.all), one.traces, one.times)
-               for name, one in zip(names, found, strict=True)]  # fmt: skip
-    notes = [*whole_run_notes(compared), *compared.notes, *_open_epoch_notes(found, names, axis),
-             *_interrupted_notes(found, names, axis), *_lag_notes(courses)]  # fmt: skip
+    courses = [course_of(name, run.record, run.epochs, axis_of(axis, run.record, run.all_epochs), run.traces, run.times)
+               for name, run in zip(names, runs, strict=True)]  # fmt: skip
+    notes = [*whole_run_notes(comparison), *comparison.notes, *_open_epoch_notes(runs, names, axis),
+             *_interrupted_notes(runs, names, axis), *_lag_notes(courses)]  # fmt: skip
     return {
         "ids": ids, "gone": gone, "problem": problem,
-        "runs": [{**run, "counts": counts} for run, counts in zip(rows, _counts(compared, found), strict=True)],
+        "runs": [{**document, "counts": text}
+                 for document, text in zip(documents, _counts(comparison, runs), strict=True)],
         "names": names,
         "axes": axes, "axis": axis,
         "is_running": any(record.run.state is RunState.RUNNING for record in records),
-        "numbers": measure_rows(compared, names),
-        "saved": csv_rows(compared),
-        "by_epochs": all(compared.epochs),
-        "shows_intervals": shows_intervals(compared),
+        "numbers": measure_rows(comparison, names),
+        "saved": csv_rows(comparison),
+        "by_epochs": all(comparison.epochs),
+        "shows_intervals": shows_intervals(comparison),
         "notes": [{"text": note} for note in notes]
-        + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
+        + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in comparison.doubts],
         "differs": difference_rows(config, names),
         "config_notes": config_notes(config, names),
         "alike": no_difference_text(config, names),
-        "ends": "; ".join(filter(None, (_ends_caption(found, names, axis), _devices_caption(records)))),
-        "best": {**_best_loss(found, names), **_best_measures(compared, names)},
+        "ends": "; ".join(filter(None, (_ends_caption(runs, names, axis), _devices_caption(records)))),
+        "best": {**_best_loss(runs, names), **_best_measures(comparison, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
 
 
-def _open_epoch_notes(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
-    """Return a note on running runs: the open epoch is not drawn, as its progress is unknown."""
-    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
-    if axis == TIME or not going:
+def _open_epoch_notes(runs: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
+    """Return a note on running runs: the open epoch is not drawn because its progress is unknown."""
+    running = [name for name, run in zip(names, runs, strict=True) if run.record.run.state is RunState.RUNNING]
+    if axis == TIME or not running:
         return []
     # The note does not say that they are still running: only a daemon knows that.
-    return [f"An epoch that has not ended is shown by time alone: that of {', '.join(going)}."]
+    return [f"An epoch that has not ended is shown by time alone: that of {', '.join(running)}."]
 
 
-def _ends_caption(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> str:
+def _ends_caption(runs: Sequence[ComparedRun], names: Sequence[str], axis: str) -> str:
     """Return a caption about the ends of the lines of running runs; empty if there are none."""
-    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
-    if axis == TIME or not going:
+    running = [name for name, run in zip(names, runs, strict=True) if run.record.run.state is RunState.RUNNING]
+    if axis == TIME or not running:
         return ""
-    return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest finished epoch"
+    return f"{', '.join(name[0] for name in running)}: so far, to the end of the newest finished epoch"
 
 
 def _devices_caption(records: Sequence[Record]) -> str:
@@ -146,14 +147,18 @@ def _devices_caption(records: Sequence[Record]) -> str:
     return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
 
 
-def _interrupted_notes(found: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
-    """Return a note on runs with an interrupted epoch, which is not drawn for the same reason."""
+def _interrupted_notes(runs: Sequence[ComparedRun], names: Sequence[str], axis: str) -> list[str]:
+    """Return a note on runs with an interrupted epoch, which is only drawn by time: its progress is unknown."""
     if axis == TIME:
         return []
-    some = [name for name, one in zip(names, found, strict=True) if broken_off(one.epochs, one.record.run.ended)]
-    lacks = "has one that broke off" if len(some) == 1 else "have some that broke off"
-    return [f"{', '.join(some)} {lacks}: how much of an epoch was done is not known, and the axis of time alone has it."
-            ] if some else []  # fmt: skip
+    interrupted = [name for name, run in zip(names, runs, strict=True) if broken_off(run.epochs, run.record.run.ended)]
+    if not interrupted:
+        return []
+    predicate = "has one that broke off" if len(interrupted) == 1 else "have some that broke off"
+    return [
+        f"{', '.join(interrupted)} {predicate}: how much of an epoch was done is not known, and the axis of time alone"
+        " has it."
+    ]
 
 
 def _lag_notes(courses: Sequence[ComparedCourse]) -> list[str]:
@@ -169,55 +174,55 @@ def _read_run(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> C
     return ComparedRun(record, ledger.traces(row.id), aggregate.epoch_summaries(record), times, begun)
 
 
-def _counts(compared: Comparison, found: Sequence[ComparedRun]) -> list[str]:
+def _counts(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[str]:
     """Return a text for each run on how many of its epochs are compared."""
-    if not all(compared.epochs):
-        return ["whole run" for _ in compared.records]
+    if not all(comparison.epochs):
+        return ["whole run" for _ in comparison.records]
     return [
-        f"{units.count(count)}{f' of {units.count(one.begun)}' if one.times else ''}"
+        f"{units.count(count)}{f' of {units.count(run.begun)}' if run.times else ''}"
         f" {'epoch' if count == 1 else 'epochs'}"
-        f"{', evenly spaced' if one.times else ''}{', without the first' if left_out else ''}"
-        for count, left_out, one in zip(compared.epochs, compared.left_out, found, strict=True)
+        f"{', evenly spaced' if run.times else ''}{', without the first' if left_out else ''}"
+        for count, left_out, run in zip(comparison.epochs, comparison.left_out, runs, strict=True)
     ]
 
 
-def _best_loss(found: Sequence[ComparedRun], names: Sequence[str]) -> dict[str, Any]:
+def _best_loss(runs: Sequence[ComparedRun], names: Sequence[str]) -> dict[str, Any]:
     """Return the lowest loss over each run's finished epochs; a validation loss if all runs logged one."""
-    loss = _common_loss(found)
+    loss = _common_loss(runs)
     if not loss:
         return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
     lowest = [
-        one.lowest if one.times else min(
+        run.lowest if run.times else min(
             (
                 epoch.metrics.get(loss, NAN)
-                for epoch in one.epochs
+                for epoch in run.epochs
                 if not epoch.is_open and isfinite(epoch.metrics.get(loss, NAN))  # -∞ means that it diverged
             ),
             default=NAN,
         )
-        for one in found
+        for run in runs
     ]  # fmt: skip
     best, rest, badge = lowest_value(lowest, names, [units.logged_number(value) for value in lowest])
     return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
-def _common_loss(found: Sequence[ComparedRun]) -> str:
+def _common_loss(runs: Sequence[ComparedRun]) -> str:
     """Return the name of a loss that all runs logged, preferably of validation; empty if there is none."""
-    logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
+    logged = [{name for epoch in run.epochs for name in epoch.metrics if is_loss(name)} for run in runs]
     common = set.intersection(*logged) if logged else set[str]()
     return min(common, key=lambda name: (not name.startswith(CHECKED), name), default="")
 
 
-def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:
-    lines = compared.lines if all(compared.epochs) else compared.whole
-    found: dict[str, Any] = {}
-    by_epochs = lines is compared.lines
+def _best_measures(comparison: Comparison, names: Sequence[str]) -> dict[str, Any]:
+    lines = comparison.lines if all(comparison.epochs) else comparison.whole
+    values: dict[str, Any] = {}
+    by_epochs = lines is comparison.lines
     for key, measure in (("time", "seconds"), ("energy", "energy")):
-        line = next((one for one in lines if one.measure.name == measure), None)
+        line = next((line for line in lines if line.measure.name == measure), None)
         texts = line.measure.texts(line.medians) if line else []
         value, rest, badge = lowest_value(line.medians, names, texts) if line else (units.MISSING, "", [])
         if line and badge and by_epochs and not is_clearly_lowest(line):
             rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, {TOO_FEW}"
             badge = []
-        found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
-    return found
+        values |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
+    return values

@@ -29,80 +29,80 @@ EPOCH = tuple(dict.fromkeys((*(column.key for column in columns.shown(EPOCHS, Vi
 NO_LENGTHS = EpochLengths()
 
 
-def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
+def rows(record: Record, epochs: Sequence[EpochSummary]) -> list[dict[str, Any]]:
     """Return epochs as rows, each with the time of its phases other than training."""
-    ordinals = {epoch.ordinal for epoch in found}
+    ordinals = {epoch.ordinal for epoch in epochs}
     # Only the duration of phases is shown, which does not need their usage.
-    of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
-    phases = aggregate.phase_summaries(of_them)
+    phase_rows = [row for row in record.phases if row.ordinal in ordinals]
+    phases = aggregate.phase_summaries(record._replace(phases=phase_rows, usage=[]))
     running = record.run.state is RunState.RUNNING
-    return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
+    return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in epochs]
 
 
 def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
     """Return an epoch as a row with only what the table shows, as there may be thousands of them."""
-    found = run_json.epoch_to_json(epoch, ())
-    judged = verdict(epoch, running)
-    beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
+    values = run_json.epoch_to_json(epoch, ())
+    judgement = verdict(epoch, running)
+    seconds_outside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     measured = epoch.value("seconds")
     return {
-        **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
-        **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
-        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
-        "framework_peak_reached": found["framework_peak_reached"],
+        **{name: values[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: None if values[name] is None else round(values[name], 3) for name in ("begun", "ended")},
+        **{name: None if values[name] is None else shown(values[name]) for name in EPOCH},
+        "framework_peak_reached": values["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(epoch),
         "is_open": epoch.is_open,
         "is_settling": epoch.is_settling,
         # The ledger's measurements of an open epoch are some seconds old; its duration comes from the ring.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
-        "beside": shown(sum(beside)) if beside else None,
-        "verdict": {"kind": judged.kind, "text": judged.text, "level": SEVERITY_LEVELS[judged.severity]}
-        if judged
+        "beside": shown(sum(seconds_outside)) if seconds_outside else None,
+        "verdict": {"kind": judgement.kind, "text": judgement.text, "level": SEVERITY_LEVELS[judgement.severity]}
+        if judgement
         else None,
     }
 
 
 def summary(
-    found: Sequence[EpochSummary], first_epoch: int = 0, before: EpochLengths = NO_LENGTHS
+    epochs: Sequence[EpochSummary], first_epoch: int = 0, previous: EpochLengths = NO_LENGTHS
 ) -> dict[str, Any]:  # fmt: skip
     """Return totals of all epochs, including those without a row; `first_epoch`: number of the run's first epoch.
 
-    `before`: totals of the epochs before `found`.
+    `previous`: totals of the epochs before `epochs`.
     """
-    ended = [epoch for epoch in found if is_known(epoch.ended)]
+    ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
-    energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
-    numbers = [epoch.epoch for epoch in found if epoch.epoch >= 0]
-    known, total = before.known + len(lengths), before.total + sum(lengths)
+    energies = [energy for epoch in epochs if math.isfinite(energy := epoch.value("energy"))]
+    numbers = [epoch.epoch for epoch in epochs if epoch.epoch >= 0]
+    count, total = previous.known + len(lengths), previous.total + sum(lengths)
     return {
-        "done": before.done + len(ended),
+        "done": previous.done + len(ended),
         "unseen": max(
-            0, min([*numbers, *(() if before.lowest is None else (before.lowest,))], default=0) - first_epoch
+            0, min([*numbers, *(() if previous.lowest is None else (previous.lowest,))], default=0) - first_epoch
         ),
-        "last": ended[-1].epoch if ended else before.last,
-        "mean": shown(total / known) if known else None,
-        "least": shown(lowest([before.least, *lengths])),
-        "most": shown(highest([before.most, *lengths])),
-        "most_energy": shown(highest([before.most_energy, *energies])),
+        "last": ended[-1].epoch if ended else previous.last,
+        "mean": shown(total / count) if count else None,
+        "least": shown(lowest([previous.least, *lengths])),
+        "most": shown(highest([previous.most, *lengths])),
+        "most_energy": shown(highest([previous.most_energy, *energies])),
     }
 
 
-def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
-    """Return verdicts that need attention, the worst first: kind, text, action, level and epoch numbers."""
+def odd_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Return the verdicts that need attention, the worst first: kind, text, action, level and epoch numbers."""
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
-    for epoch in found:
-        judged = verdicts[epoch.ordinal]
-        if judged is not None and judged.severity is not None and judged.needs_a_look:
-            if judged.text not in groups:
-                groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []
-            groups[judged.text][3].append(epoch.epoch)
-    worst_first = sorted(groups.values(), key=lambda one: (-one[1], -len(one[3])))
-    return [{"kind": judged.kind, "text": judged.text, "action": action, "level": SEVERITY_LEVELS[severity],
-             "epochs": epochs} for judged, severity, action, epochs in worst_first]  # fmt: skip
+    for epoch in epochs:
+        judgement = verdicts[epoch.ordinal]
+        if judgement is not None and judgement.severity is not None and judgement.needs_a_look:
+            if judgement.text not in groups:
+                groups[judgement.text] = judgement, judgement.severity, _remedy(epoch, judgement), []
+            groups[judgement.text][3].append(epoch.epoch)
+    worst_first = sorted(groups.values(), key=lambda group: (-group[1], -len(group[3])))
+    return [{"kind": judgement.kind, "text": judgement.text, "action": action, "level": SEVERITY_LEVELS[severity],
+             "epochs": numbers} for judgement, severity, action, numbers in worst_first]  # fmt: skip
 
 
-def _remedy(epoch: EpochSummary, judged: Verdict) -> str:
-    return next((one.action for one in epoch_findings(epoch) if one.kind == judged.kind), "")
+def _remedy(epoch: EpochSummary, judgement: Verdict) -> str:
+    return next((finding.action for finding in epoch_findings(epoch) if finding.kind == judgement.kind), "")
 
 
 LONG = 200
@@ -122,32 +122,32 @@ class Fold(NamedTuple):
     """Consecutive epochs with the same verdict, shown as one row."""
 
     epochs: Sequence[EpochSummary]
-    judged: Verdict | None
+    verdict: Verdict | None
 
 
-def fold_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
+def fold_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
     """Fold neighboring epochs with the same verdict; a short run has no folds."""
-    if len(found) <= LONG:
+    if len(epochs) <= LONG:
         return []
-    groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MAX_FOLD))
-    folds = [Fold(list(group), said) for (said, _), group in groups]
-    return [one for one in folds if len(one.epochs) >= MIN_FOLD]
+    groups = groupby(epochs[:-NEWEST], lambda epoch: (verdicts[epoch.ordinal], epoch.ordinal // MAX_FOLD))
+    folds = [Fold(list(group), common_verdict) for (common_verdict, _), group in groups]
+    return [fold for fold in folds if len(fold.epochs) >= MIN_FOLD]
 
 
-def unfolded_epochs(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
+def unfolded_epochs(epochs: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
     """Return the epochs that are in no fold."""
-    within = {epoch.ordinal for one in folds for epoch in one.epochs}
-    return [epoch for epoch in found if epoch.ordinal not in within]
+    folded = {epoch.ordinal for fold in folds for epoch in fold.epochs}
+    return [epoch for epoch in epochs if epoch.ordinal not in folded]
 
 
 def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
     """Return folds as rows: means of known values, and the highest memory peak."""
-    beside = _seconds_outside_training(record) if folds else {}
-    return [_folded_row(one, beside) for one in folds]
+    seconds_outside = _seconds_outside_training(record) if folds else {}
+    return [_fold_row(fold, seconds_outside) for fold in folds]
 
 
-def _folded_row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
-    epochs, judged = fold.epochs, fold.judged
+def _fold_row(fold: Fold, seconds_outside: Mapping[int, float]) -> dict[str, Any]:
+    epochs, judgement = fold.epochs, fold.verdict
     first, last = epochs[0], epochs[-1]
     names = dict.fromkeys(name for epoch in epochs for name in epoch.metrics)
     peak = max((epoch.live_peak for epoch in epochs), key=_height)
@@ -155,28 +155,28 @@ def _folded_row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
     def mean(key: str) -> float | None:
         return _mean(epoch.number(key) for epoch in epochs)
 
-    def most(key: str) -> float | None:
+    def maximum(key: str) -> float | None:
         return max((value for epoch in epochs if is_known(value := epoch.number(key))), default=None)
 
     return {
         "first": first.ordinal, "last": last.ordinal, "epochs": [first.epoch, last.epoch], "count": len(epochs),
-        **{key: most(key) if over_time is OverTime.HIGHEST else mean(key) for key, over_time in _COLUMNS.items()},
+        **{key: maximum(key) if over_time is OverTime.HIGHEST else mean(key) for key, over_time in _COLUMNS.items()},
         "framework_peak": shown(peak.value),
         "framework_peak_reached": peak.reached,
         "is_partly_sampled": any(map(is_partly_sampled, epochs)),
-        "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),
+        "beside": _mean(seconds_outside.get(epoch.ordinal) for epoch in epochs),
         "metrics": {name: value for name in names
                     if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
-        "verdict": {"kind": judged.kind, "text": judged.text, "level": SEVERITY_LEVELS[judged.severity]}
-        if judged
+        "verdict": {"kind": judgement.kind, "text": judgement.text, "level": SEVERITY_LEVELS[judgement.severity]}
+        if judgement
         else None,
     }  # fmt: skip
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the known values; None if there are none."""
-    known = [value for value in values if value is not None and is_known(value)]
-    return shown(sum(known) / len(known)) if known else None
+    numbers = [value for value in values if value is not None and is_known(value)]
+    return shown(sum(numbers) / len(numbers)) if numbers else None
 
 
 def _height(peak: LivePeak) -> float:
@@ -184,16 +184,16 @@ def _height(peak: LivePeak) -> float:
 
 
 def _seconds_outside_training(record: Record) -> dict[int, float]:
-    """Return the seconds that each epoch spent outside training, by ordinal: per phase that of the slowest rank."""
+    """Return the seconds that each epoch spent outside training, by ordinal. Of each phase, the slowest rank counts."""
     longest: dict[tuple[int, str], float] = {}
     for row in record.phases:
         if row.phase != TRAINING and is_known(row.seconds):
             key = (row.ordinal, row.phase)
             longest[key] = max(longest.get(key, 0.0), row.seconds)
-    found: dict[int, float] = {}
+    totals: dict[int, float] = {}
     for (ordinal, _), seconds in longest.items():
-        found[ordinal] = found.get(ordinal, 0.0) + seconds
-    return found
+        totals[ordinal] = totals.get(ordinal, 0.0) + seconds
+    return totals
 
 
 WHOLE = "Whole run"
@@ -213,21 +213,21 @@ def stretch_rows(
     steps = [row for row in outside if row[1].ordinal <= STEP_ROWS]
     # The page shows the newest rows first: the whole run, then the time between epochs, then its phases.
     ordered = [*steps, *outside[len(steps) :][::-1], (WHOLE, total)]
-    return [_stretch_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
+    return [_stretch_row(title, index, stretch) for index, (title, stretch) in enumerate(ordered)]
 
 
-def _stretch_row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
-    """Return one row; `place` is its position among them."""
-    found = run_json.total_to_json(stretch)
+def _stretch_row(title: str, index: int, stretch: EpochSummary) -> dict[str, Any]:
+    """Return one row; `index` is its position among them."""
+    values = run_json.total_to_json(stretch)
     is_steps = stretch.ordinal <= STEP_ROWS
     return {
-        "place": place,
+        "place": index,
         "title": _TITLES.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
         "is_steps": is_steps,
         "beside": shown(max(0.0, stretch.seconds - stretch.trained)) if is_steps and stretch.trained > 0 else None,
-        "metrics": found["metrics"],
-        "framework_peak_reached": found["framework_peak_reached"],
+        "metrics": values["metrics"],
+        "framework_peak_reached": values["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(stretch),
         "is_open": stretch.is_open,
-        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+        **{name: None if values[name] is None else shown(values[name]) for name in EPOCH},
     }

@@ -49,20 +49,20 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
     }
     try:
         begin, end, strips = last_hours(paths, now, hours)
-        found = read_events(paths[0], begin, now + 1, limit=MAX_EVENTS) if paths else []
-        older = count_events(paths[0], begin, found[0].time_ns / SECOND, ANY) if len(found) == MAX_EVENTS else 0
+        events = read_events(paths[0], begin, now + 1, limit=MAX_EVENTS) if paths else []
+        older = count_events(paths[0], begin, events[0].time_ns / SECOND, ANY) if len(events) == MAX_EVENTS else 0
     except GpumonError as error:
         return {**document, "older": 0, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
     return {
         **document, "older": older, "begin": begin, "end": end, "problem": "", "strips": strips,
-        "events": with_restarts(found)[::-1],
+        "events": with_restarts(events)[::-1],
     }  # fmt: skip
 
 
 def count_new_events(paths: Sequence[str], since: float, now: float) -> int:
     """Count the events after `since` that need attention, up to `NEWS`; 0 if no history can be read."""
     try:
-        found = read_events(paths[0], since, now + 1, limit=MAX_EVENTS) if paths else []
+        events = read_events(paths[0], since, now + 1, limit=MAX_EVENTS) if paths else []
     except GpumonError:
         return 0
-    return min(MAX_NEW_EVENTS, sum(one.event.severity != "info" for one in with_restarts(found)))
+    return min(MAX_NEW_EVENTS, sum(event.event.severity != "info" for event in with_restarts(events)))

@@ -23,7 +23,7 @@ MAX_SLOTS = 8000
 """Most slots of all GPUs together; beyond that a slot covers several hours."""
 _STEPS = (1, 2, 3, 6, 12)
 OUTAGE_TOLERANCE = 90.0
-"""Tolerance in seconds between an outage and the unobserved time in the accounts, which add up ticks in tens."""
+"""Tolerated difference in seconds between an outage and the unobserved time in the accounts."""
 _ENDS = {"daemon_stopped": "daemon_started", "gpu_lost": "gpu_back", "driver_lost": "driver_reloaded"}
 """Kinds of events that begin an outage, and the kind that ends each."""
 MAX_SLOT = _STEPS[-1] * HOUR
@@ -57,65 +57,70 @@ def device_strip(
         if hour.device == device.uuid:
             slots.setdefault(int((hour.begin - first) // length), []).append(hour)
     parts, unseen = [], []
-    for at in range(-1 if first > begin else 0, ceil((end - first) / length)):
-        since = first + at * length
-        found = slots.get(at, [])
-        for sums in by_user(found):
+    for slot in range(-1 if first > begin else 0, ceil((end - first) / length)):
+        slot_begin = first + slot * length
+        slot_uses = slots.get(slot, [])
+        for sums in by_user(slot_uses):
             busy = round(100 * sums.busy / length) if sums.judged else None
-            parts.append([at, sums.user, max(1, round(100 * sums.held / length)), busy])
-        expected = min(since + length, now) - since
-        missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
+            parts.append([slot, sums.user, max(1, round(100 * sums.held / length)), busy])
+        expected = min(slot_begin + length, now) - slot_begin
+        missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in slot_uses)
         if not device.uuid.startswith(PARTS) and missing > MIN_UNSEEN:
-            own = [one for one in outages if one.device in ("", device.uuid)]
-            unseen += _unseen_parts(at, since, length, missing, own)
+            own_outages = [outage for outage in outages if outage.device in ("", device.uuid)]
+            unseen += _unseen_parts(slot, slot_begin, length, missing, own_outages)
     return {
         "device": device, "slots": (end - begin) / length, "shift": (first - begin) / length, "parts": parts,
         "unseen": unseen, "step": length,
     }  # fmt: skip
 
 
-def _unseen_parts(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
-    """Return the unobserved percents of a slot as [slot, length], with their begin as third item if it is known."""
-    within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
-    within = _merge_spans([(begin, end) for begin, end in within if end - begin > MIN_UNSEEN / 2])
+def _unseen_parts(
+    slot: int, slot_begin: float, length: float, missing: float, outages: Sequence[Outage]
+) -> list[list[Any]]:
+    """Return the unobserved parts of a slot as [slot, length], or [slot, length, begin] if outages explain them.
+
+    Lengths and begins are percentages of the slot.
+    """
+    spans = [(max(outage.begin, slot_begin), min(outage.end, slot_begin + length)) for outage in outages]
+    spans = _merge_spans([(begin, end) for begin, end in spans if end - begin > MIN_UNSEEN / 2])
     if (
         missing < length - MIN_UNSEEN
-        and within
-        and abs(sum(end - begin for begin, end in within) - missing) <= OUTAGE_TOLERANCE * len(within)
+        and spans
+        and abs(sum(end - begin for begin, end in spans) - missing) <= OUTAGE_TOLERANCE * len(spans)
     ):
-        return [[at, max(1, round(100 * (end - begin) / length)), round(100 * (begin - since) / length, 1)]
-                for begin, end in within]  # fmt: skip
-    return [[at, max(1, round(100 * missing / length))]]
+        return [[slot, max(1, round(100 * (end - begin) / length)), round(100 * (begin - slot_begin) / length, 1)]
+                for begin, end in spans]  # fmt: skip
+    return [[slot, max(1, round(100 * missing / length))]]
 
 
 def read_outages(path: str, begin: float, end: float) -> list[Outage]:
     """Return the outages in the event log: no daemon running, or a GPU not answering. Raises GpumonError."""
-    found, since = [], dict[tuple[str, str], float]()
-    for one in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
-        time, kind, device = one.time_ns / SECOND, one.kind.name, one.subject.device
+    outages, begins = [], dict[tuple[str, str], float]()
+    for event in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
+        time, kind, device = event.time_ns / SECOND, event.kind.name, event.subject.device
         if kind == "daemon_stopped":  # the end of other outages was not observed
-            found += [Outage(start, time, lost) for (_, lost), start in since.items()]
-            since.clear()
+            outages += [Outage(start, time, lost) for (_, lost), start in begins.items()]
+            begins.clear()
         if kind in _ENDS:
-            since[kind, device] = time
-            if one.until_ns:
-                found.append(Outage(time, one.until_ns / SECOND, device))
+            begins[kind, device] = time
+            if event.until_ns:
+                outages.append(Outage(time, event.until_ns / SECOND, device))
             continue
-        out = next(name for name, end_of in _ENDS.items() if end_of == kind)
-        if is_known(start := since.pop((out, device), time - one.lasted)):
-            found.append(Outage(start, time, device))
-    return found
+        begin_kind = next(begin_kind for begin_kind, end_kind in _ENDS.items() if end_kind == kind)
+        if is_known(start := begins.pop((begin_kind, device), time - event.lasted)):
+            outages.append(Outage(start, time, device))
+    return outages
 
 
-def _merge_spans(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _merge_spans(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Merge overlapping spans: a GPU may be lost when its daemon is killed."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(stretches):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
 def slot_hours(hours: float, devices: int) -> int:
@@ -129,19 +134,27 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
     begin = end - count * HOUR
     if not paths:
         return begin, end, []
-    kept = read_accounts(paths[0], begin, end)
-    gaps = read_outages(paths[0], begin, end)
-    return begin, end, [device_strip(kept.hours, one, begin, end, now, len(kept.devices), gaps) for one in kept.devices]
+    accounts = read_accounts(paths[0], begin, end)
+    outages = read_outages(paths[0], begin, end)
+    strips = [
+        device_strip(accounts.hours, device, begin, end, now, len(accounts.devices), outages)
+        for device in accounts.devices
+    ]
+    return begin, end, strips
 
 
 def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict[str, Any]]]:
-    """Return the same for exactly the last 24 hours up to now. Raises GpumonError."""
+    """Return begin, end and strips of exactly the last 24 hours up to now. Raises GpumonError."""
     begin = now - DAY * HOUR
     if not paths:
         return begin, now, []
     since = begin - MAX_SLOT  # the first slot begins before the window
-    kept, gaps = read_accounts(paths[0], since, now), read_outages(paths[0], since, now)
-    return begin, now, [device_strip(kept.hours, one, begin, now, now, len(kept.devices), gaps) for one in kept.devices]
+    accounts, outages = read_accounts(paths[0], since, now), read_outages(paths[0], since, now)
+    strips = [
+        device_strip(accounts.hours, device, begin, now, now, len(accounts.devices), outages)
+        for device in accounts.devices
+    ]
+    return begin, now, strips
 
 
 def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:

@@ -27,15 +27,15 @@ COURSE = (
 MAX_RUNS = 64
 """Most runs whose logged values are kept."""
 MAX_VALUES = 3600
-"""Values kept per run, and frames without a run after which its values are dropped."""
+"""Most values kept per run, and number of frames without a run after which its values are dropped."""
 _CHECK_EVERY = 240
-"""Frames between checks for such runs."""
+"""Number of frames between checks for such runs."""
 _START_TOLERANCE = 0.5
 """Seconds by which the start of an epoch may differ between the ledger and the ring."""
 
 
 class LoggedValues:
-    """Logged metrics in recent frames. A value is valid until the next one, or until a frame lacks the data of runs."""
+    """Logged metrics in recent frames. A value is valid until the next one, or until a frame without data of runs."""
 
     def __init__(self) -> None:
         self.since = math.inf
@@ -56,10 +56,10 @@ class LoggedValues:
         for run in frame.runs:
             if run.key in self._runs:
                 self._seen[run.key] = self._frames
-            said = repr(run.metrics)  # as text, because NaN != NaN
-            if not run.metrics or self._last.get(run.key) == said:
+            metrics_text = repr(run.metrics)  # as text, because NaN != NaN
+            if not run.metrics or self._last.get(run.key) == metrics_text:
                 continue
-            self._last[run.key] = said
+            self._last[run.key] = metrics_text
             self._runs.setdefault(run.key, deque(maxlen=MAX_VALUES)).append((frame.time, run.metrics))
             self._seen[run.key] = self._frames
             if len(self._runs) > MAX_RUNS:
@@ -75,16 +75,16 @@ class LoggedValues:
         self._last.clear()
         self._seen.clear()
 
-    def only(self, keys: Iterable[str]) -> LoggedValues:
+    def copy_for(self, keys: Iterable[str]) -> LoggedValues:
         """Copy the values of some ranks, so that they can be read while frames are added."""
-        found = LoggedValues()
-        found.since = self.since
-        found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
-        return found
+        copy = LoggedValues()
+        copy.since = self.since
+        copy._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
+        return copy
 
     def _forget(self, key: str) -> None:
-        for known in (self._runs, self._last, self._seen):
-            known.pop(key, None)
+        for values in (self._runs, self._last, self._seen):
+            values.pop(key, None)
 
     def _interrupt(self, time: float) -> None:
         """End the validity of all earlier values at `time`."""
@@ -97,42 +97,43 @@ class LoggedValues:
 
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
         """Return the values of the first rank that logged, at frames' `times`, in cells of `step` seconds."""
-        places = sorted({int((time - begun) / step) for time in times if time >= begun})
-        if not places or places[-1] > 2 * MAX_POINTS:
+        cells = sorted({int((time - begun) / step) for time in times if time >= begun})
+        if not cells or cells[-1] > 2 * MAX_POINTS:
             return RunSeries(begun, step, {})
-        count = places[-1] + 1
+        count = cells[-1] + 1
         columns: dict[str, list[float]] = {}
         changes = self._of(keys)
-        for at, (time, metrics) in enumerate(changes):
-            end = changes[at + 1][0] if at + 1 < len(changes) else math.inf
-            first = bisect_left(places, int((time - begun) / step))
-            last = bisect_left(places, (end - begun) / step)
+        for index, (time, metrics) in enumerate(changes):
+            end = changes[index + 1][0] if index + 1 < len(changes) else math.inf
+            first = bisect_left(cells, int((time - begun) / step))
+            last = bisect_left(cells, (end - begun) / step)
             for name, value in metrics.items():
                 column = columns.setdefault(name, [NAN] * count)
-                for place in places[first : max(last, first + 1)]:
-                    column[place] = value if math.isfinite(value) else NAN
+                for cell in cells[first : max(last, first + 1)]:
+                    column[cell] = value if math.isfinite(value) else NAN
         return RunSeries(begun, step, {name: Envelope(line, line, line) for name, line in columns.items()})
 
-    def extended(self, kept: RunSeries, keys: Iterable[str], times: Sequence[float]) -> RunSeries:
+    def extend(self, stored: RunSeries, keys: Iterable[str], times: Sequence[float]) -> RunSeries:
         """Return the ledger's logged metrics, extended by later frames."""
-        since = kept.begun + kept.points * kept.step
+        since = stored.begun + stored.points * stored.step
         later = times[bisect_left(times, since) :]
-        tail = self.timeline(keys, since, kept.step, later) if kept.points and len(later) else None
+        tail = self.timeline(keys, since, stored.step, later) if stored.points and len(later) else None
         if tail is None or not 0 < tail.points <= MAX_POINTS:
-            return kept
+            return stored
         columns = {
-            name: _join(course, tail.columns.get(name, _unknown(tail.points))) for name, course in kept.columns.items()
+            name: _join(course, tail.columns.get(name, _unknown(tail.points)))
+            for name, course in stored.columns.items()
         }
-        return RunSeries(kept.begun, kept.step, columns)
+        return RunSeries(stored.begun, stored.step, columns)
 
     def diverged(self, keys: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
         """Return the times and values of logged NaN and infinity, by metric."""
-        found: dict[str, list[tuple[float, float]]] = {}
+        points: dict[str, list[tuple[float, float]]] = {}
         for time, metrics in self._of(keys):
             for name, value in metrics.items():
                 if not math.isfinite(value):
-                    found.setdefault(name, []).append((time, value))
-        return found
+                    points.setdefault(name, []).append((time, value))
+        return points
 
     def _of(self, keys: Iterable[str]) -> Sequence[tuple[float, Mapping[str, float]]]:
         return next((list(self._runs[key]) for key in keys if key in self._runs), [])
@@ -149,32 +150,32 @@ def recent_course(history: RecentHistory, uuid: str, begun: float, points: int =
     spacing = median(later - earlier for earlier, later in pairwise(times))
     # Center the first sample in its point, so that no point gets two samples while its neighbor gets none.
     step = max(spacing, aligned(times[0], times[-1], points - 1).step)
-    found = _course(history, uuid, COURSE, Grid(0, step, points, phase=times[0] - step / 2), times[-1])
-    return RunSeries(times[0] - step / 2, step, found) if found else None
+    columns = _course(history, uuid, COURSE, Grid(0, step, points, phase=times[0] - step / 2), times[-1])
+    return RunSeries(times[0] - step / 2, step, columns) if columns else None
 
 
-def extend_course(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
+def extend_course(stored: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
     """Extend the ledger's course by the frames after its end."""
-    since, end = kept.begun + kept.points * kept.step, history.end
-    if not kept.points or not since <= end < since + MAX_POINTS * kept.step:
-        return kept
-    grid = Grid(kept.points, kept.step, MAX_POINTS, phase=kept.begun)
-    tails = _course(history, uuid, list(kept.columns), grid, end)
+    since, end = stored.begun + stored.points * stored.step, history.end
+    if not stored.points or not since <= end < since + MAX_POINTS * stored.step:
+        return stored
+    grid = Grid(stored.points, stored.step, MAX_POINTS, phase=stored.begun)
+    tails = _course(history, uuid, list(stored.columns), grid, end)
     count = grid.at(end) + 1
-    columns = {name: _join(course, tails.get(name, _unknown(count))) for name, course in kept.columns.items()}
-    return RunSeries(kept.begun, kept.step, columns)
+    columns = {name: _join(course, tails.get(name, _unknown(count))) for name, course in stored.columns.items()}
+    return RunSeries(stored.begun, stored.step, columns)
 
 
 def _course(history: RecentHistory, uuid: str, metrics: Sequence[str], grid: Grid, end: float) -> dict[str, Envelope]:
     """Return the metrics that recent frames have, in the buckets of `grid` up to the one with `end`."""
     grid = grid._replace(buckets=min(grid.buckets, grid.at(end) + 1))
-    known = [name for name in metrics if history.has(uuid, name)]
-    found = history.query(Query(uuid, known, grid.begin, end, grid=grid))
-    return {name: Envelope(series.low, series.mean, series.high) for name, series in found.items()}
+    names = [name for name in metrics if history.has(uuid, name)]
+    series = history.query(Query(uuid, names, grid.begin, end, grid=grid))
+    return {name: Envelope(line.low, line.mean, line.high) for name, line in series.items()}
 
 
 def _join(course: Envelope, tail: Envelope) -> Envelope:
-    return Envelope(*([*before, *after] for before, after in zip(course, tail, strict=True)))
+    return Envelope(*([*earlier, *later] for earlier, later in zip(course, tail, strict=True)))
 
 
 def _unknown(count: int) -> Envelope:
@@ -183,24 +184,24 @@ def _unknown(count: int) -> Envelope:
 
 def update_epochs(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> list[EpochSummary]:
     """Update the ledger's newest epoch from the ring, and append epochs that are only in the ring."""
-    found = list(epochs)
-    since = found[-1].begun - _START_TOLERANCE if found else -math.inf
-    for stretch in newest:
-        if not stretch.begin >= since:
+    updated = list(epochs)
+    since = updated[-1].begun - _START_TOLERANCE if updated else -math.inf
+    for span in newest:
+        if not span.begin >= since:
             continue
-        seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
-        last = found[-1] if found else None
+        seconds, ended = span.end - span.begin, span.end if span.finished else NAN
+        last = updated[-1] if updated else None
         # Epochs may be shorter than `_SAME`, so the number must match too.
-        if last is not None and stretch.begin < last.begun + _START_TOLERANCE and stretch.epoch == last.epoch:
+        if last is not None and span.begin < last.begun + _START_TOLERANCE and span.epoch == last.epoch:
             if not is_known(last.ended):
-                found[-1] = last._replace(seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False)
-        elif last is None or stretch.begin > last.begun:
-            found.append(
+                updated[-1] = last._replace(seconds=seconds, ended=ended, is_open=not span.finished, is_settled=False)
+        elif last is None or span.begin > last.begun:
+            updated.append(
                 EpochSummary(
                     ordinal=last.ordinal + 1 if last is not None else 0,
-                    epoch=stretch.epoch,
+                    epoch=span.epoch,
                     phase="",
-                    begun=stretch.begin,
+                    begun=span.begin,
                     ended=ended,
                     seconds=seconds,
                     times=1,
@@ -209,8 +210,8 @@ def update_epochs(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -
                     metrics={},
                     ranks=1,
                     utilization_from="",
-                    is_open=not stretch.finished,
+                    is_open=not span.finished,
                     is_settled=False,
                 )
             )
-    return found
+    return updated

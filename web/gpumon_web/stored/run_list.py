@@ -45,20 +45,20 @@ class RunFilter(NamedTuple):
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return the names and values in `where`. Raises UsageError if it is malformed."""
-        found = [part.strip() for part in self.where.split(",") if part.strip()]
-        wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
-        if wrong:
-            raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
-        if found and current_policy().way != SHOWN:  # a parameter may contain a user name, which a search would reveal
+        parts = [part.strip() for part in self.where.split(",") if part.strip()]
+        invalid = next((part for part in parts if not all(part.partition("=")[:2])), "")
+        if invalid:
+            raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{invalid[:80]}'")
+        if parts and current_policy().way != SHOWN:  # a parameter may contain a user name, which a search would reveal
             raise UsageError("config is not searched while names are not shown")
-        return [(name, value) for name, _, value in (part.partition("=") for part in found)]
+        return [(name, value) for name, _, value in (part.partition("=") for part in parts)]
 
     @property
-    def words(self) -> str:
+    def query(self) -> str:
         """`q` normalized for searching."""
         return self.q.strip().lower()
 
-    def has(self, run: Mapping[str, Any], now: float) -> bool:
+    def matches(self, run: Mapping[str, Any], now: float) -> bool:
         """Whether a run, given as a row of the list, matches all fields but `where`."""
         after = self.begun_after(now)
         return (
@@ -66,7 +66,7 @@ class RunFilter(NamedTuple):
             and self.user in ("", run["user"] or "")
             and self.framework in ("", run["framework"] or "")
             and (not is_known(after) or (run["started"] or 0.0) >= after)
-            and (not self.q or self.words in search_text(run))
+            and (not self.q or self.query in search_text(run))
         )
 
 
@@ -90,20 +90,20 @@ def select_runs(ledgers: Ledgers, choice: RunFilter, now: float, limit: int) -> 
     Raises UsageError if the filter is invalid, GpumonError if the ledgers cannot be read.
     """
     names = ledgers.names()
-    users = sorted({one.user for one in names} - {""})
-    frameworks = sorted({one.framework for one in names} - {""})
+    users = sorted({run.user for run in names} - {""})
+    frameworks = sorted({run.framework for run in names} - {""})
     if choice.is_any:
         newest = ledgers.candidates(limit=limit)[:limit]
-        return RunSelection(_summaries(newest, now), [one.id for one in names], users, frameworks)
+        return RunSelection(_summaries(newest, now), [run.id for run in names], users, frameworks)
     rows = ledgers.candidates()
     tags = ledgers.listed_tags() if choice.q else {}
-    fits = [one for one in rows if choice.has(_filter_values(one[1], tags.get(one[1].id, ())), now)]
+    matches = [(ledger, row) for ledger, row in rows if choice.matches(_filter_values(row, tags.get(row.id, ())), now)]
     if where := choice.parameters():
-        told = ledgers.runs(where=where, since=choice.begun_after(now))
-        wanted = {row.id for _, row in fits}
-        found = [one for one in told if one.run.id in wanted]
-        return RunSelection(found[:limit], [one.run.id for one in found], users, frameworks)
-    return RunSelection(_summaries(fits[:limit], now), [row.id for _, row in fits], users, frameworks)
+        ids = {row.id for _, row in matches}
+        with_config = ledgers.runs(where=where, since=choice.begun_after(now))
+        runs = [summary for summary in with_config if summary.run.id in ids]
+        return RunSelection(runs[:limit], [summary.run.id for summary in runs], users, frameworks)
+    return RunSelection(_summaries(matches[:limit], now), [row.id for _, row in matches], users, frameworks)
 
 
 _SETTLED: OrderedDict[str, RunSummary] = OrderedDict()
@@ -112,16 +112,16 @@ _MAX_SETTLED = 2000
 
 
 def _summaries(rows: Sequence[tuple[Ledger, RunRow]], now: float) -> list[RunSummary]:
-    found = []
+    summaries = []
     for ledger, row in rows:
         key = repr((ledger.path, row, current_policy().way))  # as text, because NaN != NaN
         summary = ledger.summary(row, _SETTLED.pop(key, None))
         if row.is_settled(now):
             _SETTLED[key] = summary
-        found.append(summary)
+        summaries.append(summary)
     while len(_SETTLED) > _MAX_SETTLED:
         _SETTLED.popitem(last=False)
-    return found
+    return summaries
 
 
 def _filter_values(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
@@ -144,58 +144,58 @@ Live = Mapping[str, Any]
 """A row of `fleet.run_row`: a run in the ring."""
 
 
-def list_answer(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
+def list_answer(paths: Sequence[str], live: Mapping[str, Live], now: float, known_version: Any) -> Packed | str:
     """Return the newest runs, the number of all runs, and the problem if the ledgers cannot be read."""
-    document, version = run_list_document(paths, live, now, known)
+    document, version = run_list_document(paths, live, now, known_version)
     if document is None:
         return UNCHANGED
     return packed({name: document[name] for name in ("runs", "total", "problem")}, version)
 
 
 def run_list_document(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunFilter = ALL_RUNS
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known_version: Any, choice: RunFilter = ALL_RUNS
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the list of the matching runs and its version; None as list if version `known` is still current."""
+    """Return the list of the matching runs and its version; None as list if version `known_version` is current."""
     version = None if live else repr(_file_versions(paths))
-    if version is not None and version == known:
+    if version is not None and version == known_version:
         return None, version
-    found = RunSelection((), (), (), ())
+    selection = RunSelection((), (), (), ())
     problem, is_unread = "", False
     try:
         with Ledgers(paths) as ledgers:
-            found = select_runs(ledgers, choice, now, MAX_LISTED)
+            selection = select_runs(ledgers, choice, now, MAX_LISTED)
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
-    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
-    kept, every = [*rows], {*found.ids}
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(selection.runs, now)["runs"]}
+    stored, ids = [*rows], {*selection.ids}
     for run, row in live.items():
-        if not choice.has(row, now) or (choice.where and run not in rows):
+        if not choice.matches(row, now) or (choice.where and run not in rows):
             rows.pop(run, None)
-            every.discard(run)
+            ids.discard(run)
             continue
-        every.add(run)
+        ids.add(run)
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"],
                      "label": row["label"]}  # fmt: skip
-    if problem or choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
+    if problem or choice.since or any(summary.run.state is RunState.RUNNING for summary in selection.runs):
         version = None  # these rows depend on the time, and a locked file looks unchanged
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
     document = {
-        "runs": newest_first, "total": len(every), "kept": kept, "problem": problem, "is_unread": is_unread,
+        "runs": newest_first, "total": len(ids), "kept": stored, "problem": problem, "is_unread": is_unread,
         "choice": choice,
-        "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
-        "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
+        "users": sorted({*selection.users, *(row["user"] for row in live.values() if row["user"])}),
+        "frameworks": sorted({*selection.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
     }  # fmt: skip
     return document, version
 
 
 def _file_versions(paths: Sequence[str]) -> list[Any]:
     """Return a value that changes with any ledger or its write-ahead log."""
-    found = []
-    for path in (part for each in paths for part in (each, f"{each}-wal")):
+    versions = []
+    for path in (file for ledger in paths for file in (ledger, f"{ledger}-wal")):
         try:
-            there = os.stat(path)
+            status = os.stat(path)
         except OSError:
             continue
-        found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
-    return found
+        versions.append((path, status.st_ino, status.st_mtime_ns, status.st_size))
+    return versions

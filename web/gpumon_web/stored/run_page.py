@@ -65,7 +65,7 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class Ring(NamedTuple):
-    """Data of a run in the ring."""
+    """Data of a run from the ring."""
 
     history: RecentHistory
     """Values of its devices."""
@@ -87,10 +87,10 @@ class Recent(NamedTuple):
 
 
 def run_answer(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any
 ) -> Packed | str:
     """Return one run with its newest epochs, ranks, and chart on `device`: a UUID, `each`, or all GPUs combined."""
-    document, version = run_document(paths, run, device, live, ring, now, known)
+    document, version = run_document(paths, run, device, live, ring, now, known_version)
     if document is None:
         return UNCHANGED
     if document.get("unread") and live is None:
@@ -99,22 +99,22 @@ def run_answer(
 
 
 def run_document(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any,
     prices: Prices | None = None,
 ) -> tuple[dict[str, Any] | None, str | None]:  # fmt: skip
     """Return the document of a run, with its costs if there are `prices`, and its version.
 
-    The document is empty for an unknown run, and None if version `known` is still current. Its `unread` explains why
-    the ledgers cannot be read now.
+    The document is empty for an unknown run, and None if version `known_version` is still current. Its `unread`
+    explains why the ledgers cannot be read now.
     """
     unread = ""
     try:
         with Ledgers(paths) as ledgers:
-            found = find_run(ledgers, run)
-            if found is not None:
-                ledger, row = found
+            match = find_run(ledgers, run)
+            if match is not None:
+                ledger, row = match
                 version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
-                if version is not None and version == known:
+                if version is not None and version == known_version:
                     return None, version
                 page = _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now, prices=prices)
                 return page, version
@@ -122,40 +122,44 @@ def run_document(
         unread = str(error)  # the data in the ring is still shown
     if live is None:
         return ({"run": None, "unread": unread} if unread else {}), None
-    only = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
-    return only, None
+    document = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
+    return document, None
 
 
-def epochs_answer(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+def epochs_answer(paths: Sequence[str], run: str, known_version: Any) -> Packed | str:
     """Return all epochs of a run as table rows."""
-
-    return record_answer(paths, run, known, lambda record: packed(all_rows(record)))
+    return record_answer(paths, run, known_version, lambda record: packed(all_rows(record)))
 
 
 def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
     """Return all rows of a run: epochs, parts outside epochs and, with `prices`, costs.
 
-    `long`: sums of a long run, of which `record` only has some epochs.
+    `long`: sums of a long run, whose `record` only has some epochs.
     """
-    read = RunEpochs(record, aggregate.epoch_summaries(record), long)
-    total = aggregate.run_total(record, read.sums, record.run.updated)
-    verdicts = verdicts_of(read.judged, running=record.run.state is RunState.RUNNING)
-    found = [*_early(read, verdicts), *(one for one in read.epochs if one.ordinal >= read.since)]
-    return {"epochs": rows(record, found), "parts": stretch_rows(record, read.sums, total),
-            **_charges(record, found, prices)}  # fmt: skip
+    run_epochs = RunEpochs(record, aggregate.epoch_summaries(record), long)
+    total = aggregate.run_total(record, run_epochs.sums, record.run.updated)
+    verdicts = verdicts_of(run_epochs.judged, running=record.run.state is RunState.RUNNING)
+    epochs = [
+        *_early_problems(run_epochs, verdicts),
+        *(epoch for epoch in run_epochs.epochs if epoch.ordinal >= run_epochs.since),
+    ]
+    return {"epochs": rows(record, epochs), "parts": stretch_rows(record, run_epochs.sums, total),
+            **_charges(record, epochs, prices)}  # fmt: skip
 
 
-def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
+def _charges(record: Record, epochs: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
     """Return the prices and the cost of each epoch by ordinal; empty without prices."""
     if prices is None:
         return {}
-    charges = {epoch.ordinal: price_summary(epoch, record.devices, prices) for epoch in found}
+    charges = {epoch.ordinal: price_summary(epoch, record.devices, prices) for epoch in epochs}
     return {"prices": prices, "charges": charges}
 
 
-def csv_answer(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+def csv_answer(paths: Sequence[str], run: str, known_version: Any) -> Packed | str:
     """Return the epochs of a run as CSV."""
-    return record_answer(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
+    return record_answer(
+        paths, run, known_version, lambda record: Packed(compressed(line.encode() for line in lines(record)))
+    )
 
 
 class RunEpochs(NamedTuple):
@@ -186,8 +190,8 @@ class RunEpochs(NamedTuple):
         """Epochs to judge; for a long run without the sample."""
         if self.long is None:
             return self.epochs
-        looked_at = {*self.long.suspects[-SUSPECTS:], self.long.first_nonfinite}
-        return [one for one in self.epochs if one.ordinal >= self.since or one.ordinal in looked_at]
+        suspects = {*self.long.suspects[-SUSPECTS:], self.long.first_nonfinite}
+        return [epoch for epoch in self.epochs if epoch.ordinal >= self.since or epoch.ordinal in suspects]
 
     @property
     def is_judged(self) -> bool:
@@ -195,15 +199,15 @@ class RunEpochs(NamedTuple):
         return self.long is None or len(self.long.suspects) <= SUSPECTS
 
 
-def read_epochs(ledger: Ledger, run: str, *, is_each: bool = False) -> RunEpochs:
-    """Read a run; `is_each`: read all epochs even of a long run."""
+def read_epochs(ledger: Ledger, run: str, *, reads_all: bool = False) -> RunEpochs:
+    """Read a run; `reads_all`: read all epochs even of a long run."""
     with ledger.snapshot():
-        long = None if is_each else ledger.long_run(run, LONG, PHASES)
-        record = ledger.record(run, phases=False, times=True, chosen=_shown(long) if long else None)
+        long = None if reads_all else ledger.long_run(run, LONG, PHASES)
+        record = ledger.record(run, phases=False, times=True, chosen=_ordinals_to_read(long) if long else None)
     return RunEpochs(record, aggregate.epoch_summaries(record), long)
 
 
-def _shown(long: LongRun) -> list[int]:
+def _ordinals_to_read(long: LongRun) -> list[int]:
     """Return the ordinals of the epochs to read of a long run."""
     sample = range(0, long.begun, -(-long.begun // SAMPLE))
     odd = () if long.first_nonfinite is None else (long.first_nonfinite,)
@@ -215,87 +219,90 @@ def _page(
     ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
 ) -> dict[str, Any]:  # fmt: skip
     # Costs depend on the tariff at the time of each epoch, so they cannot be computed from sums.
-    read, traces = read_epochs(ledger, run, is_each=prices is not None), ledger.traces(run)
-    record, found = read.record, read.epochs
+    run_epochs, traces = read_epochs(ledger, run, reads_all=prices is not None), ledger.traces(run)
+    record, stored_epochs = run_epochs.record, run_epochs.epochs
     devices = record.devices
-    shown, chosen = select_devices(devices, device)
-    total = aggregate.run_total(record, read.sums, now)
+    selection, gpus = select_devices(devices, device)
+    total = aggregate.run_total(record, run_epochs.sums, now)
     logged = run_series(record, traces, "")
     recent = [
-        _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
-        for one in chosen
-    ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
-    told = update_epochs(found, recent[0].epochs)  # a new epoch reaches the ledger some seconds late
-    verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
-    in_rows = [one for one in told if one.ordinal >= read.since]
-    folds = fold_epochs(in_rows, verdicts)
-    early = _early(read, verdicts)
-    newest = [*early, *unfolded_epochs(in_rows, folds)][-ROWS:]
-    epochs_total = read.begun + len(told) - len(found)
-    drawing = run_drawing(read, chosen, recent, told, ring, is_each=shown == EACH)
+        _recent_data(
+            record, gpu, ring, _course(ledger.path, record, run_series(record, traces, gpu.uuid), gpu.uuid), logged
+        )
+        for gpu in gpus
+    ] or [_recent_data(record, None, ring, run_series(record, traces, "-"), logged)]
+    epochs = update_epochs(stored_epochs, recent[0].epochs)  # a new epoch reaches the ledger some seconds late
+    verdicts = verdicts_of(epochs, running=record.run.state is RunState.RUNNING)
+    row_epochs = [epoch for epoch in epochs if epoch.ordinal >= run_epochs.since]
+    folds = fold_epochs(row_epochs, verdicts)
+    early = _early_problems(run_epochs, verdicts)
+    newest = [*early, *unfolded_epochs(row_epochs, folds)][-ROWS:]
+    epochs_total = run_epochs.begun + len(epochs) - len(stored_epochs)
+    drawing = run_drawing(run_epochs, gpus, recent, epochs, ring, is_each=selection == EACH)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_to_json(record.run, now),
         "total": run_json.total_to_json(total),
-        "parts": stretch_rows(record, read.sums, total),
+        "parts": stretch_rows(record, run_epochs.sums, total),
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
         "epochs_total": epochs_total,
-        "omitted": epochs_total - len(early) - len(in_rows),
-        "odd": odd_epochs(read.judged, verdicts),
-        "is_judged": read.is_judged,
-        "findings": [finding_json(one) for one in findings(record, total, now)],
+        "omitted": epochs_total - len(early) - len(row_epochs),
+        "odd": odd_epochs(run_epochs.judged, verdicts),
+        "is_judged": run_epochs.is_judged,
+        "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "summary": summary(
-            told[len(found) - 1 :] if read.long else told, record.run.first_epoch,
-            read.long.lengths if read.long else NO_LENGTHS,
+            epochs[len(stored_epochs) - 1 :] if run_epochs.long else epochs, record.run.first_epoch,
+            run_epochs.long.lengths if run_epochs.long else NO_LENGTHS,
         ),
         "ranks": [run_json.rank_to_json(rank) for rank in record.ranks],
         "marks": [run_json.mark_to_json(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),
         "live": live,
-        "device": shown or None,
-        "devices": [run_json.device_to_json(one) for one in devices],
+        "device": selection or None,
+        "devices": [run_json.device_to_json(gpu) for gpu in devices],
         "chart": run_chart(
-            drawing._replace(verdicts=verdicts, total=total if len(chosen) == len(devices) else None),
+            drawing._replace(verdicts=verdicts, total=total if len(gpus) == len(devices) else None),
             len(devices),
         ),
-        "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",
+        "cost": sentence(price_run(total, stored_epochs, devices, prices), prices) if prices else "",
         **_charges(record, newest, prices),
     }  # fmt: skip
 
 
-def _early(read: RunEpochs, verdicts: Verdicts) -> list[EpochSummary]:
+def _early_problems(run_epochs: RunEpochs, verdicts: Verdicts) -> list[EpochSummary]:
     """Return the epochs of a long run that need attention, among those before the newest ones."""
-    early = [one for one in read.judged if one.ordinal < read.since]
-    return [one for one in early if (judged := verdicts[one.ordinal]) and judged.needs_a_look]
+    early = [epoch for epoch in run_epochs.judged if epoch.ordinal < run_epochs.since]
+    return [epoch for epoch in early if (verdict := verdicts[epoch.ordinal]) and verdict.needs_a_look]
 
 
-def select_devices(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
-    """Return the selection of GPUs in an address (a UUID, `EACH` or `MEAN`), and these GPUs; default: the mean."""
-    one = next((device for device in devices if device.uuid == asked), None)
-    if one is not None:
-        return one.uuid, [one]
+def select_devices(devices: Sequence[DeviceRow], selection: str) -> tuple[str, Sequence[DeviceRow]]:
+    """Return the valid selection (a UUID, `EACH` or `MEAN`) for one in an address, and its GPUs; default: the mean."""
+    device = next((device for device in devices if device.uuid == selection), None)
+    if device is not None:
+        return device.uuid, [device]
     if len(devices) < 2:
         return (devices[0].uuid if devices else ""), devices
-    return (EACH if asked == EACH else MEAN), devices
+    return (EACH if selection == EACH else MEAN), devices
 
 
 def run_drawing(
-    read: RunEpochs, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
+    run_epochs: RunEpochs, devices: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
     ring: Ring | None, *, is_each: bool,
 ) -> RunDrawing:  # fmt: skip
     """Collect the data for the chart of a run."""
-    record, long = read.record, read.long
-    gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
+    record, long = run_epochs.record, run_epochs.long
+    courses = zip(devices, (data.course for data in recent), strict=False)
+    gpus = [DeviceCourse(device, course) for device, course in courses if course.points]
     first = recent[0]
     phases = phase_spans(record, ring)
     return RunDrawing(
         record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each,
-        max(len(phases), long.phases if long else 0), long=long, is_judged=read.is_judged,
+        max(len(phases), long.phases if long else 0), long=long, is_judged=run_epochs.is_judged,
     )  # fmt: skip
 
 
-def _recent(
+def _recent_data(
     record: Record, device: DeviceRow | None, ring: Ring | None, course: RunSeries, logged: RunSeries
 ) -> Recent:
     return merge_recent(record, device.uuid if device else "", ring, course, logged) if ring else Recent(course, logged)
@@ -307,9 +314,9 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
         return series
     history = open_history()
     history.set_path(history_beside(ledger))
-    found = refine(series, history, uuid)
+    refined = refine(series, history, uuid)
     history.close()
-    return found
+    return refined
 
 
 def merge_recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
@@ -318,25 +325,25 @@ def merge_recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logge
         return Recent(course, logged)
     keys = [rank.key for rank in record.ranks]
     history = ring.history
-    whole = recent_course(history, uuid, record.run.started)
+    ring_course = recent_course(history, uuid, record.run.started)
     times = history.sampled()
     diverged: Points = ring.logged.diverged(keys)
-    if whole and ring.logged.since <= whole.begun + whole.step:
-        up_to_now = ring.logged.timeline(keys, whole.begun, whole.step, times)
+    if ring_course and ring.logged.since <= ring_course.begun + ring_course.step:
+        up_to_now = ring.logged.timeline(keys, ring_course.begun, ring_course.step, times)
     else:
-        up_to_now = ring.logged.extended(logged, keys, times)
+        up_to_now = ring.logged.extend(logged, keys, times)
         diverged = _join_points(diverged_points(logged), ring.logged.since, diverged)
     return Recent(
-        whole or extend_course(course, history, uuid),
+        ring_course or extend_course(course, history, uuid),
         up_to_now,
         diverged,
         ring.epochs.get(keys[0], ()) if keys else (),
     )
 
 
-def _join_points(kept: Points, since: float, newer: Points) -> Points:
-    """Join the ledger's points before `since` (s since 1970) with the ring's points."""
-    older = {name: [point for point in points if point[0] < since] for name, points in kept.items()}
+def _join_points(stored: Points, since: float, newer: Points) -> Points:
+    """Join stored points from before `since` (s since 1970) with newer points."""
+    older = {name: [point for point in points if point[0] < since] for name, points in stored.items()}
     return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
 
 
@@ -344,26 +351,30 @@ def phase_spans(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Return the first rank's phases other than training, oldest first: [begin, end or None, name]."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
-    found = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
-    return [[span.begin, run_json.nullable(span.end), span.phase] for span in found]
+    spans = [*(span for span in aggregate.phase_spans(record) if span.end <= since), *newer]
+    return [[span.begin, run_json.nullable(span.end), span.phase] for span in spans]
 
 
-def record_answer(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
-    """Return the answer that `made` creates from a run's record; UNCHANGED if nothing new was written."""
-    return ledger_answer(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
+def record_answer(paths: Sequence[str], run: str, known_version: Any, make: Callable[[Record], Packed]) -> Packed | str:
+    """Return the answer that `make` creates from a run's record; UNCHANGED if nothing new was written."""
+    return ledger_answer(
+        paths, run, known_version, lambda ledger, row: make(ledger.record(row.id, phases=False, times=True))
+    )
 
 
-def ledger_answer(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
-    """Return the answer that `made` creates from a run's ledger and row; UNCHANGED if nothing new was written."""
+def ledger_answer(
+    paths: Sequence[str], run: str, known_version: Any, make: Callable[[Ledger, RunRow], Packed]
+) -> Packed | str:
+    """Return the answer that `make` creates from a run's ledger and row; UNCHANGED if nothing new was written."""
     try:
         with Ledgers(paths) as ledgers:
-            found = find_run(ledgers, run)
-            if found is None:
+            match = find_run(ledgers, run)
+            if match is None:
                 return NOTHING
-            version = _version(*found)
-            if version == known:
+            version = _version(*match)
+            if version == known_version:
                 return UNCHANGED
-            return made(*found)._replace(version=version)
+            return make(*match)._replace(version=version)
     except GpumonError as error:
         return Packed(b"", unread=str(error))
 

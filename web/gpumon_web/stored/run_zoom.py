@@ -34,18 +34,18 @@ def zoomed_figure(
     paths: Sequence[str], run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
     end: float | None,
 ) -> Packed:  # fmt: skip
-    """Return the chart of a run on `device` (a UUID, or all of its GPUs) from `begin` to `end` (s since 1970).
+    """Return the chart of a run on `device` (a UUID, or all its GPUs) from `begin` to `end` (s since 1970).
 
     Without a valid range it covers the whole run. Points come from `recent` frames and from the history. The chart is
     None if these have nothing finer than the run's trace.
     """
     try:
         with Ledgers(paths) as ledgers:
-            found = find_run(ledgers, run)
-            drawn = _document(found[0], run, device, ring, recent, begin, end) if found else None
+            match = find_run(ledgers, run)
+            document = _document(match[0], run, device, ring, recent, begin, end) if match else None
     except GpumonError as error:
         return Packed(b"", unread=str(error))
-    return packed(drawn) if drawn is not None else NOTHING
+    return packed(document) if document is not None else NOTHING
 
 
 def _document(
@@ -53,33 +53,33 @@ def _document(
     end: float | None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Return the document; None if the run did not use the device."""
-    read, traces = _read(ledger, run, begin, end), ledger.traces(run)
-    record = read.record
-    shown, chosen = select_devices(record.devices, device)
-    if not chosen or shown != device:
+    run_epochs, traces = _read(ledger, run, begin, end), ledger.traces(run)
+    record = run_epochs.record
+    selection, gpus = select_devices(record.devices, device)
+    if not gpus or selection != device:
         return None
     logged = run_series(record, traces, "")
-    found: list[DeviceCourse] = []
-    known = Recent(logged, logged)
+    courses: list[DeviceCourse] = []
+    data = Recent(logged, logged)
     with closing(open_history()) as history:
         history.set_path(history_beside(ledger.path))
         history.move_from(recent)
-        for one in chosen:
-            kept = run_series(record, traces, one.uuid)
-            known = merge_recent(record, one.uuid, ring, kept, logged) if ring else Recent(kept, logged)
-            whole = known.course
+        for gpu in gpus:
+            stored = run_series(record, traces, gpu.uuid)
+            data = merge_recent(record, gpu.uuid, ring, stored, logged) if ring else Recent(stored, logged)
+            whole_course = data.course
             first, last = begin, end
             if first is None or last is None or not first < last:
-                first, last = whole.begun, whole.begun + whole.points * whole.step
-            series = zoom(whole, history, one.uuid, first, last) if whole.points else None
+                first, last = whole_course.begun, whole_course.begun + whole_course.points * whole_course.step
+            series = zoom(whole_course, history, gpu.uuid, first, last) if whole_course.points else None
             if series is not None:
-                found.append(DeviceCourse(one, series))
-    if len(found) < len(chosen):  # a mean needs the finer points of all GPUs
+                courses.append(DeviceCourse(gpu, series))
+    if len(courses) < len(gpus):  # a mean needs the finer points of all GPUs
         return {"chart": None}
-    newest = [one for one in known.epochs if end is None or one.begin < end]
-    epochs = update_epochs(read.epochs, newest)
-    drawing = run_drawing(read, chosen, [known], epochs, ring, is_each=shown == EACH)
-    return {"chart": run_chart(drawing._replace(gpus=found), len(record.devices))}
+    newest = [epoch for epoch in data.epochs if end is None or epoch.begin < end]
+    epochs = update_epochs(run_epochs.epochs, newest)
+    drawing = run_drawing(run_epochs, gpus, [data], epochs, ring, is_each=selection == EACH)
+    return {"chart": run_chart(drawing._replace(gpus=courses), len(record.devices))}
 
 
 def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> RunEpochs:

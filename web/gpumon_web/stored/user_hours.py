@@ -29,18 +29,18 @@ def users_document(
     With a `user`, also the user's time on each GPU; with `groups`, accounts are per group instead of per user.
     """
     with use_policy(current_policy()._replace(me=user)):  # if names are hidden, `user` is the hash of the viewer's name
-        shown = _holding_by_group(groups, holding) if groups else holding
-        return _document(paths, parse_window(period, day, zone, now), user, now, shown, groups)
+        held = _holding_by_group(groups, holding) if groups else holding
+        return _document(paths, parse_window(period, day, zone, now), user, now, held, groups)
 
 
 def _holding_by_group(groups: UserGroups, holding: Holding) -> Holding:
     """Return the GPUs held now, by group."""
-    of_groups = {
+    by_group_name = {
         name: (", ".join(holding[user][0] for user in users),
                list(dict.fromkeys(uuid for user in users for uuid in holding[user][1])))
         for name, users in groups.shared_out(user for user in holding if user).items()
     }  # fmt: skip
-    return {**of_groups, **{user: held for user, held in holding.items() if not user}}
+    return {**by_group_name, **{user: held for user, held in holding.items() if not user}}
 
 
 def _document(
@@ -54,41 +54,41 @@ def _document(
         "problem": "",
         "has_history": bool(paths),
     }
-    nothing = StoredAccounts((), ())
+    no_accounts = StoredAccounts((), ())
     try:
-        kept = _read_window(paths, window, now, groups) if paths else nothing
-        earlier = _read_window(paths, window.neighbor(-1), now, groups) if paths else nothing
+        accounts = _read_window(paths, window, now, groups) if paths else no_accounts
+        earlier = _read_window(paths, window.neighbor(-1), now, groups) if paths else no_accounts
         outages = read_outages(paths[0], window.begin - MAX_SLOT, window.end) if paths else []
     except GpumonError as error:
         return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
                 "known_devices": []}  # fmt: skip
     end = max(window.begin, min(window.end, now))
-    whole = summary(kept, window.begin, end, "user")
-    before = window.neighbor(-1)
-    past = summary(earlier, before.begin, before.end, "user")
+    totals = summary(accounts, window.begin, end, "user")
+    previous = window.neighbor(-1)
+    previous_totals = summary(earlier, previous.begin, previous.end, "user")
     # If days begin within a UTC hour, the strips also need the hour that straddles the begin.
-    drawn = [hour for hour in earlier.hours if hour.begin > window.begin - MAX_SLOT] + list(kept.hours)
+    strip_hours = [hour for hour in earlier.hours if hour.begin > window.begin - MAX_SLOT] + list(accounts.hours)
 
-    def of(device: StoredDevice) -> list[AccountGroup]:
-        hours = [hour for hour in kept.hours if hour.device == device.uuid]
+    def device_groups(device: StoredDevice) -> list[AccountGroup]:
+        hours = [hour for hour in accounts.hours if hour.device == device.uuid]
         return summary(StoredAccounts(hours, [device]), window.begin, end, window.step, window.zone)
 
     return {
         **document,
-        "group": whole[0] if whole else None,
-        "known_devices": kept.devices,
-        "before": past[0] if past else None,
-        "days": summary(kept, window.begin, end, window.step, window.zone),
+        "group": totals[0] if totals else None,
+        "known_devices": accounts.devices,
+        "before": previous_totals[0] if previous_totals else None,
+        "days": summary(accounts, window.begin, end, window.step, window.zone),
         "gpus": [
-            (group, of(device))
-            for group in summary(kept, window.begin, end, "device")
-            if (device := group.device) and any(one.user == user for one in group.accounts)
+            (group, device_groups(device))
+            for group in summary(accounts, window.begin, end, "device")
+            if (device := group.device) and any(account.user == user for account in group.accounts)
         ]
         if user
         else [],
         "devices": [
-            device_strip(drawn, device, window.begin, window.end, now, len(kept.devices), outages)
-            for device in kept.devices
+            device_strip(strip_hours, device, window.begin, window.end, now, len(accounts.devices), outages)
+            for device in accounts.devices
         ],
     }
 
@@ -105,14 +105,14 @@ def _csv_lines(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None
 ) -> list[bytes]:
     window = parse_window(period, day, zone, now)
-    kept = _read_window(paths, window, now) if paths else StoredAccounts((), ())
+    accounts = _read_window(paths, window, now) if paths else StoredAccounts((), ())
     end = max(window.begin, min(window.end, now))
-    days = summary(kept, window.begin, end, "day", window.zone)
-    return [line.encode() for line in usage.csv(days, kept.devices, prices, only=user)]
+    days = summary(accounts, window.begin, end, "day", window.zone)
+    return [line.encode() for line in usage.csv(days, accounts.devices, prices, only=user)]
 
 
 def _read_window(
     paths: Sequence[str], window: UserWindow, now: float, groups: UserGroups | None = None
 ) -> StoredAccounts:  # fmt: skip
-    found = read_accounts(paths[0], window.begin, min(window.end, now))
-    return by_group(found, groups) if groups else found
+    accounts = read_accounts(paths[0], window.begin, min(window.end, now))
+    return by_group(accounts, groups) if groups else accounts
