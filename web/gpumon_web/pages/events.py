@@ -80,70 +80,75 @@ def layout() -> Component:
 def kept(document: Cells) -> StoredValues:
     """Compute the strips, filters and rows."""
     events: Sequence[LastedEvent] = document["events"]
-    labels = {one["device"].uuid: str(one["device"].number) for one in document["strips"] if one["device"].number >= 0}
+    devices = [strip["device"] for strip in document["strips"]]
+    labels = {device.uuid: str(device.number) for device in devices if device.number >= 0}
     group = document["group"] if document["group"] in KINDS else ALL
     gpu, user = document["gpu"], document["user"]
-    wanted = [
-        one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.subject.user == user)
+    candidates = [
+        event
+        for event in events
+        if (not gpu or gpu in _gpus(event, labels)) and (not user or event.event.subject.user == user)
     ]
-    is_known = document["has_history"] and not document["problem"]
-    counts = {name: sum(is_in_group(one.event, name) for one in wanted) for name in KINDS}
-    found = [one for one in wanted if is_in_group(one.event, group)]
-    words = document["q"].strip().lower()
-    if words:  # also searches events beyond `SHOWN`
-        found = [one for one in found if words in row(one, labels, document["now"])["search"]]
-    users = sorted({one.event.subject.user for one in events} - {""})
-    nothing = _no_events_text(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
-    shown = [row(one, labels, document["now"]) for one in found[:MAX_ROWS]]
-    numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
+    is_readable = document["has_history"] and not document["problem"]
+    counts = {name: sum(is_in_group(event.event, name) for event in candidates) for name in KINDS}
+    matches = [event for event in candidates if is_in_group(event.event, group)]
+    query = document["q"].strip().lower()
+    if query:  # also searches events beyond `MAX_ROWS`
+        matches = [event for event in matches if query in row(event, labels, document["now"])["search"]]
+    users = sorted({event.event.subject.user for event in events} - {""})
+    empty_text = _no_events_text(document, is_filtered=bool(gpu or user or query or group != ALL), count=len(events))
+    rows = [row(event, labels, document["now"]) for event in matches[:MAX_ROWS]]
+    numbers = {cells["key"]: _gpus(event, labels) for cells, event in zip(rows, matches, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
-        "summary": _summary(found, document["older"], document["now"]) if is_known else "",
+        "summary": _summary(matches, document["older"], document["now"]) if is_readable else "",
         "windows": [
             {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
              "arg": "window", "value": name} for name in HOURS
         ],
         "groups": [
-            {"text": f"{TITLES[name]} {counts[name] if is_known else ''}".rstrip(), "title": "",
+            {"text": f"{TITLES[name]} {counts[name] if is_readable else ''}".rstrip(), "title": "",
              "is_pressed": name == group, "arg": "group", "value": name}
             for name in KINDS if counts[name] or name in (ALL, "attention", group)
         ],
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
         "people": pick("user", "user", user, [(name, name) for name in users]),
-        "nothing": nothing,
-        "searched": words,
+        "nothing": empty_text,
+        "searched": query,
         "is_without": not document["has_history"],  # nothing to filter
         "lanes_known": bool(document["strips"]),
-        "lanes": Rows(_lanes(document, found, labels)),
+        "lanes": Rows(_lanes(document, matches, labels)),
         "ticks": _ticks(document),
-        "events": Rows(shown),
-        "bundles": group_rows(found[:MAX_ROWS], shown, numbers),
+        "events": Rows(rows),
+        "bundles": group_rows(matches[:MAX_ROWS], rows, numbers),
     }  # fmt: skip
-    return StoredValues(values, again=20.0, unread=str(nothing) if document["problem"] else "")
+    return StoredValues(values, again=20.0, unread=str(empty_text) if document["problem"] else "")
 
 
-def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
+def row(lasted_event: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     """Return the cells of an event."""
-    event = one.event
+    event = lasted_event.event
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
-    named = link(label, where, "row") if (where := event_address(event, time, now)) else text(label)
-    took, lasted = _duration(one, now), event.lasted if is_known(event.lasted) else one.unwatched
-    gpu = _gpu_text(one, labels)
-    words = ", ".join(filter(None, (event.subject.run, details(event, timed=False), went_on_words(one, labels))))
+    name = link(label, href, "row") if (href := event_address(event, time, now)) else text(label)
+    duration, seconds = _duration(lasted_event, now), event.lasted if is_known(event.lasted) else lasted_event.unwatched
+    gpu = _gpu_text(lasted_event, labels)
+    words = ", ".join(
+        filter(None, (event.subject.run, details(event, timed=False), went_on_words(lasted_event, labels)))
+    )
     return {
         "key": f"{event.time_ns} {event.kind.name} {'/'.join(event.subject)}",
         "time": time,
-        "event": [line(text("", f"state {shape}"), named, css=f"who {_LEVELS[event.severity]}")],
+        "event": [line(text("", f"state {shape}"), name, css=f"who {_LEVELS[event.severity]}")],
         "kind": label,
         "subject": [line(text(gpu))] if gpu else [],
         "gpu": gpu or None,
         "user": event.subject.user or None,
         "words": words,
-        "took": took,
-        "seconds": None if lasted is None else round(lasted, 3),
+        "took": duration,
+        "seconds": None if seconds is None else round(seconds, 3),
         "search": " ".join(
-            (label, gpu, event.subject.user, words, took if isinstance(took, str) else str(took["text"]))
+            (label, gpu, event.subject.user, words, duration if isinstance(duration, str) else str(duration["text"]))
         ).lower(),
     }
 
@@ -156,20 +161,20 @@ def event_address(event: Any, time: float, now: float) -> str:
     return run_address(event.subject.run) if event.subject.run else ""
 
 
-def _duration(one: LastedEvent, now: float) -> str | Cells:
+def _duration(event: LastedEvent, now: float) -> str | Cells:
     """Return how long an event lasted; if it is ongoing, since when, or when it was last seen if data stops coming."""
-    unwatched, since = unwatched_words(one)
+    unwatched, since = unwatched_words(event)
     if unwatched:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
-    if one.event.until_ns:
-        lasted = (one.event.until_ns - one.event.time_ns) / SECOND
-        # Seen only once, its length is unknown: 0 s would mean that it ended at once. The heading is "Lasted".
+    if event.event.until_ns:
+        lasted = (event.event.until_ns - event.event.time_ns) / SECOND
+        # If it was seen only once, its length is unknown; 0 s would mean that it ended at once.
         words = f"{units.long_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
-        last: Cells = {"text": words, "time": one.event.until_ns / SECOND}
-        if not _is_log_current(one.event.until_ns, now):
+        last: Cells = {"text": words, "time": event.event.until_ns / SECOND}
+        if not _is_log_current(event.event.until_ns, now):
             return last
-        return {"text": "ongoing since", "time": one.event.time_ns / SECOND, "old": last}
-    return units.long_duration(one.event.lasted) if is_known(one.event.lasted) else ""
+        return {"text": "ongoing since", "time": event.event.time_ns / SECOND, "old": last}
+    return units.long_duration(event.event.lasted) if is_known(event.event.lasted) else ""
 
 
 def _is_log_current(until_ns: int, now: float) -> bool:
@@ -177,68 +182,71 @@ def _is_log_current(until_ns: int, now: float) -> bool:
     return until_ns / SECOND > now - LOG_LAG
 
 
-def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
-    """Return the numbers of an event's GPUs; for an event of a run, those of the run."""
-    named = one.event.details.get("gpus")
-    uuids = [one.event.subject.device] if one.event.subject.device else named if isinstance(named, list) else []
+def _gpus(event: LastedEvent, labels: Mapping[str, str]) -> list[str]:
+    """Return the numbers of the GPUs of an event, or of its run."""
+    gpus = event.event.details.get("gpus")
+    uuids = [event.event.subject.device] if event.event.subject.device else gpus if isinstance(gpus, list) else []
     return [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
 
 
-def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
-    numbers = _gpus(one, labels)
-    return f"GPU {ranges([int(number) for number in numbers])}" if numbers else one.event.device
+def _gpu_text(event: LastedEvent, labels: Mapping[str, str]) -> str:
+    numbers = _gpus(event, labels)
+    return f"GPU {ranges([int(number) for number in numbers])}" if numbers else event.event.device
 
 
-def _summary(found: Sequence[LastedEvent], older: int, now: float) -> str | Cells:
+def _summary(events: Sequence[LastedEvent], older: int, now: float) -> str | Cells:
     """Return a summary of the listed events; `older` events of the window were not read."""
-    going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
-    more = f", the newest {MAX_ROWS} are shown" if len(found) > MAX_ROWS else ""
-    before = f", {older:,} older ones of all kinds are left out" if older else ""
-    told = f"{units.counted(len(found), 'event')}{more}{before}"
-    if not going_on:
-        return told
-    need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention"
-    last: Cells = {"text": f"{told}; {need} had not ended when last seen,", "time": max(going_on) / SECOND}
-    if not _is_log_current(max(going_on), now):
+    ends = [event.event.until_ns for event in events if event.event.until_ns > 0 and event.event.severity != "info"]
+    more = f", the newest {MAX_ROWS} are shown" if len(events) > MAX_ROWS else ""
+    older_text = f", {older:,} older ones of all kinds are left out" if older else ""
+    summary = f"{units.counted(len(events), 'event')}{more}{older_text}"
+    if not ends:
+        return summary
+    attention_text = f"{len(ends)} that need{'s' if len(ends) == 1 else ''} attention"
+    last: Cells = {
+        "text": f"{summary}; {attention_text} had not ended when last seen,",
+        "time": max(ends) / SECOND,
+    }
+    if not _is_log_current(max(ends), now):
         return last
-    return {"text": f"{told}; {need} {'goes' if len(going_on) == 1 else 'go'} on", "old": last}
+    return {"text": f"{summary}; {attention_text} {'goes' if len(ends) == 1 else 'go'} on", "old": last}
 
 
-def _no_events_text(document: Cells, *, is_filtered: bool, read: int) -> str | Cells:
+def _no_events_text(document: Cells, *, is_filtered: bool, count: int) -> str | Cells:
     if document["problem"]:
         return f"The events cannot be read now: {document['problem']}."
     if not document["has_history"]:
         missing: str | Cells = document["missing"] or NOT_YET
         return missing
     if is_filtered:
-        return f"No matching events among the newest {read:,}." if document["older"] else "No matching events."
+        return f"No matching events among the newest {count:,}." if document["older"] else "No matching events."
     return "No events in this window."
 
 
-def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
+def _lanes(document: Cells, events: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
     """Return a strip for each GPU with its events, or one for all if there are many GPUs."""
     begin, now = document["begin"], document["now"]
     length = max(min(document["end"], now) - begin, 1.0)
 
-    def at(one: LastedEvent) -> list[Any]:
-        return [round((one.event.time_ns / SECOND - begin) / length, 4), _LEVELS[one.event.severity]]
+    def mark(event: LastedEvent) -> list[Any]:
+        return [round((event.event.time_ns / SECOND - begin) / length, 4), _LEVELS[event.event.severity]]
 
     until = round(min(1.0, (now - begin) / max(document["end"] - begin, 1.0)), 4)
     strips = document["strips"]
     if len(strips) > MAX_LANES:
-        all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in one["unseen"] for one in strips)]
+        all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in strip["unseen"] for strip in strips)]
         strip = {"slots": strips[0]["slots"], "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
-                 "ends_now": True, "label": units.counted(len(found), "event"),
-                 "events": [at(one) for one in found]}  # fmt: skip
+                 "ends_now": True, "label": units.counted(len(events), "event"),
+                 "events": [mark(event) for event in events]}  # fmt: skip
         return [{"key": "all", "gpu": "All GPUs", "order": 0, "strip": strip}]
     rows = []
-    for one in strips:
-        device = one["device"]
-        events = [at(each) for each in found if labels.get(device.uuid, device.uuid) in _gpus(each, labels)]
-        held = {"slots": one["slots"], "parts": one["parts"], "unseen": one["unseen"], "is_bars": False,
-                "until": until, "ends_now": True, "events": events,
-                "label": f"{device_name(device)}: {units.counted(len(events), 'event')}"}  # fmt: skip
-        rows.append({"key": device.uuid, "gpu": device_name(device), "order": device.number, "strip": held})
+    for holder_strip in strips:
+        device = holder_strip["device"]
+        marks = [mark(event) for event in events if labels.get(device.uuid, device.uuid) in _gpus(event, labels)]
+        strip = {"slots": holder_strip["slots"], "parts": holder_strip["parts"], "unseen": holder_strip["unseen"],
+                 "is_bars": False, "until": until, "ends_now": True, "events": marks,
+                 "label": f"{device_name(device)}: {units.counted(len(marks), 'event')}"}  # fmt: skip
+        rows.append({"key": device.uuid, "gpu": device_name(device), "order": device.number, "strip": strip})
     return rows
 
 

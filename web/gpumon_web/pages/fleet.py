@@ -144,8 +144,8 @@ def live(now: Now, args: Args) -> Cells:
     usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
     free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
     idle = [gpu for gpu in usable if gpu.about["state"] == GpuState.HELD.value]
-    found = groups(now)
-    member = {gpu.about["uuid"]: key for key, gpus in found.items() for gpu in gpus}
+    members_by_key = groups(now)
+    group_keys = {gpu.about["uuid"]: key for key, gpus in members_by_key.items() for gpu in gpus}
     is_large = len(usable) > LARGE
     count = free_count(usable)
     totals = gpu_sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
@@ -170,15 +170,15 @@ def live(now: Now, args: Args) -> Cells:
         ],
         "grouped": [{"arg": "by", "value": value, "text": words}
                     for value, words in (("", "By holder" if is_large else "Runs grouped"), ("each", "Each GPU"))]
-        if found else [],
+        if members_by_key else [],
         "look": list(now.findings) or [{"text": nothing_wrong(answering, now.not_judged)}],
-        "gpus": Rows({**row(gpu, now), "in": member.get(gpu.about["uuid"], "")} for gpu in now.gpus),
-        "groups": Rows(group_row(key, gpus, now) for key, gpus in found.items()),
+        "gpus": Rows({**row(gpu, now), "in": group_keys.get(gpu.about["uuid"], "")} for gpu in now.gpus),
+        "groups": Rows(group_row(key, gpus, now) for key, gpus in members_by_key.items()),
     }  # fmt: skip
 
 
 def _count(value: str, usable: Sequence[Gpu]) -> int | str | None:
-    """Return the number of rows that match a filter, the same as in the summary; None for one without a number."""
+    """Return the number of rows that match a filter, as in the summary; None for a filter without a number."""
     counts: Mapping[str, int | str] = {"": len(usable), "free": free_count(usable), "held": idle_count(usable)}
     return counts.get(value)
 
@@ -191,13 +191,15 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     lines = [] if runs else holder_lines(first.about, [], now.time)
     if kind == "free":
         waits = [gpu.about["since"] for gpu in members if gpu.about["since"] is not None]
-        least = f"at least {units.long_duration(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
-        lines = [line(tag(f"{len(members)} free{f' for {least}' if least else ''}", "ok", is_now=True))]
+        duration = (
+            f"at least {units.long_duration(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
+        )
+        lines = [line(tag(f"{len(members)} free{f' for {duration}' if duration else ''}", "ok", is_now=True))]
     for run in runs:
         name = link(run_name(run), run_address(run["id"]), "name")
         lines.append(line(person(run["user"]), name, tag(f"{len(members)} GPUs"), css="who"))
-        if far := run_position(run):
-            lines.append(progress(run, far))
+        if position := run_position(run):
+            lines.append(progress(run, position))
     worst = [gpu.about["label"] for gpu in members if gpu.about["state"] not in ("busy", "free", "idle", "allocated")]
     if kind == "run" and worst:
         lines.append(
@@ -261,7 +263,7 @@ def _bytes(value: float | None) -> str:
     return units.MISSING if value is None else _MEMORY.write(value)
 
 
-def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
+def _chart_lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
     del args
     return {gpu.about["uuid"]: (gpu.about["uuid"], SPARK) for gpu in now.gpus}
 
@@ -273,7 +275,7 @@ PAGE = Page(
     live,
     last_day,
     kept_of=StoredSubject.DAY,
-    series=_lines,
+    series=_chart_lines,
     has_past=True,
     without_gpus="none",
 )

@@ -38,17 +38,17 @@ from gpumon_web.components.tokens import (
     progress,
     run_address,
     run_name,
+    run_position,
     run_state,
     text,
 )
-from gpumon_web.components.tokens import run_position as epoch_place
 from gpumon_web.components.user_rows import last_day
 from gpumon_web.health import attention
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
+BUTTONS = (*((str(window.seconds), window.title) for window in WINDOWS if window.has_button), ("all", "All"))
 """Time windows of the chart."""
 FREE = "free"
 UNUSED_PARTS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
@@ -163,16 +163,16 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Compute the values of the GPU in the address (UUID or label); without one, of the first GPU."""
     gpu = find_gpu(now.gpus, args.get("id", ""))
-    values = {"others": [gpu_link(one, gpu) for one in now.gpus]}
+    common = {"others": [gpu_link(other, gpu) for other in now.gpus]}
     if gpu is None:
         title = "No such GPU" if now.gpus else "No GPU"
         gone = _no_gpu_lines(args.get("id", "")) if now.gpus else []
-        return {**dict.fromkeys(_VALUE_NAMES), **values, "title": title, "gone": gone, "processes": Rows()}
+        return {**dict.fromkeys(_VALUE_NAMES), **common, "title": title, "gone": gone, "processes": Rows()}
     about, state = gpu.about, GpuState(gpu.about["state"])
     since, processes = about["since"], about["processes"]
     runs = now.runs_of(gpu)
     return {
-        **values,
+        **common,
         "gone": [],
         **memory_values(gpu),
         "who": holder_lines(gpu, runs),
@@ -203,11 +203,11 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
-def _no_gpu_lines(named: str) -> list[Cells]:
+def _no_gpu_lines(gpu_id: str) -> list[Cells]:
     """Return a sentence about a GPU that does not exist, and a link to all GPUs."""
-    said = f"No GPU of this server has the index or UUID {clean(named, 60)}."
+    sentence = f"No GPU of this server has the index or UUID {clean(gpu_id, 60)}."
     return [
-        line(text(f"{said} It may have been taken out, or belong to another server.")),
+        line(text(f"{sentence} It may have been taken out, or belong to another server.")),
         line(link("All GPUs", "#/fleet")),
     ]
 
@@ -216,16 +216,16 @@ def tab_title(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
     """Return the title of the browser tab: `GPU 2 busy, llama-8b-sft`; when data stops coming, only lasting states."""
     state, name = GpuState(gpu.about["state"]), f"GPU {gpu.about['label']}"
     word = gpu.about["word"]
-    named = f", {run_name(runs[0])}" if len(runs) == 1 and runs[0]["state"] == "running" else ""
+    run_text = f", {run_name(runs[0])}" if len(runs) == 1 and runs[0]["state"] == "running" else ""
     is_lasting = state in (GpuState.LOST, GpuState.UNREADABLE)
-    return {"text": f"{name} {word}{named}", "old": f"{name} {word}" if is_lasting else name}
+    return {"text": f"{name} {word}{run_text}", "old": f"{name} {word}" if is_lasting else name}
 
 
-def find_gpu(gpus: Sequence[Gpu], named: str) -> Gpu | None:
-    """Find a GPU by UUID or label; the first one if `named` is empty."""
-    if not named:
+def find_gpu(gpus: Sequence[Gpu], gpu_id: str) -> Gpu | None:
+    """Find a GPU by UUID or label; the first one if `gpu_id` is empty."""
+    if not gpu_id:
         return gpus[0] if gpus else None
-    return next((gpu for gpu in gpus if named in (gpu.about["uuid"], gpu.about["label"])), None)
+    return next((gpu for gpu in gpus if gpu_id in (gpu.about["uuid"], gpu.about["label"])), None)
 
 
 def gpu_link(gpu: Gpu, shown: Gpu | None) -> Cells:
@@ -240,57 +240,61 @@ def gpu_link(gpu: Gpu, shown: Gpu | None) -> Cells:
 
 def holder_lines(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
     """Return a line for each run on the GPU with its progress, and for each holder without a run."""
-    found = []
+    lines = []
     for run in runs[:MAX_NAMED]:
         ranks = text(f"{run['ranks']} ranks", "mut") if run["ranks"] else None
         phase = text(run["phase"], "mut") if run["phase"] else None
-        where = epoch_place(run)
-        found.append(line(person(run["user"]), link(run_name(run), run_address(run["id"]), "mono name"), ranks, phase,
+        position = run_position(run)
+        lines.append(line(person(run["user"]), link(run_name(run), run_address(run["id"]), "mono name"), ranks, phase,
                           None if run["state"] == "running" else run_state(run["state"]), css="main"))  # fmt: skip
-        if where:
-            found.append(progress(run, where))
+        if position:
+            lines.append(progress(run, position))
     if len(runs) > MAX_NAMED:
-        found.append(line(text(f"and {units.counted(len(runs) - MAX_NAMED, 'more run')}", "mut"), css="main"))
+        lines.append(line(text(f"and {units.counted(len(runs) - MAX_NAMED, 'more run')}", "mut"), css="main"))
     names = {run["user"] for run in runs}
     others = [
-        one for one in holders_without_run(gpu.about["holders"], ()) if not one["run"] and one["user"] not in names
+        holder
+        for holder in holders_without_run(gpu.about["holders"], ())
+        if not holder["run"] and holder["user"] not in names
     ]
-    for one in others[:MAX_NAMED]:
-        found.append(line(*holder_pieces(one), css="main"))
-    if not found:
+    for holder in others[:MAX_NAMED]:
+        lines.append(line(*holder_pieces(holder), css="main"))
+    if not lines:
         state = GpuState(gpu.about["state"])
         is_empty = bool(gpu.about["empty"]) and state is not GpuState.DIVIDED
         words = "No process is on it." if is_empty else "Who is on it is not known."
-        said = "Its MIG instances have the work." if state is GpuState.DIVIDED else words
-        found.append(line(text(said, "mut", is_now=is_empty)))
-    return found
+        sentence = "Its MIG instances have the work." if state is GpuState.DIVIDED else words
+        lines.append(line(text(sentence, "mut", is_now=is_empty)))
+    return lines
 
 
 def memory_values(gpu: Gpu) -> Cells:
     """Return the memory of the GPU: used, free, and how much each holder has."""
     about, values = gpu.about, gpu.values
     used, total = values.get("gpu.memory_used"), about["memory_total"]
-    held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
-    more = f" and {len(held) - MAX_NAMED} more" if len(held) > MAX_NAMED else ""
-    nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
-    told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
-    left = told if told is not None or used is None or not total else max(0.0, total - used)
-    said = used_of_total(used, total)
+    user_texts = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
+    more = f" and {len(user_texts) - MAX_NAMED} more" if len(user_texts) > MAX_NAMED else ""
+    unknown_holder = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
+    reported_free = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
+    free_bytes = reported_free if reported_free is not None or used is None or not total else max(0.0, total - used)
+    used_text = used_of_total(used, total)
     is_named = bool(about["split"])
-    is_old, last = about["state"] in SILENT and used is not None, f"{said} as last reported"
-    free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
+    is_stale, last_text = about["state"] in SILENT and used is not None, f"{used_text} as last reported"
+    free = "" if free_bytes is None or about["state"] in SILENT else f"{units.number(free_bytes, Unit.BYTES)} free"
     return {
-        "memory": "shared with the host" if about["shares_memory"] else {"text": last if is_old else said, "old": last},
+        "memory": "shared with the host"
+        if about["shares_memory"]
+        else {"text": last_text if is_stale else used_text, "old": last_text},
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
-        "holders": nobody if not held else "" if is_named else ", ".join(held[:MAX_NAMED]) + more,
+        "holders": unknown_holder if not user_texts else "" if is_named else ", ".join(user_texts[:MAX_NAMED]) + more,
     }
 
 
 def used_of_total(used: float | None, total: float | None) -> str:
     """Format used and total memory: `72.0 / 80.0 GiB`."""
-    given = [float("nan") if value is None else value for value in (used, total)]
-    return units.of_total(*given).replace("/", " / ")
+    values = [float("nan") if value is None else value for value in (used, total)]
+    return units.of_total(*values).replace("/", " / ")
 
 
 def missing_text(missing: Mapping[str, str]) -> str:
@@ -298,8 +302,8 @@ def missing_text(missing: Mapping[str, str]) -> str:
     reasons: dict[str, list[str]] = {}
     for name, reason in missing.items():
         reasons.setdefault(reason, []).append(title_within(name))
-    said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-    return f"Not available: {said}." if said else ""
+    groups = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
+    return f"Not available: {'; '.join(groups)}." if groups else ""
 
 
 def memory_split(about: Cells) -> list[Cells]:
@@ -313,41 +317,41 @@ def memory_split(about: Cells) -> list[Cells]:
     holders = about["holders"]
     user = holders[0]["user"] or "" if holders else ""
     is_of_one = len({(holder["user"], holder["run"]) for holder in holders}) == 1
-    inside = [part for part in parts if is_of_one and part["title"] in REPORTED and part["bytes"]]
-    if not any(part["title"] in REPORTED[:2] for part in inside):
-        inside = []
+    framework_parts = [part for part in parts if is_of_one and part["title"] in REPORTED and part["bytes"]]
+    if not any(part["title"] in REPORTED[:2] for part in framework_parts):
+        framework_parts = []
     used = sum(part["bytes"] for part in parts if part["title"] not in UNUSED_PARTS)
-    found = []
-    for part in inside:
-        one = _memory_part(total, part["title"], part["bytes"], user, "" if user else REST)
-        found.append({**one, "opacity": part["color"].partition("/")[2] or "1"})
+    rows = []
+    for part in framework_parts:
+        row = _memory_part(total, part["title"], part["bytes"], user, "" if user else REST)
+        rows.append({**row, "opacity": part["color"].partition("/")[2] or "1"})
     if any(part["title"] not in UNUSED_PARTS for part in parts):
-        left = used - sum(part["bytes"] for part in inside)
-        found += [_memory_part(total, *one) for one in _memory_by_user(about, used, left if inside else None)]
+        rest = used - sum(part["bytes"] for part in framework_parts)
+        rows += [_memory_part(total, *row) for row in _memory_by_user(about, used, rest if framework_parts else None)]
     for part in parts:
         if part["title"] not in UNUSED_PARTS or not (part["bytes"] or part["title"] == FREE):
             continue
         color, _, opacity = part["color"][1:].partition("/")
         title = f"{FREE} when last seen" if part["title"] == FREE and about["state"] in SILENT else part["title"]
-        found.append({**_memory_part(total, title, part["bytes"], "", color), "opacity": opacity or "1",
+        rows.append({**_memory_part(total, title, part["bytes"], "", color), "opacity": opacity or "1",
                       **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {})})  # fmt: skip
-    return found
+    return rows
 
 
-def _memory_by_user(about: Cells, used: float, left: float | None) -> list[tuple[str, float, str, str]]:
+def _memory_by_user(about: Cells, used: float, unreported: float | None) -> list[tuple[str, float, str, str]]:
     """Return used memory by user: title, bytes, user and color of each part.
 
-    `left` is the memory that the framework does not report, on a GPU used by a single run; None if it reports none.
+    `unreported`: memory that the framework does not report, on a GPU used by a single run; None if it reports none.
     """
     users = by_user(about["holders"])
     rest = max(0.0, used - sum(held for _, _, held in users))
-    if left is not None:
-        rest = min(left, rest)
-        users = [(user, name, left - rest) for user, name, _ in users[:1]]
-    found = [(name, held, user, "" if user else REST) for user, name, held in users]
+    if unreported is not None:
+        rest = min(unreported, rest)
+        users = [(user, name, unreported - rest) for user, name, _ in users[:1]]
+    entries = [(name, held, user, "" if user else REST) for user, name, held in users]
     title = unexplained_title(about) if users else IN_USE
-    return [one for one in (*found, (title, rest, "", REST)) if one[1]] or (
-        [] if left == 0 else [(IN_USE, 0.0, "", REST)]
+    return [entry for entry in (*entries, (title, rest, "", REST)) if entry[1]] or (
+        [] if unreported == 0 else [(IN_USE, 0.0, "", REST)]
     )
 
 
@@ -371,23 +375,23 @@ def no_processes_text(about: Cells, now: Now) -> str | Cells:
     return {"text": "No process uses this GPU.", "old": UNLISTED} if about["empty"] else UNLISTED
 
 
-def process_cells(one: Cells, runs: Mapping[str, Cells]) -> Cells:
+def process_cells(row: Cells, runs: Mapping[str, Cells]) -> Cells:
     """Return the cells of a process."""
-    run = one["run"]
+    run = row["run"]
     name = run_name(runs[run]) if run in runs else run
     return {
-        **one,
-        "key": str(one["pid"]),
-        "kind": one["kind"] or units.MISSING,
-        "running": None if one["started"] is None else -one["started"],
+        **row,
+        "key": str(row["pid"]),
+        "kind": row["kind"] or units.MISSING,
+        "running": None if row["started"] is None else -row["started"],
         "run": link(name, run_address(run)) if run else text(units.MISSING),
         "run_name": name,
-        "video": dict(zip(VIDEO_TITLES, (one["encoder"], one["decoder"]), strict=True)),
-        "where": {TITLE: one["where"] or units.MISSING},
+        "video": dict(zip(VIDEO_TITLES, (row["encoder"], row["decoder"]), strict=True)),
+        "where": {TITLE: row["where"] or units.MISSING},
     }
 
 
-def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
+def _chart_lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
     gpu = find_gpu(now.gpus, args.get("id", ""))
     return {} if gpu is None else {panel.metric.name: (gpu.about["uuid"], panel.metric.name) for panel in GPU_PANELS}
 
@@ -400,5 +404,13 @@ _VALUE_NAMES = (
 """Values that are None if no GPU is shown."""
 
 PAGE = Page(
-    "gpu", "GPU", layout, live, last_day, kept_of=StoredSubject.DAY, series=_lines, args={"id": ""}, without_gpus="none"
+    "gpu",
+    "GPU",
+    layout,
+    live,
+    last_day,
+    kept_of=StoredSubject.DAY,
+    series=_chart_lines,
+    args={"id": ""},
+    without_gpus="none",
 )

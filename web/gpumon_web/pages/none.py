@@ -29,13 +29,13 @@ def layout() -> Component:
 
     from gpumon_web.components.layout import aria, bound, card, headline, headlines
 
-    found: list[Any] = [
+    remedy: list[Any] = [
         bound("remedy", "text"), "; GPUs appear here as soon as ", html.Code(_LIST_COMMANDS), " lists them.",
     ]  # fmt: skip
     simulated: list[Any] = [
         "To see gpumon with eight simulated GPUs, run ", html.Code(COMMAND), " and open the link that it prints.",
     ]  # fmt: skip
-    prose = [bound("why", "text", html.P, role="alert"), html.P(found), html.P(simulated)]
+    prose = [bound("why", "text", html.P, role="alert"), html.P(remedy), html.P(simulated)]
     return html.Div(
         [
             html.Div(html.H1("No GPU"), className="head"),
@@ -60,11 +60,11 @@ def live(now: Now, args: Args) -> Cells:
     used, total = host.get("memory_used"), host.get("memory_total")
     load = host.get("load")
     lists_none = f"the {_VENDOR_NAMES} driver {now.driver} answers but lists no GPU: see whether one is in the machine"
-    wrong, _, remedy = (now.problem or (lists_none if now.driver else f"no {_VENDOR_NAMES} GPU was found")).partition(
+    problem, _, remedy = (now.problem or (lists_none if now.driver else f"no {_VENDOR_NAMES} GPU was found")).partition(
         ": "
     )
     return {
-        "why": f"{_capital(wrong)}.",
+        "why": f"{_capital(problem)}.",
         "remedy": _capital(remedy) or f"Install or load the {_VENDOR_NAMES} driver",
         "cpu": host.get("cpu_utilization"),
         "memory": used_of_total(used, total),
@@ -99,8 +99,8 @@ def kept(document: Cells) -> StoredValues:
 
 def _origin(run: Cells, labels: Collection[str]) -> list[str]:
     """Return the origin of a run as text if the runs have different origins."""
-    found = origin_tag(run.get("label", ""), labels)
-    return [found["tag"]] if found else []
+    label = origin_tag(run.get("label", ""), labels)
+    return [label["tag"]] if label else []
 
 
 PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")

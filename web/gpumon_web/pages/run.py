@@ -78,7 +78,7 @@ def layout() -> Component:
         headline("Utilization", "utilization", "percent", "idle"),
         headline("Energy", "energy", "joules", "power"),
     )
-    drawn = kept_figure(
+    chart = kept_figure(
         "course", "Timeline of this run", loading="Loading this run …",
         empty="There is no timeline of this run.", whole="Whole run",
     )  # fmt: skip
@@ -87,7 +87,7 @@ def layout() -> Component:
     epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", css="epochs", folds="folds",
                    loading="Loading the epochs …", empty="No epoch of this run is kept yet.",
                    no_match="No matching epochs.")  # fmt: skip
-    said = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
+    findings = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
     config = shown_if(
         "has_about",
         card(
@@ -106,8 +106,8 @@ def layout() -> Component:
             html.Div(head, className="head"),
             bound("cost", "text", html.P, className="cost"),
             hidden_if("gone", numbers),
-            html.Div([said, config], className="aside"),
-            hidden_if("without", card("Course", drawn, tools=[devices])),
+            html.Div([findings, config], className="aside"),
+            hidden_if("without", card("Course", chart, tools=[devices])),
             hidden_if("without", card("Epochs", epochs, tools=tools, titled="epochs_title")),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
             shown_if("without", bound("without", "rich", html.Div, className="empty")),
@@ -120,14 +120,14 @@ def live(now: Now, args: Args) -> Cells:
     run = now.runs.get(args.get("id", ""))
     if run is None:
         return dict.fromkeys(_LIVE_NAMES)
-    # The duration comes from the ledger a moment later; until then nothing may look as if it were running.
-    far = live_progress(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
+    # The duration comes from the ledger a moment later; until then the run must not look as if it were running.
+    progress = live_progress(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
     return {
         **dict.fromkeys(_LIVE_NAMES),
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
-        **far,
+        **progress,
     }
 
 
@@ -136,78 +136,78 @@ def kept(document: Cells) -> StoredValues:
     unread = document.get("unread", "")
     missing = f"The runs that are kept cannot be read now: {unread}." if unread else document.get("missing", "")
     if document["run"] is None:
-        none = f"No run here has the id {document['id']}."
+        unknown = f"No run here has the id {document['id']}."
         why = missing or "It may have been removed from the ledger, or belong to another server."
         is_awaited = bool(document.get("is_awaited")) and not missing
-        gone = missing if unread else AWAITED_TEXT if is_awaited else f"{none} {why}"
+        gone = missing if unread else AWAITED_TEXT if is_awaited else f"{unknown} {why}"
         without = [line(text(gone)), line(link("All runs", "#/runs"))]
         title = document["id"] if unread or is_awaited else "No such run"
         values = {**dict.fromkeys(_STORED_NAMES), "title": title, "gone": gone, "without": without, "epochs": Rows(),
                   "folds": Rows(), "ranks": Rows()}  # fmt: skip
-        again = FIRST_INTERVAL if is_awaited else FINISHED_INTERVAL
-        return StoredValues(values, {"course": None}, again=again, unread=missing if unread else "")
+        interval = FIRST_INTERVAL if is_awaited else FINISHED_INTERVAL
+        return StoredValues(values, {"course": None}, again=interval, unread=missing if unread else "")
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
-    found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
+    epochs, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
     devices, total, particulars = document["devices"], document.get("total") or {}, document.get("about")
-    told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
+    about_lines, note_lines = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
-    is_whole = bool(parts) and not found and not run.get("epochs_planned")
-    compare = (
+    is_whole = bool(parts) and not epochs and not run.get("epochs_planned")
+    compare_links = (
         [link("Compare …", comparison_address([run["id"]], page="runs", arg=PICK_ARG), "button")]
         if "total" in document
         else []
     )
     measured = origin_tag(run.get("label", ""), [document.get("label", "")])
-    most = largest_values([*found, *folds, *parts])
+    maxima = largest_values([*epochs, *folds, *parts])
     values = {
         **dict.fromkeys(NEEDED, False),
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
-        "facts": [*facts(run), *([measured] if measured else []), *compare],
+        "facts": [*facts(run), *([measured] if measured else []), *compare_links],
         **run_progress(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),
         "noted": finding_notes(document, running=is_running),
         "has_ranks": bool(ranks),
-        "ranks": Rows(rank_cells(one) for one in ranks),
-        "logged_names": logged_names(found or parts),
-        "peak_column": peak_title([*found, *folds, *parts]),
-        "most_energy": summary.get("most_energy") or max((one["energy"] or 0 for one in parts), default=0),
-        **_titles(is_whole, any(one["is_steps"] for one in parts)),
+        "ranks": Rows(rank_cells(row) for row in ranks),
+        "logged_names": logged_names(epochs or parts),
+        "peak_column": peak_title([*epochs, *folds, *parts]),
+        "most_energy": summary.get("most_energy") or max((row["energy"] or 0 for row in parts), default=0),
+        **_titles(is_whole, any(row["is_steps"] for row in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
-        "epochs": _rows(found, parts, run, document),
-        **{f"has_{key}": True for key in most if key not in STEP_COLUMNS or not (found or folds)},
-        "folds": Rows({**fold_cells(one, run, most), **cost_cells(None, prices)} for one in folds),
+        "epochs": _rows(epochs, parts, run, document),
+        **{f"has_{key}": True for key in maxima if key not in STEP_COLUMNS or not (epochs or folds)},
+        "folds": Rows({**fold_cells(row, run, maxima), **cost_cells(None, prices)} for row in folds),
         "folded": "; ".join(
             filter(
                 None,
                 (
                     "equal neighbors are one row: means, and the highest peak" if folds else "",
-                    measured_so_far(found[-1], run, is_live=bool(document.get("live"))) if found else "",
-                    logged_left_out(found or parts),
+                    measured_so_far(epochs[-1], run, is_live=bool(document.get("live"))) if epochs else "",
+                    logged_left_out(epochs or parts),
                     omitted_text(document.get("omitted", 0), is_judged=document.get("is_judged", True)),
                 ),
             )
         ),
         "cost": document.get("cost", ""),
         **shown_costs(prices),
-        "csv": {"text": "CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found or is_whole else None,
-        "about": told,
-        "notes": said,
-        "has_about": bool(told or said),
+        "csv": {"text": "CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if epochs or is_whole else None,
+        "about": about_lines,
+        "notes": note_lines,
+        "has_about": bool(about_lines or note_lines),
         "devices": gpu_choices(devices, document.get("device")),
         "gone": "",
         "without": [line(text(f"No timeline and no epochs are shown. {missing}"))] if missing else [],
     }
     # Reading all epochs of a long run is slow, and a few more epochs change little.
-    goes_on = max(RUNNING_INTERVAL, document.get("epochs_total", 0) / EPOCHS_PER_SECOND)
-    again = goes_on if is_running or _may_change(document) else FINISHED_INTERVAL
-    with_rows = document.get("epochs_total", 0) - document.get("omitted", 0) + len(parts)
+    running_interval = max(RUNNING_INTERVAL, document.get("epochs_total", 0) / EPOCHS_PER_SECOND)
+    interval = running_interval if is_running or _may_change(document) else FINISHED_INTERVAL
+    row_count = document.get("epochs_total", 0) - document.get("omitted", 0) + len(parts)
     return StoredValues(
-        values, {"course": course(document)}, {"epochs": with_rows},
-        again, unread=missing if unread else "",
+        values, {"course": course(document)}, {"epochs": row_count},
+        interval, unread=missing if unread else "",
     )  # fmt: skip
 
 
@@ -224,9 +224,9 @@ def omitted_text(omitted: int, *, is_judged: bool) -> str:
 
 def _may_change(document: Cells) -> bool:
     """Whether the ledger may still get data of a finished run, whose end the ring has some seconds earlier."""
-    kept_run: Cells = document["run"]
-    since: float = document["now"] - (kept_run.get("ended") or 0.0)  # without the ledger, the end is unknown
-    return kept_run["state"] == "running" or since < SETTLE_SECONDS
+    stored_run: Cells = document["run"]
+    since: float = document["now"] - (stored_run.get("ended") or 0.0)  # without the ledger, the end is unknown
+    return stored_run["state"] == "running" or since < SETTLE_SECONDS
 
 
 def rest(document: Cells) -> StoredValues:
@@ -234,20 +234,20 @@ def rest(document: Cells) -> StoredValues:
     return StoredValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
 
 
-def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
-    """Return the rows of epochs, then those of steps, of time outside epochs, and of the whole run."""
-    last = found[-1]["ordinal"] if found else -1
+def _rows(epochs: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
+    """Return the rows of epochs, followed by rows of steps, of time outside epochs and of the whole run."""
+    last = epochs[-1]["ordinal"] if epochs else -1
     prices, charges = document.get("prices"), document.get("charges") or {}
     is_live = bool(document.get("live"))
-    most = largest_values([*found, *parts])
+    maxima = largest_values([*epochs, *parts])
     epochs = [
         {
-            **epoch_cells(one, run, most, is_live=is_live and one["ordinal"] == last),
-            **cost_cells(charges.get(one["ordinal"]), prices),
+            **epoch_cells(row, run, maxima, is_live=is_live and row["ordinal"] == last),
+            **cost_cells(charges.get(row["ordinal"]), prices),
         }
-        for one in found
+        for row in epochs
     ]
-    return Rows([*epochs, *({**stretch_cells(one, run, last, most), **cost_cells(None, prices)} for one in parts)])
+    return Rows([*epochs, *({**stretch_cells(row, run, last, maxima), **cost_cells(None, prices)} for row in parts)])
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:

@@ -132,11 +132,12 @@ def kept(document: Cells) -> StoredValues:
         else _user_rows(group, document["days"] if group else (), holding, window, by),
         document,
     )
-    has_begun = group is not None or document["group"] is None
+    is_observed = group is not None or document["group"] is None
+    tab = f"{user}, {window.title}"
     values = {
         **_window_links(window, user, by, document["now"]),
         "title": user or "Users",
-        "tab": {"text": (said := f"{user}, {window.title}"), "old": said} if user else None,
+        "tab": {"text": tab, "old": tab} if user else None,
         "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
         **holder_choice(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
@@ -144,7 +145,7 @@ def kept(document: Cells) -> StoredValues:
         **({} if group else {"csv": None}),
         "has_now": not is_over,
         **({} if document["has_history"] else {"periods": [], "window": [], "holders": []}),  # no windows
-        "problem": problem or ("" if has_begun or not rows else NOT_YET),
+        "problem": problem or ("" if is_observed or not rows else NOT_YET),
         "unread": bool(document["problem"]),
         "known": group is not None,
         **(
@@ -156,18 +157,20 @@ def kept(document: Cells) -> StoredValues:
         "nobody": _no_rows_text(document),
         "users": rows,
         **shown_costs(document.get("prices")),
-        "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
+        "strips": Rows(strip_row(strip, window, document["now"], user) for strip in document["devices"]),
         "ticks": ticks(window),
     }
     unread = problem if document["problem"] else ""
     return StoredValues(
-        values, again=FINISHED_INTERVAL if is_over else CURRENT_INTERVAL if has_begun else FIRST_INTERVAL, unread=unread
+        values,
+        again=FINISHED_INTERVAL if is_over else CURRENT_INTERVAL if is_observed else FIRST_INTERVAL,
+        unread=unread,
     )
 
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
-    named = {"user": user} if user else {"by": by} if by != USER else {}
-    return f"#/users?{urlencode({'period': window.period, 'day': window.first_day, **named})}"
+    selection = {"user": user} if user else {"by": by} if by != USER else {}
+    return f"#/users?{urlencode({'period': window.period, 'day': window.first_day, **selection})}"
 
 
 def _window_links(window: UserWindow, user: str, by: str, now: float) -> Cells:
@@ -180,8 +183,14 @@ def _window_links(window: UserWindow, user: str, by: str, now: float) -> Cells:
     })  # fmt: skip
     return {
         "periods": [
-            {"text": one.title(), "title": "", "is_pressed": one == window.period, "arg": "period", "value": one}
-            for one in WINDOW_PERIODS
+            {
+                "text": period.title(),
+                "title": "",
+                "is_pressed": period == window.period,
+                "arg": "period",
+                "value": period,
+            }
+            for period in WINDOW_PERIODS
         ],
         "window": [line(link("‹", earlier, "step", "Earlier"), text(window.title), forward, css="turns")],
         "window_title": window.title,
@@ -226,22 +235,22 @@ def _user_rows(
 
 def _add_costs(rows: Rows, document: Cells) -> Rows:
     """Add the costs of the held hours to the rows, which are users, or the GPUs of one user."""
-    prices, user, found = document.get("prices"), document["user"], dict[str, Charge]()
+    prices, user, charges = document.get("prices"), document["user"], dict[str, Charge]()
     if prices:
         groups = [group for group, _ in document["gpus"]] if user else [document["group"]]
         for group in filter(None, groups):
             users = price_hours(group.hours, document["known_devices"], prices).users
-            found |= {group.device.uuid: users.get(user, Charge())} if user else users
+            charges |= {group.device.uuid: users.get(user, Charge())} if user else users
     for row in rows:
-        row.update(cost_cells(found.get("" if row["key"] == _UNKNOWN_KEY else row["key"]), prices))
+        row.update(cost_cells(charges.get("" if row["key"] == _UNKNOWN_KEY else row["key"]), prices))
     return rows
 
 
-def _unknown_row(rest: Account, most: float) -> Cells:
+def _unknown_row(rest: Account, longest: float) -> Cells:
     """Return the row of unknown holders, whose used time is unknown too."""
     return {
         "key": _UNKNOWN_KEY, "user": [line(text("unknown", "mut"))], "name": None,
-        "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
+        "held": bar_cells("", rest._replace(busy=0.0), longest), "held_seconds": rest.held,
         "used": unknown_work(rest) or units.MISSING, "idle": units.MISSING,
         "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "energy_joules": rest.energy or None,
         "search": "unknown",
@@ -249,31 +258,31 @@ def _unknown_row(rest: Account, most: float) -> Cells:
 
 
 def _held_now(holding: Holding, user: str) -> tuple[str, int | None]:
-    named, uuids = holding.get(user, ("", ()))
-    return named, len(uuids) if holding else None
+    label, uuids = holding.get(user, ("", ()))
+    return label, len(uuids) if holding else None
 
 
 def _is_held_now(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
-    """Return whether a user holds a GPU now; unknown if one of its holders is unknown."""
-    is_held, may_be = (uuid in holding.get(one, ("", ()))[1] for one in (user, ""))
-    return "held", 1 if is_held else None if may_be or not holding else 0
+    """Return "held" and whether a user holds a GPU now; unknown if one of its holders is unknown."""
+    holds, may_be = (uuid in holding.get(holder, ("", ()))[1] for holder in (user, ""))
+    return "held", 1 if holds else None if may_be or not holding else 0
 
 
 def _gpu_rows(
-    found: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
+    groups: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
 ) -> Rows:  # fmt: skip
     """Return a row for each GPU that a user held."""
-    most = max((find_account(group, user).held for group, _ in found), default=0.0)
-    tallest = max((find_account(day, user).held for _, days in found for day in days), default=0.0)
+    longest = max((find_account(group, user).held for group, _ in groups), default=0.0)
+    tallest = max((find_account(day, user).held for _, days in groups for day in days), default=0.0)
     return Rows(
         {
-            **account_cells(find_account(group, user), held_course(user, days, tallest, window), most),
+            **account_cells(find_account(group, user), held_course(user, days, tallest, window), longest),
             **now_cells(_is_held_now(holding, user, group.device.uuid), "not held"),
             "key": group.device.uuid,
             "name": group.device.number,
             "user": [line(text(device_name(group.device)))],
         }
-        for group, days in found
+        for group, days in groups
         if group.device
     )
 
