@@ -42,7 +42,7 @@ def rows(record: Record, epochs: Sequence[EpochSummary]) -> list[dict[str, Any]]
 def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
     """Return an epoch as a row with only what the table shows, as there may be thousands of them."""
     values = run_json.epoch_to_json(epoch, ())
-    judgement = verdict(epoch, running)
+    judgment = verdict(epoch, running)
     seconds_outside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     measured = epoch.value("seconds")
     return {
@@ -56,8 +56,8 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         # The ledger's measurements of an open epoch are some seconds old; its duration comes from the ring.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
         "beside": shown(sum(seconds_outside)) if seconds_outside else None,
-        "verdict": {"kind": judgement.kind, "text": judgement.text, "level": SEVERITY_LEVELS[judgement.severity]}
-        if judgement
+        "verdict": {"kind": judgment.kind, "text": judgment.text, "level": SEVERITY_LEVELS[judgment.severity]}
+        if judgment
         else None,
     }
 
@@ -91,18 +91,18 @@ def odd_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[
     """Return the verdicts that need attention, the worst first: kind, text, action, level and epoch numbers."""
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in epochs:
-        judgement = verdicts[epoch.ordinal]
-        if judgement is not None and judgement.severity is not None and judgement.needs_a_look:
-            if judgement.text not in groups:
-                groups[judgement.text] = judgement, judgement.severity, _remedy(epoch, judgement), []
-            groups[judgement.text][3].append(epoch.epoch)
+        judgment = verdicts[epoch.ordinal]
+        if judgment is not None and judgment.severity is not None and judgment.needs_a_look:
+            if judgment.text not in groups:
+                groups[judgment.text] = judgment, judgment.severity, _remedy(epoch, judgment), []
+            groups[judgment.text][3].append(epoch.epoch)
     worst_first = sorted(groups.values(), key=lambda group: (-group[1], -len(group[3])))
-    return [{"kind": judgement.kind, "text": judgement.text, "action": action, "level": SEVERITY_LEVELS[severity],
-             "epochs": numbers} for judgement, severity, action, numbers in worst_first]  # fmt: skip
+    return [{"kind": judgment.kind, "text": judgment.text, "action": action, "level": SEVERITY_LEVELS[severity],
+             "epochs": numbers} for judgment, severity, action, numbers in worst_first]  # fmt: skip
 
 
-def _remedy(epoch: EpochSummary, judgement: Verdict) -> str:
-    return next((finding.action for finding in epoch_findings(epoch) if finding.kind == judgement.kind), "")
+def _remedy(epoch: EpochSummary, judgment: Verdict) -> str:
+    return next((finding.action for finding in epoch_findings(epoch) if finding.kind == judgment.kind), "")
 
 
 LONG = 200
@@ -147,7 +147,7 @@ def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
 
 
 def _fold_row(fold: Fold, seconds_outside: Mapping[int, float]) -> dict[str, Any]:
-    epochs, judgement = fold.epochs, fold.verdict
+    epochs, judgment = fold.epochs, fold.verdict
     first, last = epochs[0], epochs[-1]
     names = dict.fromkeys(name for epoch in epochs for name in epoch.metrics)
     peak = max((epoch.live_peak for epoch in epochs), key=_height)
@@ -167,8 +167,8 @@ def _fold_row(fold: Fold, seconds_outside: Mapping[int, float]) -> dict[str, Any
         "beside": _mean(seconds_outside.get(epoch.ordinal) for epoch in epochs),
         "metrics": {name: value for name in names
                     if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
-        "verdict": {"kind": judgement.kind, "text": judgement.text, "level": SEVERITY_LEVELS[judgement.severity]}
-        if judgement
+        "verdict": {"kind": judgment.kind, "text": judgment.text, "level": SEVERITY_LEVELS[judgment.severity]}
+        if judgment
         else None,
     }  # fmt: skip
 
