@@ -1,4 +1,4 @@
-"""Makes the driver calls for one GPU that are due, stores their results, and notices if the GPU does not answer."""
+"""Makes the driver calls that are due for one GPU, stores the results, and detects a GPU that does not answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORST_FIRST = (
 
 
 class _ScheduledCall:
-    """A call of the table, bound to the buffers of one device, with its next due time."""
+    """One call of the table for one device: its function, metrics, cost, and when it is due next."""
 
     __slots__ = (
         "call", "code", "cost", "due", "has_succeeded", "is_each_tick", "metrics", "most_values", "read",
@@ -39,9 +39,9 @@ class _ScheduledCall:
         self.read = read
         self.cost = CallCost(call.function)
         self.reason_count = 0
-        """`DeviceValues.reason_count` when it last returned all its metrics."""
+        """Value of `DeviceValues.reason_count` when the call last returned all its metrics."""
         self.most_values = 0
-        """Largest number of metrics that it has returned at once."""
+        """Largest number of metrics that one call has returned so far."""
         self.due = 0.0
         self.code = SUCCESS
         """Return code of the last call."""
@@ -58,7 +58,7 @@ class DeviceCalls:
         self, library: Library, handle: Any, index: int, device: DeviceValues, withheld: Collection[str],
         table: Sequence[Call] = CALLS, fallbacks: Sequence[Call] = FALLBACKS,
     ) -> None:  # fmt: skip
-        """`withheld`: metrics that must not be read. `table` begins with the calls of every tick."""
+        """`withheld`: metrics that must not be read. `table`: the calls that are made at every tick come first."""
         self.state = _OK
         self.failure = SUCCESS
         """The driver's code if the state is not OK."""
@@ -72,17 +72,17 @@ class DeviceCalls:
         count = next((i for i, scheduled in enumerate(self._calls) if not scheduled.is_each_tick), 0)
         self._each_tick, self._periodic = self._calls[:count], self._calls[count:]
         self._periodic_due = 0.0
-        """Seconds: when the next of the periodic calls is due."""
+        """When the next periodic call is due, in seconds on the clock of `read`."""
         self._complete_batch: Set[str] | None = None
-        """A set of batched metrics for which no fallback is needed."""
+        """The last value of `DeviceValues.batched` for which no fallback was needed. None if there is none."""
         self._probe_from = 0.0
         self._is_gone = False
         """Whether a return code of this tick proves that the device has no values: no further calls are made."""
         self._ended_at = 0
-        """ns, CLOCK_MONOTONIC: when the last call of this tick ended."""
+        """When the last call of this tick ended (ns, CLOCK_MONOTONIC)."""
 
     def costs(self) -> list[CallCost]:
-        """Return how long each call has taken so far. May be called from any thread."""
+        """Return the number and durations of each call so far. May be called from any thread."""
         return [scheduled.cost for scheduled in (*self._calls, *self._fallbacks)]
 
     def sleep(self) -> None:
@@ -98,10 +98,10 @@ class DeviceCalls:
         self._periodic_due = 0.0
 
     def read(self, now: float) -> None:
-        """Make all calls that are due at `now` (seconds). If the device does not answer, all values are removed.
+        """Make all calls that are due at `now` (seconds). If the device does not answer, remove all its values.
 
-        It may count as not answering although some calls succeed: a fan or a PCIe link can be readable on a device on
-        which nothing runs.
+        A device may count as not answering although some calls succeed: its fan or PCIe link can be readable even if
+        it cannot run anything.
         """
         before = self.state
         self._ended_at = self._clock.monotonic()
@@ -112,7 +112,7 @@ class DeviceCalls:
         if self.state is _OK:
             self._try_fallbacks(now)
         else:
-            # With its old values, a device that is gone would look like one that is there.
+            # If a lost device kept its old values, it would look healthy.
             self._device.clear()
 
     def _call_due(self, now: float) -> bool:
@@ -169,7 +169,8 @@ class DeviceCalls:
         return succeeded or (not has_called and self.state is _OK)  # all calls are slow, so none was due
 
     def _expedite(self, now: float) -> None:
-        """Read a metric with the next tick that another value has contradicted."""
+        """Schedule an early read, at the next tick, of a metric that contradicts a newer value
+        (`DeviceValues.overdue`)."""
         overdue, self._device.overdue = self._device.overdue, ""
         for scheduled in self._periodic:
             if overdue in scheduled.metrics:
@@ -183,9 +184,10 @@ class DeviceCalls:
         return True
 
     def _needs_reset(self) -> bool:
-        """Return whether most calls of every tick fail until a reset, and set the state accordingly.
+        """Return whether the device must be reset, and set the state accordingly.
 
-        Not all of them need to fail: a fan or a PCIe link may still be readable on a device on which nothing runs.
+        This is so if most of the calls made at every tick fail for this reason. The others may succeed: a fan or a PCIe
+        link may still be readable.
         """
         failed = [call for call in self._each_tick if availability(call.code) is Availability.RESET_REQUIRED]
         if 2 * len(failed) <= len(self._each_tick):
@@ -202,7 +204,8 @@ class DeviceCalls:
         return self._call_due(now)
 
     def _probe(self, now: float) -> None:
-        """Make the other calls after all due ones failed, to tell a failing device from failing calls."""
+        """Make the remaining calls after all due calls failed, to find out whether the device or only these calls
+        fail."""
         if not self._is_gone and now >= self._probe_from:
             self._probe_from = now + _PROBE_EVERY
             self._call_all(now)
@@ -217,7 +220,10 @@ class DeviceCalls:
                     scheduled.due = min(scheduled.due, now + RETRY)  # the first success shows that it is back
 
     def _call(self, scheduled: _ScheduledCall, now: float, kept: Set[str] = frozenset()) -> int:
-        """Make one call. If it fails, the values of the metrics in `kept` stay: they come from elsewhere."""
+        """Make one call, and return the driver's return code.
+
+        If it fails, metrics in `kept` keep their values, because another call has read them.
+        """
         device, cost = self._device, scheduled.cost
         code = scheduled.code = scheduled.read(self._handle, device)
         began, self._ended_at = self._ended_at, self._clock.monotonic()
@@ -231,7 +237,10 @@ class DeviceCalls:
         return code
 
     def _finish(self, scheduled: _ScheduledCall, now: float, duration: int, kept: Set[str]) -> None:
-        """Count a call of `duration` ns, store why metrics not in `kept` are missing, and schedule the next call."""
+        """Record a call that took `duration` ns, and schedule the next one.
+
+        If the call failed, store why its metrics are missing, except those in `kept`.
+        """
         call, device, cost, code = scheduled.call, self._device, scheduled.cost, scheduled.code
         scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
         cost.add(duration)
@@ -257,7 +266,7 @@ class DeviceCalls:
             scheduled.due = min(scheduled.due, now + max(RETRY, cost.wait))
 
     def _retry_partial(self, scheduled: _ScheduledCall, now: float) -> None:
-        """Retry a periodic call soon that returned fewer metrics than before: garbage, or a part that failed."""
+        """Retry a periodic call soon if it returned fewer metrics than before: some values were invalid or failed."""
         count = sum(name in self._device.values for name in scheduled.call.metrics)
         if count >= scheduled.most_values:
             scheduled.most_values = count
@@ -265,7 +274,7 @@ class DeviceCalls:
             scheduled.due = min(scheduled.due, now + max(RETRY, scheduled.cost.wait))
 
     def _clear_reasons(self, scheduled: _ScheduledCall) -> None:
-        """Remove the reasons of metrics that a call has returned now."""
+        """Clear the missing-value reasons of metrics that the call has just returned."""
         missing, values = self._device.missing, self._device.values
         is_complete = True
         for name in scheduled.call.metrics:
@@ -277,7 +286,7 @@ class DeviceCalls:
             scheduled.reason_count = self._device.reason_count
 
     def _try_fallbacks(self, now: float) -> None:
-        """Make single calls for metrics that the batch of fields does not return."""
+        """Read metrics that the last batch of fields did not return, with one call for each."""
         device = self._device
         if device.batched is self._complete_batch:
             return

@@ -1,4 +1,4 @@
-"""Reads one GPU: makes the calls that are due, and keeps the latest values."""
+"""Reads one GPU: makes the calls that are due, and stores the latest values."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _OK = Availability.OK
 
 
 class NvmlDevice:
-    """Reads one device. It shares no state that changes with other devices, so each device may have its own thread."""
+    """Reads one device. Devices share no mutable state, so each may be read by its own thread."""
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
         xids: XidWatcher | None = None, power: RuntimePower | None = None, address: str = "", minor: int = -1,
     ) -> None:  # fmt: skip
-        """`after` (ns, CLOCK_MONOTONIC): only utilization samples later than this are new."""
+        """`after`: only utilization samples later than this time are returned (ns, CLOCK_MONOTONIC)."""
         self.handle = handle
         self.uuid = uuid
         self.device = Device(uuid, index, name, address=address, minor=minor)
         self._clock = clock
         self._xids = xids
         self._xid_state: XidState | None = None
-        """The state that `_latest` has."""
+        """The XID state that is stored in `_latest`. None if it must be stored again."""
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._latest = DeviceValues(clock, missing)
@@ -66,7 +66,7 @@ class NvmlDevice:
         self._published_missing: dict[str, Availability] = {}
         """`DeviceValues.missing` as of the last update of `device`."""
         self._published_version = (0, 0)
-        """Its `reason_count` and length then."""
+        """`DeviceValues.reason_count` and the number of missing metrics as of the last update of `device`."""
 
     @property
     def state(self) -> Availability:
@@ -98,7 +98,7 @@ class NvmlDevice:
 
     @property
     def samples_until(self) -> int:
-        """Time of the newest utilization sample that was returned (ns, CLOCK_MONOTONIC)."""
+        """Time of the newest utilization sample that `read` has returned (ns, CLOCK_MONOTONIC)."""
         return self._sample_buffer.newest
 
     def read(self, now: float) -> DeviceReading:
@@ -133,7 +133,7 @@ class NvmlDevice:
         else:
             processes = self._processes.set_unknown(state)
             self._sample_buffer.read_soon()
-        # A new reason changes the count, a removed one the length.
+        # A new reason changes `reason_count`; a removed one changes the length of `missing`.
         if (latest.reason_count, len(latest.missing)) != self._published_version:
             self._update_missing()
         values = self._row.build(latest)
@@ -144,7 +144,7 @@ class NvmlDevice:
         """Look for MIG instances, and return whether they have changed."""
         was_on = self._mig.is_on
         has_changed = self._mig.refresh(now)
-        if self._mig.is_on != was_on:  # in the other mode the device supports other metrics
+        if self._mig.is_on != was_on:  # MIG mode changes which metrics are supported
             self._calls.reset()
             self._sample_buffer.read_soon()
             self._published_missing, self._published_version = {}, (0, 0)

@@ -34,15 +34,18 @@ class Identity:
     uuid: str = ""
     name: str = ""
     address: str = ""
-    """On the PCI bus; empty if unknown."""
+    """PCI address; empty if unknown."""
     minor: int = -1
-    """Number of its device file; -1 if unknown."""
+    """Minor number of its device file, as in /dev/nvidia0; -1 if unknown."""
     is_known: bool = False
-    """Whether the handle is the known one; nothing else was read then."""
+    """True if the handle equals `known_handle` of `identify`. Then nothing else was read."""
 
 
 def identify(library: Library, index: int, known_handle: int | None) -> Identity:
-    """Ask the driver which GPU has this index. `known_handle`: handle of the GPU that had this index before, if any."""
+    """Read which GPU has this index.
+
+    `known_handle`: handle of the GPU that had this index before, None if there was none.
+    """
     code, handle = library.handle(index)
     if code != SUCCESS:
         return Identity(code)
@@ -61,13 +64,13 @@ SCAN_EVERY = 2.0
 """Seconds between scans for a missing driver, and for GPUs that were plugged in or lost."""
 NO_VALUES = [NAN] * len(GPU_METRICS)
 PENDING = -1
-"""Stands for the driver's code while the identity of a GPU is pending."""
+"""Used in place of a return code while the call for a GPU's identity has not returned."""
 _TIMEOUT = round(0.6 * SECOND)
-"""ns that a scan waits for the identities of GPUs; the slower ones appear with a later scan."""
+"""How long a scan waits for the identities of GPUs, in ns. Slower GPUs appear with a later scan."""
 _MAX_GPUS = 256
 """More than any machine has; a larger count is an error."""
 _PRESENT = (Availability.OK, Availability.ASLEEP)
-"""States of devices that are certainly still there."""
+"""States that prove that a device is still present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +79,19 @@ class DeviceScan:
 
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
-    """Rows of GPUs that cannot be read: former ones, and those that have never been read."""
+    """Samples without values, for GPUs that cannot be read: lost GPUs, and GPUs that have never been read."""
     started_at: Mapping[int, int] = field(default_factory=dict)
-    """By index, when the pending calls for their identities were started (ns, CLOCK_MONOTONIC)."""
+    """Start times of pending identity calls, by GPU index (ns, CLOCK_MONOTONIC)."""
     codes: tuple[int, ...] = ()
     """Return codes for GPUs that have never been read."""
     driver: Driver = field(default_factory=Driver)
     problem: str = ""
-    """Why no GPU is found, and what to do; empty if all is well."""
+    """Why no GPU was found, and what to do; empty if there is no problem."""
     is_driver_gone: bool = False
     """Whether the driver must be reopened."""
 
     def unreadable_reason(self) -> str:
-        """Return what to do if the driver answers but none of its GPUs does; else an empty text."""
+        """Return what to do if the driver answers but none of its GPUs can be read; otherwise an empty text."""
         if any(device.failure == SUCCESS for device in self.devices):
             return ""
         codes = [*(device.failure for device in self.devices), *self.codes]
@@ -97,7 +100,7 @@ class DeviceScan:
     def absent_at(self, now: int) -> list[Sample]:
         """Return the samples of absent GPUs at `now` (ns).
 
-        If a call for a GPU has not returned yet, its age is the time since the call.
+        If the identity call for a GPU has not returned yet, the sample's age is the time since that call.
         """
         return [
             sample._replace(age=max(0, now - self.started_at[sample.device.index]) / SECOND)
@@ -116,10 +119,10 @@ class DeviceScan:
 
 
 class Discovery:
-    """Scans for devices. The object of a device is created once, and kept until the driver loses it or goes away.
+    """Scans for devices. Creates one `NvmlDevice` per GPU, and keeps it until the driver loses the GPU or goes away.
 
-    Must be used by one thread at a time. Of a device, only `state` and `failure` are read here, which are set
-    atomically, because another thread may be reading the device.
+    Must be used by one thread at a time. Another thread may be reading a device, so only its `state` and `failure` are
+    used here, which are set atomically.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Discovery:
         pci: str = PCI_DEVICES,
         executor: Executor | None = None,
     ) -> None:
-        """`pci`: folder of the PCI devices in sysfs; `executor`: reads the identities, by default in threads."""
+        """`pci`: folder of the PCI devices in sysfs. `executor`: makes the identity calls, by default in threads."""
         self._executor = executor
         self._clock = clock
         self._open = open_library
@@ -137,10 +140,10 @@ class Discovery:
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
         self._last = DeviceScan()
-        """The last scan with a driver."""
+        """Result of the last scan during which a driver was open."""
         self._former: dict[str, Device] = {}
         self._restored: dict[int, Device] = {}
-        """GPUs of an earlier daemon of this boot, by index."""
+        """GPUs that an earlier daemon saw since the last boot, by index."""
         self._refused: dict[int, int] = {}
         """Return codes, or `PENDING`, of GPUs without an identity, by index."""
         self._samples_until: dict[str, int] = {}
@@ -149,16 +152,17 @@ class Discovery:
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
         self._unfreed: deque[UnfreedSet] = deque()
         self._has_scanned = False
-        """XID errors are watched from the second scan on: a single read needs no thread for them."""
+        """Whether a scan was made before. XID errors are watched from the second scan on, so a single read starts no
+        thread."""
         self._pending: dict[int, PendingCall[Identity]] = {}
-        """Calls for identities by index whose results the last scan did not have."""
+        """Identity calls that had not returned when the last scan ended, by index."""
         self._watched: set[str] = set()
         """UUIDs of GPUs whose XID errors are watched."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Set the GPUs that an earlier daemon of this boot had last.
+        """Set the GPUs that an earlier daemon saw last, since the last boot.
 
-        If several had the same index, the one that was not lost counts, because it has replaced the others.
+        If several GPUs had the same index, the one that was not lost is used, because it has replaced the others.
         """
         by_index: dict[int, list[Sample]] = {}
         for sample in samples:
@@ -244,7 +248,7 @@ class Discovery:
         return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
 
     def _is_all_asleep(self) -> bool:
-        """Return whether all GPUs are powered down, according to sysfs also those that no scan has found yet."""
+        """Return whether all GPUs are powered down. GPUs that no scan has found yet are looked up in sysfs."""
         known = self._last.devices
         is_all_known_asleep = bool(known) and all(device.state is Availability.ASLEEP for device in known)
         return is_all_known_asleep and bool(sleeping_gpus(self._pci))
@@ -282,7 +286,7 @@ class Discovery:
         self._devices = devices
 
     def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
-        """Return identities by index; None for a GPU whose calls hang, and for one that sleeps."""
+        """Return the GPUs' identities by index. None stands for a GPU that sleeps or whose calls have not returned."""
         new: dict[int, PendingCall[Identity]] = {}
         for index in range(count):
             device = known.get(index)
@@ -290,11 +294,11 @@ class Discovery:
                 handle = device.handle.value if device else None
                 new[index] = PendingCall(partial(identify, library, index, handle))
         self._pending.update(new)
-        # Threads for this scan alone: the next change may be days away.
+        # The threads end with this scan, because the next change may be days away.
         executor = self._executor or WorkerPool(self._clock)
         executor.run([*new.values()], _TIMEOUT)
         executor.close()
-        # A call that returns from here on is not repeated: the next scan has its result.
+        # If one of these calls returns later, the next scan uses its result and does not repeat it.
         late = {index: call for index, call in self._pending.items() if call.is_running}
         identities = [
             self._pending[index].pop() if index in self._pending and index not in late else None
@@ -335,7 +339,10 @@ class Discovery:
         return tuple(rows)
 
     def _nameless(self, index: int, why: Availability) -> Device:
-        """Return a GPU without an identity: the restored one of this index if all others are where they were."""
+        """Return a device for a GPU that could not be identified, with the reason `why`.
+
+        It is the restored device with this index if every identified GPU still has its earlier index.
+        """
         device, before = unknown_device(index, why), self._restored.get(index)
         others = [other.device for other in self._devices]
         if before is None or any(before.uuid == other.uuid for other in others):
@@ -348,10 +355,11 @@ class Discovery:
     ) -> NvmlDevice | None:
         """Return the device with this index; None, with the reason stored, if the driver refuses it or its call hangs.
 
-        `before` had this index so far; `uuids` are those of the lower indices, for a driver that repeats one.
+        `before`: the device that had this index so far. `uuids`: UUIDs of the devices with lower indexes, because a
+        driver may return the same UUID twice.
         """
         if identity is None or not (identity.uuid or identity.is_known):
-            # If it was there before, its own calls find out why.
+            # If the device was present before, its own calls report the reason.
             if before is None:
                 self._refused[index] = identity.code if identity else PENDING
             return before
@@ -375,14 +383,14 @@ class Discovery:
         )
 
     def _retire(self, device: NvmlDevice) -> None:
-        """Keep the row of a former device, and the time of its last utilization sample."""
+        """Store the last row of a device that is gone, and the time of its last utilization sample."""
         self._former[device.uuid] = device.device
         # A driver that comes back after a moment may return samples again.
         self._samples_until[device.uuid] = device.samples_until
 
 
 def _sleeping_gpu(index: int, address: str) -> Sample:
-    """Return a GPU that has been asleep since before the driver was opened: it has no name until it wakes."""
+    """Return the sample of a GPU that was already asleep when the driver was opened. It has no name until it wakes."""
     device = unknown_device(index, Availability.ASLEEP)._replace(uuid=f"PCI-{address}")
     return Sample(device, Availability.ASLEEP, NO_VALUES)
 

@@ -17,17 +17,17 @@ from gpumon.common.clock import SECOND, Clock
 
 T = TypeVar("T")
 _SLOW_ROUNDS = 16
-"""Batches for which a call that was slow gets its own thread from the start."""
+"""Number of batches for which a call gets its own thread from the start after it was slow."""
 _SPARE = 4
 """Threads beyond two per call: one for a GPU that went away while its call hung, and one for its successor."""
 _UNUSED_FOR = 60 * SECOND
-"""ns after which threads end that no batch has needed."""
+"""Threads that no batch has needed for this many ns end."""
 _LONGEST_GRACE = SECOND // 10
 """ns without progress after which another thread takes over, whatever the timeout of the batch."""
 
 
 class PendingCall(Generic[T]):
-    """A call that is made again and again, but not while it is still in progress."""
+    """A call that is made repeatedly, but is not started again while it is still in progress."""
 
     __slots__ = ("_function", "_result", "failure", "is_running", "slow_rounds", "started_at")
 
@@ -37,11 +37,11 @@ class PendingCall(Generic[T]):
         self.failure: Exception | None = None
         """The error that the last call raised."""
         self.is_running = False
-        """Set by the caller and cleared by the thread that made the call: the result is complete only then."""
+        """Set by the caller when it requests the call, cleared by the thread when the result is complete."""
         self.started_at = 0
-        """ns, CLOCK_MONOTONIC: when it was last requested; 0 before."""
+        """When the call was last requested (ns, CLOCK_MONOTONIC); 0 if it never was."""
         self.slow_rounds = 0
-        """Batches for which it still gets its own thread."""
+        """Number of further batches for which the call gets its own thread."""
 
     def pop(self) -> T | None:
         """Return the result since the last `pop`; None if the call has not returned since then."""
@@ -71,7 +71,7 @@ AnyCall = PendingCall[Any]
 
 
 class Executor(Protocol):
-    """Makes calls in threads; in a test, in the caller's thread."""
+    """Makes calls in threads. Tests have one that makes them in the caller's thread."""
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
         """Start the calls that are not in progress, and wait for them up to `timeout` (ns)."""
@@ -87,7 +87,7 @@ class _Batch:
 
     def __init__(self, calls: Sequence[AnyCall], grace: int) -> None:
         self.queue = deque(calls)
-        """Calls that no thread has begun."""
+        """Calls that no thread has started."""
         self.grace = grace
         self._unfinished = list(range(len(calls)))
         """One number per unfinished call: `pop` is atomic, so exactly one thread gets the 0."""
@@ -138,9 +138,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """Threads that make batches of calls: one for each batch, and more if a batch makes no progress.
+    """Threads that make batches of calls: one thread for each batch, and more if a batch makes no progress.
 
-    There are at most two threads for each call of the largest batch, plus `_SPARE`. Threads that are not needed end.
+    There are at most two threads for each call of the largest batch, plus `_SPARE`. Unused threads end after a while.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -154,17 +154,17 @@ class WorkerPool:
         self._largest = 0
         """Number of calls in the largest batch."""
         self._unused = 0
-        """Workers that were idle all the time since `_end_unused`."""
+        """Number of workers that have been idle since the last `_end_unused`."""
         self._end_unused_at = 0
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
         """Start the calls that are not in progress, and wait for them up to `timeout` (ns).
 
-        A call that does not return in this time is not waited for again until it has returned.
+        If a call does not return in this time, later batches do not wait for it until it has returned.
         """
         self._late = [batch for batch in self._late if not batch.is_done]
         for batch in self._late:
-            if batch.queue:  # calls that no thread had begun before the timeout
+            if batch.queue:  # calls that no thread had started before the timeout
                 self._wake(batch)
         new = [call for call in calls if not call.is_running]
         if not new:
@@ -193,7 +193,7 @@ class WorkerPool:
         self._end_idle(len(self._idle))
 
     def _end_unused(self) -> None:
-        """End threads that were needed while calls hung, but not since the last time."""
+        """End threads that have not been needed since the last call of this method, as after calls that hung."""
         self._end_idle(min(self._unused, len(self._idle)))
         self._unused = len(self._idle)
 

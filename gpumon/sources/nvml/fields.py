@@ -30,7 +30,7 @@ ALL_LINKS = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the call: its number, and the metric that it gives."""
+    """One field of the call: its NVML field id, and the metric that it is stored as."""
 
     metric: str
     id: int
@@ -52,7 +52,7 @@ _STABLE = (
     Field("gpu.nvlink_sent", 138, 1024.0, ALL_LINKS),  # data without the protocol, in KiB
     Field("gpu.nvlink_received", 139, 1024.0, ALL_LINKS),
 )
-"""Their ids mean the same in every release that was checked, or nothing."""
+"""In every release that was checked, an id has this meaning or is unused."""
 
 FAULTS = (
     Field("gpu.ecc_corrected", 3, 1.0),
@@ -67,7 +67,7 @@ FAULTS = (
     Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
     Field("gpu.pcie_replays", 94, 1.0),
 )
-"""Fields of the slow batch. Their ids mean the same in every release that was checked, or nothing."""
+"""Fields of the slow batch. In every release that was checked, an id has this meaning or is unused."""
 
 LINK_COUNT, LINK_STATE = 91, 165
 """The number of NVLink links, and the state of one link: since 525, and only from Hopper on."""
@@ -95,8 +95,8 @@ neither exists.
 def fields_for_driver(version: str) -> tuple[tuple[Field, ...], ...]:
     """Return the fields to request from a driver of this version.
 
-    If the numbers of the fields do not follow from the version, there are several alternatives, the most likely first.
-    All have the same metrics in the same order.
+    If the version does not determine the field ids, return several alternatives, the most likely first. All have the
+    same metrics in the same order.
     """
     first_ids = next(ids for since, ids in THERMAL_IDS if _parse_version(version) >= since)
     return tuple((*_STABLE, *_thermal_fields(first)) for first in first_ids)
@@ -131,9 +131,9 @@ class FieldFormat:
 
     metric: str
     divisor: float
-    """Divides the driver's number."""
+    """The driver's number is divided by this."""
     is_present: bool
-    """Whether the field has a number."""
+    """Whether the driver returned a number for the field."""
     is_narrow: bool
     """True for an unsigned int, False for an unsigned long long."""
     is_counter: bool
@@ -143,7 +143,7 @@ class FieldFormat:
 
 
 class FastDecoder:
-    """Decodes results in which all fields have the same types and return codes as in `batch` now."""
+    """Decodes later results quickly, as long as all fields have the types and return codes that `batch` has now."""
 
     def __init__(self, batch: bytearray, fields: Sequence[FieldFormat]) -> None:
         """`batch`: the bytes that the driver writes into, with at least one entry per field."""
@@ -164,9 +164,9 @@ class FastDecoder:
         self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
 
     def decode(self, values: dict[str, float]) -> bool:
-        """Store the numbers by metric.
+        """Store the numbers in `values` by metric.
 
-        Return False if types or codes have changed, so that each field must be decoded.
+        Return False if types or return codes have changed, so that each field must be decoded separately.
         """
         if self._current_states != self._states:
             return False
@@ -204,7 +204,7 @@ VALUE_TYPES = {
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): "=i",
     _UNSIGNED_SHORT: "=H",
 }
-"""struct formats by nvmlValueType_t; an unsigned long has 8 bytes."""
+"""struct format of each nvmlValueType_t; an unsigned long has 8 bytes."""
 _UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
 _UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
 _NOT_AVAILABLE = {
@@ -214,16 +214,16 @@ _NOT_AVAILABLE = {
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): (-1, 2**31 - 1),
     _UNSIGNED_SHORT: (0xFFFF,),
 }
-"""Numbers by type that mean no value: nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest number of the type."""
+"""For each value type, numbers that mean no value: NVML_VALUE_NOT_AVAILABLE of nvml.h, and the type's maximum."""
 _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _MAX_UNCERTAINTY = SECOND // 10
-"""ns: a counter without a usable timestamp is rejected if the call that read it took longer."""
+"""If a call takes longer than this (ns), counters without a usable timestamp are rejected."""
 _INSTANT = SECOND // 10_000
 """ns: calls of this length or less count as instantaneous."""
 _NEAR = SECOND
-"""ns: a timestamp further than this from its call is from another clock, or was never written."""
+"""ns: a timestamp further than this from its call comes from another clock, or was never written."""
 
 
 class FieldBatch:
@@ -240,7 +240,7 @@ class FieldBatch:
             for field, other in zip(fields, self._batches[0], strict=True)
             if field.id != other.id
         }
-        """Metrics whose field id the driver's version does not decide."""
+        """Metrics whose field id does not follow from the driver's version."""
         self._chosen = 0
         """Index of the batch in use."""
         self._last: dict[str, float] = {}
@@ -254,13 +254,16 @@ class FieldBatch:
         return cls(library, function) if function else None
 
     def __call__(self, handle: Any, device: DeviceValues) -> int:
-        """Read the batch. Fields fail one by one; if all did, the code of the first is returned."""
+        """Read the batch, and return the driver's return code.
+
+        Each field may fail separately. If all do, the code of the first field is returned.
+        """
         began = device.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
         ended = device.clock.monotonic()
         if code != SUCCESS:
             device.batched, device.counters_at_ns = frozenset(), 0
-            self._fast = None  # the reason of every metric changes, also of those that this driver never returns
+            self._fast = None  # the reasons of all metrics change, even of those that this driver never returns
             return code
         if len(self._rows) > len(self._batches[0]):
             self._choose_batch()
@@ -327,7 +330,7 @@ class FieldBatch:
         return SUCCESS if device.batched else failure
 
     def _fast_decoder(self, entries: Sequence[int]) -> FastDecoder | None:
-        """Return a decoder for the next batches; None if a field must be decoded by itself."""
+        """Return a fast decoder for the next batches; None if a field must be decoded separately."""
         fields = []
         for (metric, factor, divisor, is_counter, counter, _, maximum), kind, code, raw in zip(
             self._rows, entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True
@@ -371,7 +374,10 @@ class FieldBatch:
         self._unpack = struct.Struct("=" + _ENTRY * len(fields)).unpack_from
 
     def _choose_batch(self) -> None:
-        """Choose the likeliest batch whose uncertain fields have values, after the fields of all were read once."""
+        """Choose the most likely batch whose uncertain fields have values.
+
+        Called after the fields of all batches were read once.
+        """
         entries = self._unpack(self._batch)
         succeeded = {field.id for i, field in enumerate(self._fields) if entries[i * _PARTS + _PARTS - 2] == SUCCESS}
         for i, fields in enumerate(self._batches):
@@ -384,7 +390,10 @@ class FieldBatch:
             self._batch[i] = batch[all_fields.index(field)]  # keep what the driver has written
 
     def _check_ids(self, device: DeviceValues) -> None:
-        """Switch to the other batch if only uncertain counters decreased: they are none. A GPU reset clears all."""
+        """Switch to the other batch if only uncertain fields decreased, because then they are not counters.
+
+        A GPU reset, in contrast, clears all counters.
+        """
         values, last = device.values, self._last
         counters = device.batched & _COUNTERS
         decreased = {metric for metric in counters if values.get(metric, 0.0) < last.get(metric, 0.0)}
@@ -398,7 +407,10 @@ class FieldBatch:
 
     @staticmethod
     def _stamp_counters(device: DeviceValues, stamp: int, began: int, ended: int) -> None:
-        """Set the time of the counters for a call that took long, or reject them if it is too uncertain."""
+        """Set the time at which the counters were read if the call took long.
+
+        Reject them if that time is too uncertain.
+        """
         when = counter_time(stamp, began, ended, device.clock)
         device.counters_at_ns = when or ended
         if not when and ended - began > _MAX_UNCERTAINTY:
@@ -407,7 +419,10 @@ class FieldBatch:
 
 
 def decode_value(kind: int, raw: int) -> float | None:
-    """Return the value of an nvmlValue_t, given as its 8 bytes `raw`; None if it stands for no value."""
+    """Return the value of an nvmlValue_t; None if it means that there is no value.
+
+    `kind`: its nvmlValueType_t. `raw`: its 8 bytes as an integer.
+    """
     number: float
     (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
     return number if isfinite(number) and number not in _NOT_AVAILABLE.get(kind, (U64,)) else None
@@ -416,8 +431,8 @@ def decode_value(kind: int, raw: int) -> float | None:
 def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
     """Return when counters with this timestamp (µs) were read: ns, CLOCK_MONOTONIC.
 
-    The call began and ended at `began` and `ended`, so the result lies between these. 0 if the timestamp cannot be
-    used. nvml.h says that it is the time since 1970; some drivers give the time since boot.
+    `began` and `ended`: start and end of the call, between which the result lies. The result is 0 if the timestamp
+    cannot be used. According to nvml.h it is the time since 1970, but some drivers return the time since boot.
     """
     for offset in (_epoch_offset(clock), 0):
         when = stamp * 1000 + offset
@@ -427,7 +442,10 @@ def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
 
 
 def _epoch_offset(clock: Clock) -> int:
-    """Return the ns to add to a time since 1970 to get CLOCK_MONOTONIC. Retried if the two clocks were read slowly."""
+    """Return the ns to add to a time since 1970 to get CLOCK_MONOTONIC.
+
+    The clocks are read again if too much time passed between the two.
+    """
     for _ in range(3):
         before, wall, after = clock.monotonic(), clock.time(), clock.monotonic()
         if after - before < _INSTANT:
