@@ -169,8 +169,7 @@ class DeviceCalls:
         return succeeded or (not has_called and self.state is _OK)  # all calls are slow, so none was due
 
     def _expedite(self, now: float) -> None:
-        """Schedule an early read, at the next tick, of a metric that contradicts a newer value
-        (`DeviceValues.overdue`)."""
+        """Schedule the call for the metric in `DeviceValues.overdue` for the next tick."""
         overdue, self._device.overdue = self._device.overdue, ""
         for scheduled in self._periodic:
             if overdue in scheduled.metrics:
@@ -204,8 +203,7 @@ class DeviceCalls:
         return self._call_due(now)
 
     def _probe(self, now: float) -> None:
-        """Make the remaining calls after all due calls failed, to find out whether the device or only these calls
-        fail."""
+        """Make the other calls after all due calls failed, to find out whether the whole device fails."""
         if not self._is_gone and now >= self._probe_from:
             self._probe_from = now + _PROBE_EVERY
             self._call_all(now)

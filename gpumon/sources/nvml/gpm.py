@@ -20,9 +20,9 @@ from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, GpmPai
 from gpumon.sources.nvml.values import DeviceValues
 
 GPM_EVERY = 1.0
-"""Seconds between two samples, whatever the sampling interval: two calls a second, and means over a second."""
+"""Seconds between two samples at any sampling interval. This costs two calls per second; values are 1 s means."""
 _MIN_DISTANCE = SECOND // 10
-"""ns: the driver updates its counters about this often, so closer samples are of no use (nvml.h)."""
+"""Minimum ns between two samples, because the driver updates its counters about this often (nvml.h)."""
 
 GPM: dict[str, int] = {
     "gpu.graphics_activity": 1,
@@ -38,20 +38,20 @@ GPM: dict[str, int] = {
     "gpu.nvlink_sent_rate": 61,
     "gpu.nvlink_received_rate": 60,
 }
-"""NVML_GPM_METRIC_...: ids that mean the same in every nvml.h since 525, the first with GPM."""
+"""NVML_GPM_METRIC_ ids. They have the same meaning in every nvml.h since release 525, the first with GPM."""
 GPM_METRICS = tuple(GPM)
 GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
 """Metrics withheld while GPM is switched off, with the reason."""
 _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
 """True for percent, False for MiB per second."""
 _RATIOS = sum(_IS_RATIO)
-"""Number of ratios, which come first."""
+"""Number of ratios. They come before the rates in `GPM`."""
 _DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)
 _FULL, _MAX_PERCENT, _MAX_MIB = 100.0, 100.5, 1e7
-"""A ratio may exceed 100 percent by rounding; no GPU has links as fast as the last."""
+"""Percent, percent, and MiB per second. Rounding may push a ratio above 100 %. No GPU has links as fast as the last."""
 
 _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
-"""Return code and value of each nvmlGpmMetric_t; its id precedes them, and the names of its unit follow."""
+"""Return code and value of each nvmlGpmMetric_t. Skips the id before them, and the texts after them."""
 
 
 class GpmReader:
@@ -67,7 +67,7 @@ class GpmReader:
         self._newest = 0
         """Index of the newest sample in the pair."""
         self._sampled_at = 0
-        """ns, CLOCK_MONOTONIC: when it was taken; 0 without one."""
+        """When the newest sample was taken (ns, CLOCK_MONOTONIC); 0 if there is none."""
         self._generation = 0
         record = pynvml.c_nvmlGpmMetricsGet_t()
         record.version, record.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(GPM)
@@ -88,7 +88,7 @@ class GpmReader:
         return cls(library, (support, sample, compute))
 
     def __call__(self, handle: Any, device: DeviceValues) -> int:
-        """Take a sample, and store the means since the one before. Metrics fail one by one."""
+        """Take a sample, and store the means since the previous sample. Each metric may fail separately."""
         pair = self._pair
         if pair is None:
             code, pair = self._open(handle)
@@ -132,7 +132,7 @@ class GpmReader:
         code, pair = self._library.gpm_samples.borrow()
         if pair is not None:
             self._pair = pair
-            # A call that hangs keeps this object, and with it the samples, alive until it returns.
+            # While a call hangs, it holds a reference to this object, so the samples are not freed before it returns.
             weakref.finalize(self, self._library.gpm_samples.give_back, pair).atexit = False
         return code, pair
 

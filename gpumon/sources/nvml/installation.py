@@ -27,13 +27,13 @@ class Installation:
     """Which parts of the driver are on this machine."""
 
     sees_bus: bool = True
-    """False if a sandbox hides the PCI bus."""
+    """False if the PCI bus is hidden, as in a sandbox."""
     gpus: tuple[tuple[str, str], ...] = ()
     """PCI address of each NVIDIA GPU, and the kernel driver bound to it; empty if none."""
     sees_modules: bool = True
     """False if the kernel's modules are hidden."""
     module: str = ""
-    """Version of the loaded kernel module; empty if none."""
+    """Version of the loaded kernel module; empty if none is loaded."""
     library: str = ""
     """Path of the driver's library, or only its name if the kernel hides the path; empty if not installed."""
     load_error: str = ""
@@ -83,9 +83,10 @@ def find_installation(
 
 
 def check_installation(installation: Installation, gpu_count: int) -> list[Check]:
-    """Check the parts of the driver, beginning with the bus, because a fault causes faults in the parts after it.
+    """Check the parts of the driver, beginning with the PCI bus. A fault in one part causes faults in the parts after
+    it.
 
-    `gpu_count`: number of GPUs that could be read just now. If there are any, no result is worse than a warning.
+    `gpu_count`: number of GPUs that were just read successfully. If it is not 0, no result is worse than a warning.
     """
     checks: list[Check | None] = [_check_library(installation)]
     if not installation.is_wsl:

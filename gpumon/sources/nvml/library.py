@@ -1,8 +1,8 @@
 """The driver's library, and the only place that converts its return codes to availabilities.
 
-nvidia-ml-py names its structures and constants. The functions are called through prototypes and buffers made once:
-nvidia-ml-py creates a Python object per process and calls twice for every list, which costs ten times the driver's own
-time.
+Structures and constants are those of nvidia-ml-py. Its functions are not used, because it creates a Python object per
+process and calls the driver twice for every list, which takes ten times as long as the driver itself. Instead, the
+functions are called through ctypes prototypes and buffers that are created once.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ _SUCCESS, _NO_FUNCTION = int(pynvml.NVML_SUCCESS), int(pynvml.NVML_ERROR_FUNCTIO
 
 
 class GpmPair:
-    """Two samples of one device, of which the older is overwritten at each read."""
+    """Two samples of one device. Each read overwrites the older one."""
 
     __slots__ = ("in_use", "samples")
 
     def __init__(self, samples: tuple[c_void_p, c_void_p]) -> None:
         self.samples = samples
         self.in_use = False
-        """Whether a call uses them: then they must not be freed."""
+        """True while a call uses the samples, so that they must not be freed."""
 
 
 class GpmSamples:
-    """All pairs that were allocated. May be used from any thread until `free` is called."""
+    """Allocates pairs of GPM samples, and frees them. May be used from any thread until `free` is called."""
 
     def __init__(self, find: Callable[[str], Callable[..., int] | None]) -> None:
-        """`find` returns a function of the library by name."""
+        """`find`: returns the library's function with a name, None if it does not exist."""
         self._find = find
         self._all: list[GpmPair] = []
         self._spare: list[GpmPair] = []
 
     def borrow(self) -> tuple[int, GpmPair | None]:
-        """Return the driver's code, and a pair for the caller until `give_back`. None if it cannot be allocated."""
+        """Return the NVML return code, and a pair that the caller may use until `give_back`.
+
+        The pair is None if allocation fails.
+        """
         try:
             return _SUCCESS, self._spare.pop()
         except IndexError:
@@ -70,7 +73,7 @@ class GpmSamples:
         self._spare.append(pair)
 
     def free(self) -> None:
-        """Free all pairs except those that a call is using. None may be used after that."""
+        """Free all pairs except those in use by a call. No pair may be used after that."""
         pairs, self._all = self._all, []
         self._spare = []
         for pair in pairs:
@@ -91,10 +94,10 @@ class GpmSamples:
 
 SONAME = "libnvidia-ml.so.1"
 _PATHS = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
-"""The linker's search path, and WSL's folder, which not every distribution adds to it."""
+"""The library's name, for the linker's search path, and its path in WSL, where some distributions do not search."""
 
 _FileKey = tuple[int, int]
-"""Device and inode."""
+"""Device and inode number of a file."""
 
 
 class SharedLibrary:
@@ -119,13 +122,13 @@ class SharedLibrary:
 
     @property
     def directory(self) -> str:
-        """Directory that the first copy was loaded from; empty before, and if the kernel hides it."""
+        """Directory from which the first copy was loaded; empty if none was loaded yet, or if the kernel hides it."""
         return self._directory
 
     def load_replacement(self) -> ctypes.CDLL | None:
         """Load the file that has replaced the current copy on disk, as after an upgrade, and return it.
 
-        None if there is no such file, or that is unknown.
+        None if the file has not been replaced, or if this cannot be determined.
         """
         path = f"{self._directory}/{SONAME}"
         key = _file_key(path) if self._directory else None
@@ -142,12 +145,15 @@ class SharedLibrary:
         return None if copy is self._current else copy
 
     def use(self, copy: ctypes.CDLL) -> None:
-        """Use this copy from now on, also in nvidia-ml-py."""
+        """Make this the copy in use, for nvidia-ml-py as well."""
         self._current = pynvml.nvmlLib = copy
 
 
 def _load_first() -> ctypes.CDLL:
-    """Load the library from the first place that has it. Raises OSError, preferably of a file that is not loadable."""
+    """Load the library from the first path at which it exists.
+
+    Raises OSError. If a file exists but cannot be loaded, the error is about that file.
+    """
     errors = []
     for path in _PATHS:
         try:
@@ -158,7 +164,7 @@ def _load_first() -> ctypes.CDLL:
 
 
 def is_absent(error: OSError) -> bool:
-    """Return whether loading failed because there is no such file, and not because it cannot be loaded."""
+    """Return whether loading failed because the library does not exist, rather than because it is unusable."""
     return "No such file" in str(error)
 
 
@@ -248,7 +254,7 @@ def availability(code: int) -> Availability:
 
 
 def is_unsupported(code: int) -> bool:
-    """Return whether a code means that driver or GPU lack this version of a call, so that an older version may work."""
+    """Return whether a code means that the driver or the GPU lacks this version of a call. An older one may work."""
     return availability(code) is Availability.NOT_SUPPORTED
 
 
@@ -285,26 +291,29 @@ class Library:
         return None
 
     def count(self) -> tuple[int, int]:
-        """Return the driver's code and the number of devices."""
+        """Return the NVML return code and the number of devices."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
         return (function(ctypes.byref(number)) if function else -1), number.value
 
     def handle(self, index: int) -> tuple[int, Any]:
-        """Return the driver's code and the handle of the device with this index."""
+        """Return the NVML return code and the handle of the device with this index."""
         handle = ctypes.c_void_p()
         function = self.find("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
         return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
 
     def text(self, name: str, handle: Any) -> tuple[int, str]:
-        """Return the driver's code and the text of a function such as nvmlDeviceGetName; empty if it failed."""
+        """Call a function that returns a text, such as nvmlDeviceGetName.
+
+        Returns the NVML return code and the text, which is empty if the call failed.
+        """
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)
         code = function(handle, buffer, ctypes.c_uint(256)) if function else FUNCTION_NOT_FOUND
         return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
 
     def minor(self, handle: Any) -> int:
-        """Return the number in the name of a GPU's device file; -1 if unknown."""
+        """Return the minor number of a GPU's device file, such as 0 for /dev/nvidia0; -1 if unknown."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetMinorNumber")
         return number.value if function and function(handle, ctypes.byref(number)) == SUCCESS else -1

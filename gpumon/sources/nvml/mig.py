@@ -1,4 +1,4 @@
-"""MIG: whether a GPU is divided, which instances it has, and reading an instance like a device."""
+"""MIG: detects whether a GPU is divided, finds its instances, and reads an instance like a device."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class DeviceReading:
 
     sample: Sample
     processes: Sequence[ListedProcess] | None = None
-    """None if they were not read. If they are incomplete, the device's `missing` says why."""
+    """None if the processes were not read. If the list is incomplete, the device's `missing` has the reason."""
     utilization_samples: UtilizationSamples = ()
-    """New samples of the driver's own; usually none, as they come in batches every few seconds."""
+    """New samples from the driver's buffer. Usually none, because the buffer is read only every few seconds."""
     instances_changed: bool = False
     """Whether the MIG instances have changed."""
 
@@ -40,25 +40,25 @@ class DeviceReading:
 INSTANCES = "gpu.mig_instances"
 UTILIZATION = "gpu.utilization"
 MODE_EVERY = 30.0
-"""Seconds between two checks of an undivided GPU. If it is divided meanwhile, this is noticed at once, because its
-utilization is missing. The instances of a divided GPU are checked every 2 s."""
+"""Seconds between two checks of an undivided GPU. If it is divided in between, this is noticed at once, because its
+utilization is missing then. The instances of a divided GPU are checked every 2 s."""
 _SOON = 0.5
 """Minimum seconds between two checks."""
 SEARCH_EVERY = 30.0
-"""Seconds between two searches of all places."""
+"""Seconds between two searches of all MIG device indexes."""
 UNSUPPORTED_WITH_MIG = (
     "gpu.utilization", "gpu.memory_utilization", "gpu.encoder_utilization", "gpu.decoder_utilization",
     "gpu.jpeg_utilization", "gpu.optical_flow_utilization", "gpu.utilization_low", "gpu.idle_share",
 )  # fmt: skip
-"""nvml.h says of each that it is not supported in MIG mode."""
+"""Metrics that are not supported in MIG mode according to nvml.h."""
 _MAX_INDEXES = 64
-"""Places that are searched; current GPUs have 7."""
+"""Maximum number of MIG device indexes that are searched; current GPUs have 7."""
 
 
 def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availability]:
-    """Return why metrics are missing.
+    """Return the reasons for missing metrics of a GPU in MIG mode.
 
-    For those that the driver does not support in MIG mode, MIG mode is the reason.
+    If the driver does not support a metric in MIG mode, the reason is replaced by MIG mode.
     """
     return {
         name: Availability.IN_MIG_MODE if why is Availability.NOT_SUPPORTED and name in UNSUPPORTED_WITH_MIG else why
@@ -77,14 +77,15 @@ class MigMode:
         self._has_succeeded = False
         self._refreshed_at = self._searched_at = -inf
         self._had_utilization = False
-        """Whether the GPU had a utilization at the last refresh: that it is missing now is then new."""
+        """Whether the GPU had a utilization at the last refresh. If it is missing now, the GPU may have been
+        divided."""
         self._index_count = 0
         self.cost = CallCost("nvmlDeviceGetMigMode")
         self.is_on = False
         self.handles: Mapping[int, int] = {}
-        """Handles of the instances by their place on the GPU."""
+        """Handles of the instances by MIG device index."""
         self.due = inf if self._get_mode is None else 0.0
-        """Seconds: when to refresh it."""
+        """When to refresh the mode, in seconds."""
 
     @property
     def is_known(self) -> bool:
@@ -96,7 +97,7 @@ class MigMode:
         return not self.is_on and self._has_succeeded and (self._had_utilization or now - self._refreshed_at >= RETRY)
 
     def refresh(self, handle: Any, now: float) -> None:
-        """Ask the driver for the mode and the handles; if this fails, the known ones stay. `now` in seconds."""
+        """Read the mode and the handles from the driver. If this fails, the previous ones stay. `now` in seconds."""
         self._refreshed_at, self._had_utilization = now, UTILIZATION in self._device.values
         code = self.cost.measure(self._device.clock, self._read, handle, now)
         why = availability(code)
@@ -114,7 +115,7 @@ class MigMode:
         self.due = min(self.due, max(now, self._refreshed_at + _SOON))
 
     def _read(self, handle: Any, now: float) -> int:
-        """Read the mode and, if it is on, the handles; return the driver's code."""
+        """Read the mode and, if MIG is on, the handles. Return the NVML return code."""
         current, pending = c_uint(), c_uint()
         code = self._get_mode(handle, byref(current), byref(pending)) if self._get_mode else FUNCTION_NOT_FOUND
         if code == SUCCESS:
@@ -125,9 +126,9 @@ class MigMode:
         return code
 
     def _read_handles(self, handle: Any, now: float) -> int:
-        """Read the handle at each place; if one fails, the known ones stay.
+        """Read the handle of each MIG device index. If one fails, the previous handles stay.
 
-        Drivers fill the places in order, so usually only the known places and the next one are read.
+        Drivers assign the indexes in order, so usually only the indexes in use and the next one are read.
         """
         if self._get_count is None or self._get_handle is None:
             return FUNCTION_NOT_FOUND
@@ -186,7 +187,7 @@ class Parent:
 
 
 def identify_instance(library: Library, mig_index: int, handle: int) -> InstanceIdentity | None:
-    """Return the identity of an instance; None if it cannot be read, or the instance was removed in the meantime."""
+    """Return the identity of an instance; None if it cannot be read, for example because the instance was removed."""
     pointer, number = c_void_p(handle), c_uint()
     _, uuid = library.text("nvmlDeviceGetUUID", pointer)
     _, name = library.text("nvmlDeviceGetName", pointer)
@@ -196,7 +197,7 @@ def identify_instance(library: Library, mig_index: int, handle: int) -> Instance
 
 
 class MigInstance:
-    """Reads one instance: memory, processes and, with GPM, the activity of its part of the GPU."""
+    """Reads one instance: memory, processes and, with GPM, the activity of the instance."""
 
     instances: tuple[MigInstance, ...] = ()
     """Always empty: an instance is not divided further."""
@@ -228,7 +229,7 @@ class MigInstance:
         self._size = NAN
         self._identity_valid_until = clock.monotonic() / SECOND + _IDENTITY_VALID_FOR
         self.successor: InstanceIdentity | None = None
-        """The instance that has replaced it; None if there is none. Any thread may read it."""
+        """The instance that has replaced this one; None if it was not replaced. May be read from any thread."""
 
     @property
     def state(self) -> Availability:
@@ -271,7 +272,7 @@ class MigInstance:
         return DeviceReading(sample, processes)
 
     def _check_identity(self, size: float, now: float) -> None:
-        """Read the identity from time to time, and at once if the size in bytes has changed.
+        """Check the identity every 30 s, and at once if the memory size `size` (bytes) has changed.
 
         This happens in the thread of the instance, because the calls may hang.
         """
@@ -288,7 +289,10 @@ class MigInstance:
 
 
 def _bind_gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
-    """Bind GPM of an instance: the driver samples it by the handle of its GPU and its number there."""
+    """Return a GPM reader for an instance; None if the driver has no GPM.
+
+    The driver identifies the instance by the handle `parent` of its GPU and the id `gpu_instance` on that GPU.
+    """
     names = ("nvmlGpmQueryDeviceSupport", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet")
     support, sample, compute = (library.find(name) for name in names)
     if support is None or sample is None or compute is None:
@@ -301,7 +305,7 @@ def _bind_gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
 
 
 _TIMEOUT = round(0.3 * SECOND)
-"""ns that a refresh waits for the identities of new instances; the slower ones appear with a later refresh."""
+"""How long a refresh waits for the identities of new instances, in ns. Slower ones appear with a later refresh."""
 _IdentityCall = PendingCall[InstanceIdentity | None]
 
 
@@ -314,17 +318,17 @@ class MigInstances:
         self._clock = clock
         self._mode = MigMode(library, device)
         self._pending: dict[tuple[int, int], _IdentityCall] = {}
-        """Calls for the identity of new instances that have not returned, by index and handle."""
+        """Pending identity calls for new instances, by index and handle."""
         self._failing: set[str] = set()
         """UUIDs of the instances that did not answer at the last tick, or have been replaced."""
         self.due = self._mode.due
-        """Seconds: when to refresh."""
+        """When to refresh, in seconds."""
         self.is_on = False
         """Whether the GPU is in MIG mode, with or without instances."""
         self.is_divided = False
-        """Whether all processes of the GPU run on its instances, if any. False if the instances are not visible."""
+        """True if processes of this GPU can run only on its instances. False if the instances are not visible."""
         self.instances: tuple[MigInstance, ...] = ()
-        """Ordered by place. Replaced as a whole, so any thread may read it."""
+        """Ordered by MIG device index. Replaced as a whole, so any thread may read it."""
 
     @property
     def cost(self) -> CallCost:
@@ -333,7 +337,7 @@ class MigInstances:
 
     @property
     def pending_calls(self) -> tuple[AnyCall, ...]:
-        """Calls that had not returned when a refresh ended. May be read from any thread."""
+        """Identity calls that had not returned when the last refresh ended. May be read from any thread."""
         return tuple(self._pending.values())
 
     def may_be_due(self, now: float) -> bool:
@@ -341,7 +345,7 @@ class MigInstances:
         return self._mode.may_be_due(now)
 
     def check_instances(self, now: float) -> None:
-        """Refresh soon if an instance does not answer any more, because it may have been removed or replaced."""
+        """Schedule a refresh if an instance has stopped answering, because it may have been removed or replaced."""
         failing = {instance.uuid for instance in self.instances if instance.state is not _OK or instance.successor}
         if failing - self._failing:
             self._mode.refresh_soon(now)

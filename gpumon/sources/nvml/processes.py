@@ -28,13 +28,13 @@ from gpumon.sources.nvml.values import MAX_BYTES, RETRY, RETRY_UNSUPPORTED, Call
 
 _ROOM, _MOST_ROOM = 16, 4096
 _SAMPLE = struct.Struct("=IxxxxQ16s")
-"""nvmlProcessUtilizationSample_t: pid, time µs, percents."""
+"""nvmlProcessUtilizationSample_t: pid, time in µs, and the bytes of `_PERCENTS`."""
 _PERCENTS = struct.Struct("=IIII")
-"""SM, memory, encoder, decoder."""
+"""Percent of SM, memory, encoder and decoder."""
 _AHEAD = 1_000_000
 """µs that the driver's clock may be ahead of ours."""
 _FIRST = 1_000_000
-"""µs before the newest sample from which on the first shares are computed."""
+"""The first shares are computed from the samples of this many µs before the newest one."""
 _MAX_CACHED = 256
 
 
@@ -51,10 +51,11 @@ class EngineShares:
 class ProcessShares:
     """Reads the engine shares of a device's processes since the last read.
 
-    The driver returns the mean since a timestamp that is passed in, so the newest timestamp is kept. With 0 it would
-    return a mean over its whole buffer, so the first call only gets its newest timestamp. A process without a sample
-    has no value, which is not 0. Samples above 100 % or without a process are known to be wrong (zombies) and are
-    dropped, and so are samples from the future: with their timestamp passed in, nothing would be new any more.
+    The driver returns the mean since a timestamp that the caller passes, so the newest timestamp is stored. With 0 the
+    driver would return a mean over its whole buffer, so the first call only gets the newest timestamp. A process
+    without a sample has no value, which is not the same as 0. Samples above 100 % or without a process are wrong
+    (zombies), and are dropped. Samples from the future are dropped too, because after passing their timestamp no sample
+    would be newer.
     """
 
     def __init__(self, library: Library, clock: Clock) -> None:
@@ -64,7 +65,8 @@ class ProcessShares:
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
         self._cache: dict[bytes, EngineShares | None] = {}
-        """Shares by the driver's percents, None if these are wrong: the percents of most processes repeat."""
+        """Cached shares by the driver's bytes, because most processes repeat their percentages. None if they are
+        invalid."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
         """Return how much each process used the engines since the last read, by pid."""
@@ -104,7 +106,7 @@ class ProcessShares:
         self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
 
     def _read_buffer(self, handle: Any) -> int:
-        """Fill the buffer, and return the number of samples; 0 also if nothing ran (NOT_FOUND)."""
+        """Fill the buffer, and return the number of samples; 0 if it fails, or if nothing ran (NOT_FOUND)."""
         if self._function is None:
             return 0
         count = c_uint()
@@ -121,7 +123,7 @@ class ProcessShares:
 _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
 NO_SHARES = EngineShares(NAN, NAN, NAN, NAN)
-"""The driver has no sample of the process, which is not 0."""
+"""Shares of a process for which the driver has no sample: unknown, not 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,10 @@ class ProcessList:
         self._room = 0
         self._grow(_ROOM)
         self._last: tuple[struct.Struct, bytes, list[ListedProcess]] = _V2, b"", []
-        """The driver's records of the last read and their meaning: usually nothing has changed."""
+        """Struct, bytes and decoded processes of the last read, which are used again if the bytes have not changed."""
 
     def read(self, handle: Any) -> tuple[int, list[ListedProcess]]:
-        """Return the driver's code and the processes. Unless the code is SUCCESS, the processes are unknown.
+        """Return the NVML return code and the processes. If the code is not SUCCESS, the processes are unknown.
 
         While nothing changes, the same list object is returned, so callers must not modify it.
         """
@@ -179,7 +181,7 @@ class ProcessList:
         used = bytes(memoryview(self._buffer)[: min(count.value, self._room) * record.size])
         last_record, last_used, processes = self._last
         if used != last_used or record is not last_record:
-            # WSL2, WDDM and some MIG set-ups fill the memory with ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
+            # On WSL2, WDDM and with some MIG set-ups, all bits of the memory are 1: nvml.h, NVML_VALUE_NOT_AVAILABLE.
             processes = [
                 ListedProcess(pid, self._kind, float(memory) if memory < MAX_BYTES else NAN)
                 for pid, memory, *_ in record.iter_unpack(used)
@@ -193,7 +195,7 @@ class ProcessList:
 
 
 class ProcessCache:
-    """Creates the `Process` objects of a device, and uses those of unchanged processes again."""
+    """Creates the `Process` objects of a device, and reuses the objects of unchanged processes."""
 
     def __init__(self, uuid: str, describe: Describe) -> None:
         self._uuid = uuid
@@ -262,11 +264,11 @@ _SLACK = float(64 << 20)
 
 
 def set_unattributed(device: DeviceValues, process_memory: float) -> None:
-    """Store how much memory is in use that belongs to no process, or why that is unknown.
+    """Store how much of the used memory belongs to no process, or why this is unknown.
 
-    `process_memory`: memory of all processes together in bytes. The result is known only if the list is complete and
-    the memory of each process is known. If a driver does not report the memory that it reserves for itself, this counts
-    as in use.
+    `process_memory`: total memory of all processes in bytes. The result is known only if the process list is complete
+    and the memory of each process is known. Memory that the driver reserves for itself counts as used if the driver
+    does not report it.
     """
     why = device.missing.get(PROCESSES)
     used, reserved = (device.values.get(name, NAN) for name in ("gpu.memory_used", "gpu.memory_reserved"))
@@ -284,18 +286,18 @@ def set_unattributed(device: DeviceValues, process_memory: float) -> None:
 LISTED_EVERY = 3.0
 GRAPHICS_EVERY = 10.0
 _FALSE_ALARM_PAUSE = 30.0
-"""Seconds without early reads after one that found the same processes."""
+"""After an early read that found the same processes, no early reads for this many seconds."""
 _CONTEXT = 32 << 20
-"""Bytes by which the memory of a device changes at least when a process starts or ends: its context takes more."""
+"""Minimum change of a device's used memory, in bytes, when a process starts or ends. A context is larger than this."""
 
 
 _FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUtilization")
 
 
 class DeviceProcesses:
-    """The driver's process lists for one device, read only as often as needed.
+    """Reads the driver's process lists for one device, only as often as needed.
 
-    Why they are missing is in `device.missing`.
+    If the lists are missing, the reason is in `device.missing`.
     """
 
     def __init__(
@@ -316,10 +318,10 @@ class DeviceProcesses:
         """The graphics list that is merged into `_by_pid`."""
         self._by_pid: dict[int, ListedProcess] = {}
         self._memory = 0.0
-        """Their memory in bytes; NaN if the memory of any is unknown."""
+        """Total memory of the processes in bytes; NaN if the memory of any process is unknown."""
         self._last_shares: dict[int, EngineShares] = {}
         self._last: Sequence[ListedProcess] | None = None
-        """The last result of `read`, which has these shares; None if it must be built again."""
+        """The last result of `read`; None if it must be built again."""
         self._graphics_code = SUCCESS
         self._has_listed = self._has_listed_graphics = False
         """Whether the driver has ever returned the list for this device."""
@@ -344,7 +346,7 @@ class DeviceProcesses:
         self._read_lists(handle, now)
         by_pid = self._by_pid
         if is_early and by_pid.keys() == self._pids:
-            # A false alarm: one of them uses more or less memory than before, and may continue to do so.
+            # A false alarm: a process has changed its memory use, and may continue to do so.
             self._early_from = now + _FALSE_ALARM_PAUSE
         self._pids = by_pid.keys()
         set_unattributed(self._device, self._memory)
@@ -392,7 +394,7 @@ class DeviceProcesses:
         return []
 
     def _set_reason(self, code: int, now: float) -> None:
-        """Store why the lists may be incomplete, and schedule a retry; `code` is that of the compute list."""
+        """Store why the lists may be incomplete, and schedule a retry. `code`: return code of the compute list."""
         why = availability(code)
         if why is Availability.OK:
             self._has_listed = True

@@ -41,17 +41,21 @@ from gpumon.sources.nvml.values import (
 _MAX_MARGIN = BY_NAME["gpu.temperature_margin"].maximum
 _MAX_SLOWDOWN = BY_NAME["gpu.temperature_slowdown"].maximum
 _MARGIN_VERSION = 0x0100_0008
-"""Version 1 of nvmlMarginTemperature_t, which has the version and the degrees, 4 bytes each."""
+"""Version 1 of nvmlMarginTemperature_t, a structure of the version and the degrees (4 bytes each)."""
 
 _TEMPERATURE, _MARGIN = "gpu.temperature", "gpu.temperature_margin"
 _MAX_TEMPERATURE = largest_raw_value(_TEMPERATURE, 1.0)
 _SMALL_MARGIN, _SMALL_CHANGE, _LARGE_CHANGE = 20, 5, 15
-"""°C: a margin below the first is read again after the temperature has changed by the second; a larger margin, which
-matters less, after a change by the third. Each read is one more call."""
+"""°C. A margin below the first value is read again when the temperature has changed by the second value. A larger
+margin matters less, so it is read again when the temperature has changed by the third. Each read is one more call."""
 
 
 def read_temperature(library: Library) -> Read | None:
-    """Bind the call for the temperature. It also sets the margin to the slowdown threshold, or has that read again."""
+    """Return a reader of the temperature; None if the driver lacks the function.
+
+    The reader also updates the margin to the slowdown threshold. If it is the driver's own, it requests a new read of
+    it.
+    """
     function = library.find("nvmlDeviceGetTemperature")
     if function is None:
         return None
@@ -80,7 +84,10 @@ def read_temperature(library: Library) -> Read | None:
 
 
 def read_margin(library: Library) -> Read | None:
-    """Bind the driver's own margin (since branch 570, Ada and newer), or else the degrees below the slowdown."""
+    """Return a reader of the temperature margin.
+
+    This is the driver's own value (branch 570 or later, Ada or newer), or the degrees below the slowdown threshold.
+    """
     newer, threshold = library.find("nvmlDeviceGetMarginTemperature"), library.find("nvmlDeviceGetTemperatureThreshold")
     record, slowdown = (c_int * 2)(), c_uint()
     pointer, kind = byref(slowdown), c_uint(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
@@ -118,15 +125,15 @@ class Call:
     period: float
     """Seconds between two reads."""
     bind: Callable[[Library], Read | None]
-    """Binds the call to a library, with its own buffers; returns None if the driver lacks the function."""
+    """Returns a reader of the call with its own buffers; None if the driver lacks the function."""
     function: str
-    """Newest name of the driver's function, under which its cost is shown."""
+    """Newest name of the driver's function. Its cost is shown under this name."""
 
 
 def _number(
     metric: str, period: float, *names: str, scale: float = 1.0, arguments: tuple[int, ...] = (), wide: bool = False,
 ) -> Call:  # fmt: skip
-    """Return a row for f(handle, [arguments,] unsigned int *value), or unsigned long long if `wide`.
+    """Return a row for f(handle, [arguments,] unsigned int *value). If `wide`, the value is an unsigned long long.
 
     `names`: the names of the function, the newest first. A number above the metric's `maximum` is rejected.
     """
@@ -190,11 +197,15 @@ _MEMORY = _TOTAL, _USED, _RESERVED = ("gpu.memory_total", "gpu.memory_used", "gp
 _VERSION_2 = int(pynvml.nvmlMemory_v2)
 _MEMORY_V2 = struct.Struct("@IQQQQ").unpack_from
 _SLACK_SHIFT = 3
-"""Memory in use may exceed the total by an eighth, because drivers count differently; more is an error."""
+"""Used memory may exceed the total by 1/8 (a shift by 3), because drivers count differently. More is an error."""
 
 
 def _memory(library: Library) -> Read | None:
-    """Bind the memory. v2 returns the driver's reserve separately; v1 of old drivers counts it as used since 510."""
+    """Return a reader of the device memory.
+
+    Version 2 of the function returns the memory reserved by the driver separately. Version 1, for old drivers, counts
+    it as used since 510.
+    """
     newer, older = library.find("nvmlDeviceGetMemoryInfo_v2"), library.find("nvmlDeviceGetMemoryInfo")
     read_v1 = _memory_v1(older) if older else None
     if newer is None:
@@ -219,7 +230,7 @@ def _memory(library: Library) -> Read | None:
                 values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
             else:
                 _set_memory(device, total, used, reserved)
-        # If v2 has succeeded before, this is a fault, and v1 would count the reserve as used for as long as it lasts.
+        # If v2 has succeeded before, this is a fault, and v1 would count the reserved memory as used while it lasts.
         elif read_v1 is not None and is_unsupported(code) and not has_succeeded:
             use_v1_until = device.clock.monotonic() + round(RETRY_UNSUPPORTED * SECOND)
             return read_v1(handle, device)
@@ -242,7 +253,7 @@ def _memory_v1(function: Function) -> Read:
 
 
 def _set_memory(device: DeviceValues, *amounts: int) -> None:
-    """Store total, used and reserved memory. A total of 0 means no own memory, so that the others mean nothing."""
+    """Store total, used and reserved memory (bytes). If the total is 0, the device has no memory of its own."""
     total = amounts[0]
     maximum = total + (total >> _SLACK_SHIFT) if total < MAX_BYTES else MAX_BYTES - 1
     for metric, amount in zip(_MEMORY, amounts, strict=True):
@@ -316,7 +327,7 @@ CALLS: tuple[Call, ...] = (
     Call(GPM_METRICS, GPM_EVERY, GpmReader.from_library, "nvmlGpmSampleGet and nvmlGpmMetricsGet"),
 )  # fmt: skip
 
-# Metrics that the batch of fields of an older driver lacks.
+# Calls for metrics that older drivers do not return in the batch of fields.
 FALLBACKS: tuple[Call, ...] = (
     _number("gpu.power", EVERY_TICK, "nvmlDeviceGetPowerUsage", scale=1e-3),
     _number("gpu.power_limit", 10.0, "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
@@ -327,7 +338,7 @@ SHARED_MEMORY_CHIPS = frozenset(("GB10", "N1X", "Thor", "Orin", "Xavier", "Tegra
 """Words in the names of chips that use the host's memory. A chip with its own memory, such as GH200, is not listed."""
 MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved", "gpu.memory_unattributed")
 LINK = frozenset(f"gpu.pcie_{name}" for name in ("generation", "width", "generation_max", "width_max"))
-"""Facts about a PCIe link, which the driver invents for such a chip."""
+"""Metrics of the PCIe link, which the driver makes up for a chip with shared memory."""
 
 
 def shares_host_memory(name: str) -> bool:
@@ -336,7 +347,10 @@ def shares_host_memory(name: str) -> bool:
 
 
 def explain_shared_memory(missing: Mapping[str, Availability]) -> dict[str, Availability]:
-    """Return the reasons of such a device, with "shared with host" for the memory that its driver does not report."""
+    """Return the reasons for missing metrics of a chip that uses the host's memory.
+
+    For memory metrics that its driver does not report, the reason is "shared with host".
+    """
     return {
         name: Availability.SHARED_WITH_HOST if why is Availability.NOT_SUPPORTED and name in MEMORY else why
         for name, why in missing.items()

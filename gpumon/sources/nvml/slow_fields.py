@@ -1,4 +1,4 @@
-"""Faults and NVLink: fields that rarely change, read from time to time with two driver calls."""
+"""Reads fields that rarely change (faults and NVLink) with two driver calls, at long intervals."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ENTRY = struct.Struct("=IIqqiiQ")
 """nvmlFieldValue_t, as in `fields`."""
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
-"""A larger number is no count."""
+"""A larger number cannot be a count, and is invalid."""
 _MAX_LINKS = 64
-"""More than any GPU has (NVML_NVLINK_MAX_LINKS is 36 in branch 615); a larger number of links is an error."""
+"""A larger number of links is an error: no GPU has so many (NVML_NVLINK_MAX_LINKS is 36 in branch 615)."""
 _UP, _KNOWN_STATES = (1, 2), (0, 1, 2, 3)
 """States of a link: 1 is active, 2 asleep; the others are inactive, and active without traffic (NVML_NVLINK_STATE)."""
 _STATES_EVERY = 10
@@ -37,13 +37,13 @@ class _Result:
     """One field of a batch."""
 
     code: int
-    """The driver's return code; NOT_SUPPORTED also if its number means no value."""
+    """The driver's return code. NOT_SUPPORTED if the call succeeded but the number means that there is no value."""
     number: float
 
 
 _NONE = _Result(NOT_SUPPORTED, 0.0)
 Place = tuple[int, int]
-"""Id of a field, and its scope."""
+"""Id and scope of a field."""
 
 
 class _Batch:
@@ -59,7 +59,7 @@ class _Batch:
         self._count = ctypes.c_int(len(places))
 
     def read(self, handle: Any) -> tuple[int, dict[Place, _Result]]:
-        """Return the code of the call, and the fields; if the call failed, each has its code."""
+        """Return the code of the call, and the results of the fields. If the call failed, each field has its code."""
         code = self._function(handle, self._count, self._buffer)
         if code != SUCCESS:
             return code, dict.fromkeys(self._places, _Result(code, 0.0))
@@ -77,7 +77,7 @@ def _decode(kind: int, code: int, raw: int) -> _Result:
 
 
 class SlowFields:
-    """The fields of one device that rarely change, and those of its links."""
+    """Reads the rarely changing fields of one device, and the fields of its NVLink links."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
@@ -90,9 +90,9 @@ class SlowFields:
         self._states: Sequence[_Result] = ()
         """States of the links on drivers that need a call per link."""
         self._states_in = 0
-        """Reads until these are read again."""
+        """Number of reads until the link states are read again."""
         self._stored: dict[Place, _Result] = {}
-        """The last results, if `DeviceValues` has them all; empty if they must be stored again."""
+        """The results that are already stored in `DeviceValues`; empty if all results must be stored again."""
         self._stored_generation = 0
 
     @classmethod
@@ -102,7 +102,10 @@ class SlowFields:
         return cls(library, function) if function else None
 
     def __call__(self, handle: Any, device: DeviceValues) -> int:
-        """Read the batches. Fields fail one by one; if all did, the code of the first is returned."""
+        """Read the batches, and return the driver's return code.
+
+        Each field may fail separately. If all do, the code of the first field is returned.
+        """
         before, self._stored = self._stored, {}
         code, results = self._device_batch.read(handle)
         if code != SUCCESS:
@@ -142,7 +145,7 @@ class SlowFields:
         return self._link_batch.read(handle)[1] if self._link_batch else {}
 
     def _store_links(self, handle: Any, device: DeviceValues, results: dict[Place, _Result]) -> bool:
-        """Store states and error counts of the links. False if `results` lacks the states."""
+        """Store the states and error counts of the links. Return False if `results` lacks the states."""
         states = [results[LINK_STATE, link] for link in range(self._links)]
         has_states = not (states and all(is_unsupported(state.code) for state in states))
         if not has_states:
@@ -176,7 +179,7 @@ class SlowFields:
 
 
 def _sum(results: Iterable[_Result]) -> _Result:
-    """Return the sum, or the first result that has no number."""
+    """Return the sum of the results, or the first result that has no number."""
     total = 0.0
     for result in results:
         if result.code != SUCCESS:

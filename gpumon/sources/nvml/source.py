@@ -25,9 +25,9 @@ from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
 # Globals, because looking a member up in its class is the most expensive step for each device at each tick.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
 TIMEOUT = 0.5
-"""Maximum seconds that a tick waits for a GPU. One that missed a tick is not waited for until it answers."""
+"""Maximum seconds that a tick waits for a GPU. Later ticks do not wait for a GPU that was late until it answers."""
 FIRST_TIMEOUT = 1.5
-"""Seconds for the first read: a driver may have to wake its GPUs."""
+"""Maximum seconds that the first read waits, because the driver may have to wake its GPUs."""
 _CLOSE_TIMEOUT = SECOND // 2
 _STUCK = "the NVIDIA driver went away while a call to it hangs: stop and start gpumon's daemon once the driver is back"
 _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not come back (see 'dmesg')"
@@ -39,19 +39,19 @@ def timeout_for(interval: float) -> float:
 
 
 class _DeviceRow:
-    """A device, its call, and its last sample."""
+    """A device, the call that reads it, and its last sample."""
 
     def __init__(self, device: NvmlDevice | MigInstance, clock: Clock) -> None:
         self.device = device
         self.call = PendingCall(lambda: device.read(clock.monotonic() / SECOND))
         self.is_late = False
-        """Whether the last `pop` had no reading, so that one may have arrived since."""
+        """True if the last `pop` returned None. The reading may have arrived since."""
         self._last: Sample | None = None
         self._is_new = False
 
     @property
     def calls(self) -> tuple[AnyCall, ...]:
-        """All calls that may be running."""
+        """All calls for the device that may be running."""
         return (self.call, *self.device.pending_calls)
 
     def pop(self) -> DeviceReading | None:
@@ -63,7 +63,7 @@ class _DeviceRow:
         return reading
 
     def clear(self) -> None:
-        """Drop the last sample, and any result that arrived since: they are from before the driver went away."""
+        """Discard the last sample and any later result, because they were read before the driver went away."""
         self.call.pop()
         self._last, self._is_new, self.is_late = None, False, False
 
@@ -83,9 +83,9 @@ class _DeviceRow:
 class NvmlSource:
     """Reads all GPUs through NVML. If the calls of one GPU hang, it becomes STALE and does not delay the others.
 
-    A value that arrives too late for its tick is part of the next one, with the time at which it was read. The source
-    also works without a driver: there are no samples then, `origin().problem` says why, and a scan every few seconds
-    finds the driver when it is loaded or reloaded.
+    A value that arrives too late for its tick is returned at the next tick, with the time at which it was read. The
+    source also works without a driver. Then there are no samples, `origin().problem` says why, and a scan every few
+    seconds finds the driver once it is loaded or reloaded.
     """
 
     capabilities = HARDWARE
@@ -100,7 +100,11 @@ class NvmlSource:
         executor: Executor | None = None,
         pci: str = PCI_DEVICES,
     ) -> None:
-        """`timeout`: seconds; `executor`: makes the driver calls, by default in threads; `pci`: folder in sysfs."""
+        """`timeout`: maximum seconds that a tick waits for a GPU. `executor`: makes the driver calls, by default in
+        threads.
+
+        `pci`: folder of the PCI devices in sysfs.
+        """
         self._clock = clock
         self._describe = describe
         self._discovery = Discovery(clock, open_library, pci, executor)
@@ -110,11 +114,11 @@ class NvmlSource:
         self._scan = DeviceScan()
         self._rows: list[_DeviceRow] = []
         self._orphaned_calls: list[AnyCall] = []
-        """Running calls of devices that are no longer there."""
+        """Calls still running for devices that have been removed."""
         self._detached: list[_DeviceRow] = []
         """Rows of a driver that went away. They are used again if it answers before it could be reopened."""
         self._former_costs: list[CallCost] = []
-        """Costs of the calls of devices that are no longer there."""
+        """Costs of the calls for devices that have been removed."""
         self._is_stuck = False
         """Whether a call that hangs prevents reopening the driver."""
         self._scan_call = PendingCall(self._discovery.scan)
@@ -123,7 +127,7 @@ class NvmlSource:
         self._read_at = self._tick = 0
         self._unreadable_reason = ""
         self._origin = Origin("nvml", capabilities=self.capabilities)
-        """The same object while nothing changes."""
+        """Stays the same object while nothing changes."""
         self._processes_of: dict[str, tuple[Process, ...]] = {}
         self._caches: dict[str, ProcessCache] = {}
         self._processes: tuple[Process, ...] = ()
@@ -139,7 +143,7 @@ class NvmlSource:
         return self._scan.driver
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Restore the GPUs of an earlier daemon, because one that the driver had lost by then has no identity."""
+        """Restore the GPUs of an earlier daemon, because the driver no longer identifies a GPU that it has lost."""
         self._discovery.restore(samples)
 
     def read(self) -> Sequence[Reading]:
@@ -159,8 +163,8 @@ class NvmlSource:
         self._first_timeout = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = [sample.state for sample in samples]
-        # The driver is gone only if all GPUs say so: if one of several does, that GPU is faulty. Stale, sleeping or
-        # lost GPUs say nothing about the driver; the next scan finds out.
+        # The driver is gone only if all GPUs report it. If only some of them do, those GPUs are faulty. A stale,
+        # sleeping or lost GPU does not show whether the driver is gone; the next scan finds out.
         if states and states.count(_NO_DRIVER) == len(states):
             samples, readings = [], []
             self._detach_driver(self._scan.without_driver(self._gone_reason()))
@@ -181,13 +185,13 @@ class NvmlSource:
         return sum_calls(costs, self._tick / SECOND)
 
     def close(self) -> None:
-        """Close the driver, unless a call hangs, which then ends with the process."""
+        """Close the driver. If a call hangs, the driver stays open until the process ends."""
         if self._is_idle():
             self._executor.run([PendingCall(self._discovery.close)], _CLOSE_TIMEOUT)
         self._executor.close()
 
     def _unanswered(self) -> float:
-        """Return how long a scan has been running in whole seconds, if there are no devices; else 0."""
+        """Return how many whole seconds a scan has been running if no devices are known, otherwise 0."""
         started = [call.started_at for call in (self._scan_call, self._reopen_call) if call.is_running]
         if not started or self._rows:
             return 0.0
@@ -202,9 +206,10 @@ class NvmlSource:
         return self._discovery.is_idle and not any(call.is_running for call in calls)
 
     def _scan_if_due(self, now: int, until: int) -> Sequence[AnyCall]:
-        """Scan for devices if it is due, and apply the result of a scan that missed its tick.
+        """Scan for devices if a scan is due, and apply the result of a scan that missed its tick.
 
-        If devices are known, the call is returned to be made together with theirs, so that it wakes no other thread.
+        If devices are known, the scan is not made here. Its call is returned, so that it is made in one batch with the
+        calls for the devices, which wakes fewer threads.
         """
         self._apply_scan()
         if now < self._scan_at or self._scan_call.is_running or self._reopen_call.is_running:
@@ -216,10 +221,10 @@ class NvmlSource:
                 return (self._scan_call,)
             self._executor.run([self._scan_call], half)
         elif self._is_idle():
-            # The only place that closes the library between ticks; no other call is made until it is open again.
+            # The library is closed between ticks only here; no other call is made until it is open again.
             self._executor.run([self._reopen_call], half)
         else:
-            # The library cannot be closed during a call; but the driver may answer again without that.
+            # The library cannot be closed during a call, but the driver may start to answer without being reopened.
             self._is_stuck = True
             self._scan = replace(self._scan, problem=_STUCK)
             self._executor.run([self._scan_call], half)
@@ -227,7 +232,7 @@ class NvmlSource:
         return ()
 
     def _apply_scan(self) -> None:
-        """Use the result of a scan that has ended since the last call."""
+        """Apply the result of a scan that has ended since this method was last called."""
         for call in (self._scan_call, self._reopen_call):
             scan = call.pop()
             if call.failure is not None and not self._rows:
@@ -241,7 +246,7 @@ class NvmlSource:
                     self._join_processes()
 
     def _set_devices(self, devices: Sequence[NvmlDevice]) -> None:
-        """Make rows for these devices and their MIG instances; known ones keep theirs."""
+        """Create rows for these devices and their MIG instances. Known devices and instances keep their rows."""
         for row in self._detached:
             row.clear()
         known = {id(row.device): row for row in (*self._detached, *self._rows)}
@@ -258,7 +263,7 @@ class NvmlSource:
             self._former_costs = sum_costs((*self._former_costs, *costs))
 
     def _read_rows(self, until: int, scan_calls: Sequence[AnyCall]) -> list[DeviceReading]:
-        """Read all devices, and return the readings of now, and those that missed earlier ticks."""
+        """Read all devices. Return the new readings, including late readings of earlier ticks."""
         rows = self._rows
         readings = [reading for row in rows if row.is_late and (reading := row.pop()) is not None]
         self._executor.run([*(row.call for row in rows), *scan_calls], max(0, until - self._clock.monotonic()))
@@ -282,7 +287,7 @@ class NvmlSource:
         return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
 
     def _detach_driver(self, scan: DeviceScan) -> None:
-        """Stop reading the devices of a driver that went away until it is open again. They keep their rows."""
+        """Stop reading the devices of a driver that went away, until it is open again. The devices keep their rows."""
         self._scan = replace(scan, problem=_STUCK) if self._is_stuck else scan
         self._discovery.stop_xids()
         self._unreadable_reason = ""
@@ -306,7 +311,7 @@ class NvmlSource:
             self._join_processes()
 
     def _join_processes(self) -> None:
-        """Concatenate the processes of all current devices, and forget other devices."""
+        """Concatenate the processes of all current devices, and discard those of other devices."""
         uuids = [row.device.uuid for row in self._rows]
         self._processes_of = {uuid: self._processes_of[uuid] for uuid in uuids if uuid in self._processes_of}
         self._caches = {uuid: self._caches[uuid] for uuid in self._processes_of}

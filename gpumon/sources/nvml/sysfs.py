@@ -1,4 +1,4 @@
-"""NVIDIA GPUs on the PCI bus, read from sysfs, which wakes no GPU as a driver call would."""
+"""NVIDIA GPUs on the PCI bus, read from sysfs. Unlike a driver call, this does not wake a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_gpus(devices: str = PCI_DEVICES) -> list[str]:
 
 
 def may_have_gpu(devices: str = PCI_DEVICES) -> bool:
-    """Return whether a GPU is on the bus or may be hidden: the bus is not visible, or Windows owns the GPU (WSL)."""
+    """Return whether a GPU is on the bus or may be hidden, as in WSL or where the bus is not visible."""
     return bool(list_gpus(devices)) or not os.path.isdir(devices) or os.path.exists("/dev/dxg")
 
 
@@ -50,7 +50,7 @@ def _is_gpu(folder: str) -> bool:
 
 _SUSPENDED = "suspended"
 _CHECK_EVERY = 10.0
-"""Seconds between two checks whether a device may be powered down at all."""
+"""Seconds between two checks of whether runtime power management may power a device down."""
 
 
 class RuntimePower:
@@ -75,9 +75,9 @@ class RuntimePower:
 
 
 def sleeping_gpus(devices: str = PCI_DEVICES) -> list[str]:
-    """Return the PCI addresses of this machine's NVIDIA GPUs, sorted, if all are powered down; otherwise nothing.
+    """Return the PCI addresses of this machine's NVIDIA GPUs, sorted, if all are powered down; otherwise an empty list.
 
-    GPUs that another kernel driver controls, or none, are ignored.
+    Only GPUs that NVIDIA's kernel driver controls are considered.
     """
     gpus = [address for address in list_gpus(devices) if kernel_driver(f"{devices}/{address}") == DRIVER]
     asleep = [read_line(f"{devices}/{address}/power/runtime_status") == _SUSPENDED for address in gpus]

@@ -1,7 +1,7 @@
-"""Dips of the utilization that are shorter than a tick, from the driver's own samples.
+"""Finds dips of the utilization that are shorter than a tick, in the driver's own samples.
 
-The driver returns its samples seconds later, when the frame that they belong to is already in the ring. So each frame
-has the summary of the last read: a dip shows in all frames until the next read.
+The driver returns its samples seconds later, when the frame of that time is already in the ring. So each frame contains
+a summary of the most recent read: a dip appears in all frames until the next read.
 """
 
 from __future__ import annotations
@@ -25,43 +25,44 @@ from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availabilit
 from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, SLACK, CallCost, DeviceValues
 
 RawSamples = list[tuple[int, float]]
-"""The driver's timestamps (µs) and percents, oldest first."""
+"""Pairs of the driver's timestamp (µs) and a percentage, oldest first."""
 UtilizationSamples = Sequence[tuple[int, float]]
-"""ns of CLOCK_MONOTONIC and ratio, oldest first."""
+"""Pairs of time (ns, CLOCK_MONOTONIC) and ratio (0 to 1), oldest first."""
 
 SAMPLES_EVERY = 8.0
-"""Seconds between two reads: half of what the driver's buffer holds."""
+"""Seconds between two reads: half of the time that the driver's buffer covers."""
 _RETRY_FAILED = 30.0
 _TYPE = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES)
 _SIZE = 16
 """Bytes of an nvmlSample_t: timestamp (µs), and a value of 8 bytes whose type the call returns."""
 _LEAST_ROOM, _MOST_ROOM = 128, 4096
 _APART = SECOND // 100
-"""ns: distance below which two samples are the same one, converted twice."""
+"""Samples closer than this (ns) are the same sample, converted to our clock twice."""
 _AHEAD = SECOND
 _OLD = 60 * SECOND
-"""ns: a timestamp further than this in the past or `_AHEAD` in the future is of another clock, or was never written."""
+"""ns. A timestamp that is older than this, or more than `_AHEAD` in the future, comes from another clock, or was never
+written."""
 _NEVER = float("inf")
 _PERCENT = itemgetter(1)
 
 
 class SampleBuffer:
-    """Utilization samples of one device, each returned once."""
+    """Reads the utilization samples of one device from the driver, and returns each sample once."""
 
     def __init__(self, library: Library, turn: float = 1.0, after: int = 0) -> None:
-        """`turn`: fraction (0 to 1) of the first period before the second read, so that devices are not read at the
-        same tick. `after` (ns, CLOCK_MONOTONIC): only samples later than this are returned.
+        """`turn`: the second read comes after this fraction (0 to 1) of the period, so that devices are read at
+        different ticks. `after`: only samples later than this are returned (ns, CLOCK_MONOTONIC).
         """
         self._function = library.find("nvmlDeviceGetSamples")
         self.state = Availability.NOT_SUPPORTED if self._function is None else Availability.OK
-        """Why there are no samples; OK also if the driver has nothing new."""
+        """Why there are no samples. OK if there are samples, or if the driver has no new ones."""
         self.cost = CallCost("nvmlDeviceGetSamples")
         self.length = 0
         """Number of samples that the driver keeps; 0 while unknown."""
         self.was_read = False
         """Whether the last `read` made a driver call."""
         self.newest = after
-        """ns, CLOCK_MONOTONIC: time of the last sample that was returned."""
+        """Time of the last sample that was returned (ns, CLOCK_MONOTONIC)."""
         self._due = _NEVER if self._function is None else 0.0
         self._has_succeeded = False
         self._turn = turn
@@ -90,11 +91,11 @@ class SampleBuffer:
         return self._convert(raw, clock) if raw else ()
 
     def read_soon(self) -> None:
-        """Read again at the next tick, because the device did not answer for a while."""
+        """Schedule a read at the next tick, because the device did not answer for a while."""
         self._due = min(self._due, 0.0) if self._function is not None else _NEVER
 
     def _read_raw(self, handle: Any, clock: Clock) -> tuple[int, RawSamples]:
-        """Return the driver's code and its samples, sorted."""
+        """Return the NVML return code, and the driver's samples sorted by time."""
         assert self._function is not None
         count, kind = c_uint(self._room), c_uint()
         if not self._room:
@@ -106,7 +107,7 @@ class SampleBuffer:
             self._buffer = ctypes.create_string_buffer(self._room * _SIZE)
         monotonic, offset = self._clocks(clock, self._is_wall_clock)
         if self._since * 1000 + offset > monotonic + _AHEAD:
-            self._since = 0  # the wall clock was set back: nothing would be new until it has caught up
+            self._since = 0  # the wall clock was set back: without this, no sample would be new until it has caught up
         code = self._function(handle, _TYPE, c_ulonglong(self._since), byref(kind), byref(count), self._buffer)
         if code != SUCCESS:
             return code, []
@@ -117,7 +118,7 @@ class SampleBuffer:
         return code, samples
 
     def _convert(self, raw: RawSamples, clock: Clock) -> UtilizationSamples:
-        """Return the samples on our clock, without impossible ones and those returned before."""
+        """Convert the samples to CLOCK_MONOTONIC. Leave out invalid ones, and those that were returned before."""
         for is_wall_clock in (True, False):
             monotonic, offset = self._clocks(clock, is_wall_clock)
             first, last = monotonic - _OLD, monotonic + _AHEAD
@@ -138,7 +139,7 @@ class SampleBuffer:
                 newest = when
         self.newest = newest
         if len(samples) > 1:
-            # Read twice within what the buffer holds, also on a card that samples faster than known ones.
+            # Read twice in the time that the buffer covers, even if a card samples faster than known cards.
             distance = (samples[-1][0] - samples[0][0]) / (len(samples) - 1) / SECOND
             self._period = min(SAMPLES_EVERY, max(1.0, distance * self.length / 2))
         return samples
@@ -172,7 +173,7 @@ _WINDOW = round(SAMPLES_EVERY * SECOND)
 
 
 def set_dips(device: DeviceValues, samples: UtilizationSamples, state: Availability) -> None:
-    """Store a summary of the samples of one read. `state`: why there are none, OK if none were new."""
+    """Store a summary of the samples of one read. `state`: why there are no samples; OK if none were new."""
     if not samples:
         why = Availability.UNRELIABLE if state is Availability.OK else state
         for metric in METRICS:

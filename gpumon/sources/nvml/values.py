@@ -1,4 +1,4 @@
-"""Values of one GPU and why others are missing; also how long driver calls take, byte counters, and call periods."""
+"""Values of one GPU and reasons for missing ones, durations of driver calls, byte counters, and call periods."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpumon.sources.nvml.library import SUCCESS, Library
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
-"""Not numbers: the driver fills a value that it does not have with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+"""Values that mean "not available": the driver sets all bits to 1 (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
 _NOT_AVAILABLE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
 MAX_BYTES = 1 << 53
-"""Limit for amounts of device memory; a larger number is an error, such as a negative difference that wrapped."""
+"""Maximum bytes of device memory. A larger number is an error, such as a negative difference that wrapped around."""
 
 
 def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
@@ -32,9 +32,9 @@ def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
 
 
 class DeviceValues:
-    """The latest values of one device by metric, and why others are missing.
+    """The latest values of one device by metric, and the reasons for missing values.
 
-    Filled in by the functions that read them.
+    The functions that make driver calls fill it in.
     """
 
     __slots__ = (
@@ -58,27 +58,29 @@ class DeviceValues:
         self.values: dict[str, float] = {}
         """Entries are removed only by `set_missing` and `clear`, which count them in `removed`."""
         self.removed = 0
-        """Number of removals: while it and `len(values)` stay the same, so do the keys and their order."""
+        """Number of removed values. While this and `len(values)` do not change, `values` has the same keys in the same
+        order."""
         self.missing = missing
         self.reason_count = 1
-        """Number of times that a reason was set or changed."""
+        """How often a reason was added or changed."""
         self.read_at_ns = 0
-        """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before the first read."""
+        """Time at which the gauges were read (ns, CLOCK_MONOTONIC); 0 before the first read."""
         self.counters_at_ns = 0
-        """ns, CLOCK_MONOTONIC: when the counters had their values; 0 if unknown."""
+        """Time of the counter values (ns, CLOCK_MONOTONIC); 0 if unknown."""
         self.batched: Set[str] = frozenset()
         """Metrics that the last batch of fields returned."""
         self.single: set[str] = set()
-        """Metrics read by a fallback call, because the batch does not return them."""
+        """Metrics that a fallback call has read, because the batch does not return them."""
 
         self.slowdown = 0
-        """°C: threshold from which the margin is computed; 0 if the margin is the driver's own."""
+        """Slowdown threshold from which the margin is computed, in °C; 0 if the margin is the driver's own value."""
         self.margin_temperature = NAN
-        """°C: the temperature when the driver returned its own margin."""
+        """Temperature in °C when the driver last returned its own margin."""
         self.overdue = ""
-        """A metric that a later value contradicts, and that is to be read again with the next tick."""
+        """Metric that must be read again at the next tick, because a newer value contradicts it; empty if none."""
         self.generation = 0
-        """Number of `clear` calls: a measurement begun before one belongs to a device that was gone since."""
+        """Number of `clear` calls. If it has changed, the device was gone, so earlier counter values must not be
+        used."""
 
     def set(self, metric: str, value: float) -> None:
         self.values[metric] = value
@@ -91,11 +93,11 @@ class DeviceValues:
         self.set_reason(metric, why)
 
     def reject(self, metric: str, number: float) -> None:
-        """Remove the value of a metric because the driver's number means that there is none, or is impossible."""
+        """Remove the value of a metric, because `number`, which the driver returned, means "no value" or is invalid."""
         self.set_missing(metric, Availability.NOT_SUPPORTED if number in _NOT_AVAILABLE else Availability.UNRELIABLE)
 
     def set_reason(self, metric: str, why: Availability) -> None:
-        """Store why something is missing that has no value now, or is no value, such as the list of processes."""
+        """Store why a metric without a value, or something else such as the list of processes, is missing."""
         if self.missing.get(metric) is not why:
             self.missing[metric] = why
             self.reason_count += 1
@@ -133,17 +135,17 @@ class ValueRow:
 
 
 Read = Callable[[Any, DeviceValues], int]
-"""Makes one call for a device (a handle), stores the values or why they are missing, and returns the driver's code."""
+"""Makes one driver call for a handle, stores the values or why they are missing, and returns the NVML return code."""
 
 
 T = TypeVar("T")
 
 LONGEST_WAIT = 10.0
-"""Longest pause between two calls in seconds, however slow they are."""
+"""Maximum pause between two calls in seconds, even if they are very slow."""
 _QUICK = int(SHARE * SHORTEST * SECOND)
-"""ns: a call of this length or less stays below its share of the time at any interval."""
+"""A call that takes at most this many ns stays within `SHARE` of the time at any sampling interval."""
 _IN_A_ROW = 4
-"""Slow calls in a row after which a function counts as slow: a single one may have hung or met a busy driver."""
+"""Number of consecutive slow calls after which a function counts as slow. Fewer may be due to a busy driver."""
 
 
 class CallCost:
@@ -158,25 +160,25 @@ class CallCost:
         self.function = function
         self.calls = 0
         self.total = 0
-        """ns."""
+        """Duration of all calls, in ns."""
         self.worst = 0
-        """ns."""
+        """Duration of the longest call, in ns."""
         self.usual = 0
-        """ns: a call of this length or less changes nothing but `calls` and `total`."""
+        """A call that takes at most this many ns changes only `calls` and `total`."""
         self.wait = 0.0
         """Minimum pause between two calls in seconds; 0 for a quick function."""
         self._slow: list[int] = []
-        """Durations of the latest calls in ns, all of them slow."""
+        """Durations (ns) of the most recent consecutive slow calls."""
 
     def measure(self, clock: Clock, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, add how long it took, and return its result."""
+        """Call a function, record its duration, and return its result."""
         begin = clock.monotonic()
         result = function(*arguments)
         self.add(clock.monotonic() - begin)
         return result
 
     def add(self, duration: int) -> None:
-        """Add a call that took `duration` ns."""
+        """Record a call that took `duration` ns."""
         self.calls += 1
         self.total += duration
         if duration <= self.usual:
@@ -192,9 +194,9 @@ class CallCost:
 
 
 def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
-    """Sum the costs of devices that are gone, by function.
+    """Sum the costs of removed devices by function.
 
-    They are not called any more, so no function counts as slow.
+    These devices are no longer read, so no function counts as slow.
     """
     totals: dict[str, CallCost] = {}
     for cost in costs:
@@ -228,20 +230,21 @@ def sum_calls(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
 
 _WRAP = 1 << 32
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.57e9, 7: 15.2e9}
-"""Bytes per second of one lane in one direction, by generation: PCI-SIG's rates less the encoding."""
+"""Bytes per second of one PCIe lane in one direction, by generation: PCI-SIG's rates minus the encoding."""
 _FASTEST = 16 * _LANE[6]
-"""Assumed for a link that the driver does not describe."""
+"""Speed of a link whose generation and width are unknown, in bytes per second."""
 
 
 class WideCounter:
-    """A byte counter that is used only if it has 64 bits. It is unknown how often one of 32 bits has wrapped."""
+    """A byte counter that is used only if it has 64 bits, because it is unknown how often a 32-bit counter has
+    wrapped."""
 
     narrow = False
     number = -1
     """Last value from the driver."""
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """Return `number`; None if it has 32 bits (`narrow`). For the other arguments see `ByteCounter.total`."""
+        """Return `number`; None if it has only 32 bits (`narrow`). For the other arguments see `ByteCounter.total`."""
         return None if narrow else number
 
 
@@ -253,17 +256,17 @@ class ByteCounter:
         self._width = library.find("nvmlDeviceGetMaxPcieLinkWidth")
         self._wrap_time = 0
         self.narrow = False
-        """True if the counter is taken for one of 32 bits."""
+        """Whether the counter is assumed to have 32 bits."""
         self.number = -1
         """Last value from the driver; -1 before the first."""
         self._total = 0
         self._when = 0
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """Return the bytes counted at `when` (ns); `number` is the driver's value, of 32 bits if `narrow`.
+        """Return the total bytes at `when` (ns). `number`: the driver's value. `narrow`: whether the value has 32 bits.
 
-        None if the counter may have wrapped more than once since the last call. Later totals lack the bytes counted
-        meanwhile, so a difference across the gap is wrong.
+        Return None if the counter may have wrapped more than once since the last call. Later totals do not include the
+        bytes of this gap, so do not use a difference across it.
         """
         before, self.number = self.number, number
         passed, self._when = when - self._when, when
@@ -280,7 +283,7 @@ class ByteCounter:
         return self._total
 
     def _compute_wrap_time(self, handle: Any) -> int:
-        """Return the ns that the link needs at least to transfer 2**32 bytes."""
+        """Return the minimum time in ns in which the link can transfer 2**32 bytes."""
         generation, width = (self._maximum(function, handle) for function in (self._generation, self._width))
         rate = _LANE[generation] * width if generation in _LANE and 0 < width < U32 else _FASTEST
         self._wrap_time = int(_WRAP / rate * SECOND)
@@ -298,17 +301,17 @@ RETRY_UNSUPPORTED = 60.0
 SLACK = 0.25
 """Seconds that a call may come early, so that a tick's jitter does not delay it to the next tick."""
 _MAX_EARLY = 12
-"""A call comes early by at most this fraction of its period: a period of one second must not lose a quarter."""
+"""A call may be early by at most 1/12 of its period, so that `SLACK` does not shorten a 1 s period by a quarter."""
 RETRY = 2.0 - SLACK
-"""Seconds before a call is retried that has worked before: its failure is a fault, and faults pass."""
+"""Seconds before a call that has worked before is retried, because its failure may be temporary."""
 TURNS = 8
 
 
 def next_due(now: float, period: float, due: float, index: int) -> float:
-    """Return when to make a call the next time, in seconds. `due`: when it was due, 0 before the first call.
+    """Return when to make a call next, in seconds. `due`: when it was due, 0 before the first call.
 
-    The first period depends on the `index` of the device, so that slow calls of several devices do not fall into one
-    tick.
+    The first period depends on `index`, the device's index, so that slow calls for several devices are made at
+    different ticks.
     """
     if period == EVERY_TICK:
         return now

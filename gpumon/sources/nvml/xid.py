@@ -1,6 +1,6 @@
 """Receives XID errors of all GPUs in a separate thread, because waiting for them must not delay ticks.
 
-The driver keeps no history and gives no times: the time of an error is that at which it is received.
+The driver stores no history and returns no times, so the time of an error is the time at which it is received.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ XID = int(pynvml.nvmlEventTypeXidCriticalError)
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """Functions of the driver."""
+    """Driver functions for event sets."""
 
     create: Function
     supported: Function
@@ -43,7 +43,8 @@ _FUNCTIONS = (
     ("nvmlEventSetWait_v2", "nvmlEventSetWait"),
     ("nvmlEventSetFree",),
 )
-"""Names in the order of `_Functions`, the newest first. The older wait writes the beginning of the same structure."""
+"""Names of each function in `_Functions`, newest first. The older wait function fills only the start of the
+structure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class UnfreedSet:
     """An event set that could not be freed because the driver was gone."""
 
     free: Function
-    """From the library that created the set, which may have been replaced on disk since."""
+    """Function of the library that created the set. That library may have been replaced on disk since."""
     events: ctypes.c_void_p
 
     def try_free(self) -> bool:
@@ -60,9 +61,9 @@ class UnfreedSet:
 
 
 _FREED = (Availability.OK, Availability.NOT_SUPPORTED)
-"""Availabilities after which a set no longer exists."""
+"""Results of freeing a set after which it no longer exists."""
 _MAX_UNFREED = 64
-"""Sets that are kept for a driver that frees none."""
+"""Maximum number of unfreed sets that are stored."""
 
 
 class XidEventSet:
@@ -89,7 +90,7 @@ class XidEventSet:
         return not self._set
 
     def add(self, handle: Any) -> Availability:
-        """Add a GPU; return OK, or why its events cannot be received."""
+        """Add a GPU. Return OK, or why its events cannot be received."""
         types = ctypes.c_ulonglong()
         why = availability(self._driver.supported(handle, ctypes.byref(types)))
         if why is Availability.OK and not types.value & XID:
@@ -101,11 +102,11 @@ class XidEventSet:
         return why
 
     def wait(self, milliseconds: int) -> int:
-        """Wait for an event and store it in `data`; return the driver's code."""
+        """Wait for an event, store it in `data`, and return the NVML return code."""
         return self._driver.wait(self._set, ctypes.byref(self.data), ctypes.c_uint(milliseconds))
 
     def free(self) -> None:
-        """Unregister all GPUs. If the driver is gone, the set is kept and freed when it is back."""
+        """Free the event set, which unregisters all GPUs. If the driver is gone, the set is freed when it is back."""
         if self._set:
             event_set = UnfreedSet(self._driver.free, ctypes.c_void_p(self._set.value))
             self._set.value = None
@@ -113,7 +114,10 @@ class XidEventSet:
                 self._unfreed.append(event_set)
 
     def close(self) -> None:
-        """Free the remaining sets before the driver is closed; those that fail are kept for the next initialization."""
+        """Free the remaining sets before the driver is closed.
+
+        Sets that cannot be freed are stored for its next start.
+        """
         self.free()
         _free_all(self._unfreed)
         while self._unfreed:
@@ -124,7 +128,7 @@ class XidEventSet:
     def _create(self) -> Availability:
         _free_all(self._unfreed)
         why = availability(self._driver.create(ctypes.byref(self._set)))
-        # A driver that was closed meanwhile may have forgotten its earlier sets, so they are touched only when needed.
+        # A driver that was closed since may not know its earlier sets, so they are freed only if necessary.
         if why is Availability.FAILED and self._earlier:
             _free_all(self._earlier)
             why = availability(self._driver.create(ctypes.byref(self._set)))
@@ -132,23 +136,23 @@ class XidEventSet:
 
 
 def _free_all(sets: deque[UnfreedSet]) -> None:
-    """Free all sets; those that the driver still does not free stay."""
+    """Try to free all sets. Sets that cannot be freed stay in the queue."""
     for event_set in [sets.popleft() for _ in range(len(sets))]:
         if not event_set.try_free():
             sets.append(event_set)
 
 
 WAIT_MS = 2000
-"""Timeout of one wait. Each costs a driver call; stopping and registering a new GPU may take this long."""
+"""Timeout of one wait in ms. Each wait is a driver call. Stopping, and registering a new GPU, may take this long."""
 _PAUSES = (0.0, 1.0, 2.0)
-"""Seconds after a failed wait: the first pause, the second, from which it doubles, and the longest."""
+"""Pauses after failed waits, in seconds: the first, the second (each later one is twice as long), and the longest."""
 MOST = 10_000
-"""Errors that are kept until they are popped; the oldest are dropped."""
+"""Maximum number of errors that are stored until they are popped. Beyond it, the oldest are dropped."""
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
 _PERMANENT = (Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
-"""A GPU that was never watched is retried only after a while for these; all other reasons may pass at any time."""
+"""Reasons for which registering a GPU that was never watched is retried only after a while. Others may be temporary."""
 _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
-"""Reasons that end with a reset or a restart of the driver, which also ends the earlier errors of the GPU."""
+"""Reasons that end with a reset of the GPU or a restart of the driver, after which earlier errors no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +160,9 @@ class XidState:
     """The worst error of a GPU."""
 
     code: float
-    """The worst error of the card since it is watched; 0 without errors, NaN if it cannot be watched."""
+    """Code of the worst error since the GPU has been watched; 0 if there was none, NaN if it cannot be watched."""
     why: Availability
-    """OK, or why it cannot be watched."""
+    """OK, or why the GPU cannot be watched."""
 
 
 _NOT_SUPPORTED, _TOO_EARLY = (XidState(NAN, why) for why in (Availability.NOT_SUPPORTED, Availability.TOO_EARLY))
@@ -173,11 +177,14 @@ class _WatchedGpu:
         self.handle = handle
         self.update(Availability.STALE, 0)
         self.due = 0
-        """ns, CLOCK_MONOTONIC: when to retry the registration."""
+        """When to retry the registration (ns, CLOCK_MONOTONIC)."""
         self.was_registered = False
 
     def update(self, why: Availability, worst: int) -> None:
-        """Set the worst error, and `why` errors are missing (OK if they are reported). Not thread-safe."""
+        """Set the code of the worst error, and the reason `why` errors are missing (OK if they are received).
+
+        Not thread-safe.
+        """
         self.why, self.worst = why, worst
         self.state = XidState(float(worst) if why is Availability.OK else NAN, why)
 
@@ -188,8 +195,8 @@ class XidWatcher:
     def __init__(
         self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None
     ) -> None:
-        """`new` receives the errors in order; any thread may pop them. `unfreed` keeps event sets that could not be
-        freed from one initialization of the driver to the next.
+        """`new`: queue to which errors are appended in order; any thread may pop them. `unfreed`: event sets that could
+        not be freed, kept from one initialization of the driver to the next.
         """
         self._library = library
         self._new = new
@@ -203,9 +210,9 @@ class XidWatcher:
         self._on_end: Callable[[], object] | None = None
 
     def watch(self, handles: Mapping[str, Any]) -> None:
-        """Watch exactly these GPUs, given as handles by UUID. Those that are watched already stay so.
+        """Watch exactly these GPUs, given as handles by UUID. GPUs that are already watched stay registered.
 
-        Works again after `stop`.
+        May be called again after `stop`.
         """
         with self._lock:
             if self._is_closed:
@@ -230,7 +237,7 @@ class XidWatcher:
             self._thread.start()
 
     def state(self, uuid: str) -> XidState:
-        """Return the worst error of a GPU. While nothing changes, it is the same object."""
+        """Return the worst error of a GPU. While nothing changes, the same object is returned."""
         if self._events is None:
             return _NOT_SUPPORTED
         gpu = self._gpus.get(uuid)
@@ -248,8 +255,8 @@ class XidWatcher:
             self._changed.set()
 
     def stop(self, on_end: Callable[[], object] | None = None) -> None:
-        """Stop watching. `on_end`, which closes the driver, is called once no driver call is running any more, perhaps
-        from another thread.
+        """Stop watching. `on_end`: closes the driver; called, perhaps from another thread, when no driver call is
+        running any more.
         """
         with self._lock:
             self._is_stopping = True
@@ -271,7 +278,7 @@ class XidWatcher:
             self._end(on_end)
 
     def _end(self, on_end: Callable[[], object]) -> None:
-        """Close the driver, after freeing the sets that it could not free while it was gone: later is too late."""
+        """Free the remaining event sets, which is impossible after the driver is closed. Then close the driver."""
         if self._events is not None:
             self._events.close()
         on_end()
@@ -302,7 +309,7 @@ class XidWatcher:
                 if left > WAIT_MS / 2000:  # a driver that does not wait
                     self._changed.wait(left)
             else:
-                # A single lost GPU fails the wait for all: the others are registered again without it.
+                # One lost GPU makes the wait fail for all GPUs, so the others are registered again without it.
                 events.free()
                 self._unregister_all(availability(code))
                 self._changed.wait(pause)
@@ -317,7 +324,7 @@ class XidWatcher:
             return [gpu for gpu in self._gpus.values() if gpu.why is not Availability.OK and gpu.due <= now]
 
     def _register(self, events: XidEventSet, gpus: Sequence[_WatchedGpu]) -> None:
-        # All are added first: while one of these calls hangs, no errors of the others are received anyway.
+        # All GPUs are added before any state is updated: while one of these calls hangs, no errors are received anyway.
         for gpu, why in [(gpu, events.add(gpu.handle)) for gpu in gpus]:
             if why is Availability.OK:
                 gpu.was_registered = True
@@ -328,7 +335,7 @@ class XidWatcher:
             gpu.update(why, gpu.worst)
 
     def _unregister_all(self, why: Availability) -> None:
-        """Mark all GPUs as not registered. Registering them again shows which one was lost."""
+        """Mark all GPUs as unregistered. Registering them again shows which GPU was lost."""
         with self._lock:
             for gpu in self._gpus.values():
                 if gpu.why is Availability.OK:
