@@ -14,7 +14,7 @@ from gpumon.reports.csv import Cell
 from gpumon.reports.text_table import TextColumn, text_column
 
 FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
-"""Columns of CSV; the cell of an unknown amount is empty."""
+"""CSV columns. The cell of an unknown amount is empty."""
 
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
@@ -23,7 +23,7 @@ def columns(prices: Prices) -> tuple[TextColumn, ...]:
 
 
 def priced(prices: Prices) -> Sequence[Column]:
-    """Return a column for each amount that has a price. Its key is the name of the amount in `Charge`."""
+    """Return a column for each amount that has a price. The column's key is the name of the amount in `Charge`."""
     has_price = {
         "held": bool(prices.gpu_hour), "idle_held": bool(prices.gpu_hour), "energy": prices.has_energy,
         "co2": is_known(prices.co2),
@@ -32,14 +32,15 @@ def priced(prices: Prices) -> Sequence[Column]:
 
 
 def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
-    """Return the cells of a charge for the columns that `columns` returns."""
+    """Return the text cells of a charge, one for each column returned by `columns`."""
     return tuple(text(getattr(charge, column.key), column.key, prices) for column in priced(prices))
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
     """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` if part of it is unknown.
 
-    `partly 3.00 EUR` is an estimate for only a part of the usage, so that the whole may be more or less.
+    `partly 3.00 EUR` is an estimate for only part of the usage. The cost of the whole usage may be higher or lower.
+    `name`: name of the amount in `Charge`.
     """
     if not amount.is_meaningful:
         return units.MISSING
@@ -50,7 +51,7 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
 
 def explained(charges: Iterable[Charge]) -> str:
-    """Return a sentence that explains "partly" if the text of one of these charges contains it, else an empty text."""
+    """Return a sentence that explains "partly", or an empty text if the text of none of the charges contains it."""
     amounts = (amount for charge in charges for amount in charge)
     has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
     return (
@@ -61,7 +62,7 @@ def explained(charges: Iterable[Charge]) -> str:
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
-    """Return a charge as a sentence; empty if no amount is known."""
+    """Return a charge as a sentence. It is empty if no amount is known."""
     parts = []
     if charge.held.is_meaningful:
         idle = (
@@ -78,7 +79,7 @@ def sentence(charge: Charge, prices: Prices) -> str:
 def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
     """Return a charge as JSON.
 
-    Each amount has the keys `complete` and `about` (whether it is an estimate); null is unknown.
+    Each amount has the keys `complete` and `about` (true for an estimate). Null means unknown.
     """
     return {"currency": prices.currency, **{name: _json(amount) for name, amount in charge._asdict().items()}}
 

@@ -32,13 +32,13 @@ _MIN_WIDTH = 4
 
 
 class NodeNames:
-    """Writes node names into table cells, and shortens names so that they still differ from each other."""
+    """Formats node names for table cells, and shortens names so that they still differ from each other."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
         self._spans = _distinctive_spans(self._names)
         self._widened_spans: dict[int, Mapping[str, tuple[int, int]]] = {}
-        """By width."""
+        """Results of `_widened_spans`, by the width in terminal columns."""
         self._names_by_cell: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
@@ -114,7 +114,10 @@ def _widened_spans(
 
 
 def _distinctive_spans(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    """Return for each name the span that differs from the most similar other name; numbers are not split."""
+    """Return, for each name, the span (start, end) that differs from the most similar other name.
+
+    A span never splits a number.
+    """
     result = {}
     for index, name in enumerate(ordered):
         neighbors = [*ordered[max(0, index - 1) : index], *ordered[index + 1 : index + 2]]
@@ -126,7 +129,7 @@ def _distinctive_spans(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
 
 
 def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
-    """Extend a span of a name so that it does not split a number."""
+    """Extend the span from `begin` to `end` of a name so that it does not split a number."""
     while begin and name[begin - 1].isdecimal():
         begin -= 1
     while end < len(name) and name[end].isdecimal():
@@ -140,13 +143,13 @@ def _common_prefix(name: str, other: str) -> int:
 
 
 _MIN_ROWS = 5
-"""Rows of free GPUs and of problems that are always shown."""
+"""Minimum number of rows shown in the tables of free GPUs and of problems."""
 _NARROW = 72
 """Width below which GPU models are shown without their vendor."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, max_width=32, min_width=16),
          TextColumn("NODES", 80, right=False, min_width=12), TextColumn("GPUS", 95))  # fmt: skip
 _FREE_NARROW = (_FREE[0], _FREE[1]._replace(min_width=9), _FREE[2]._replace(min_width=10), _FREE[3])
-"""Shortens models before nodes, because models differ in their first letters."""
+"""Columns on a narrow terminal. GPU models are shortened before nodes, because models differ in their first letters."""
 _USERS = (
     text_column(USER_BY_KEY["user"], max_width=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "used", "idle_held", "energy")),
@@ -173,8 +176,9 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield the lines of the cluster view, at most `width` columns wide (0: unlimited).
 
-    `name`: name of the server that was queried, such as Prometheus. `prices`: add the costs of users. `groups`: add a
-    table of user groups. `height`: shorten tables to fit into this number of lines (0: unlimited).
+    `name`: name of the server that was queried, such as Prometheus. `prices`: if given, add the costs of users.
+    `groups`: if given, add a table of user groups. `height`: shorten tables to fit into this number of lines
+    (0: unlimited).
     """
     nodes, nodes_then = snapshot.nodes_now(), snapshot.nodes()
     answers = drop_stale(snapshot.answers(), nodes_then)
@@ -215,7 +219,7 @@ def lines(
 def _user_tables(
     answers: Answers, snapshot: ClusterSnapshot, period: Period, prices: Prices | None, groups: UserGroups | None
 ) -> Iterator[Table]:
-    """Yield the table of users, then that of user groups if there are any."""
+    """Yield the table of users and, if there are user groups, the table of groups."""
     users, uncertainty = model.users(answers, period), coverage.uncertainty(answers, period)
     charges = cost.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
@@ -284,7 +288,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
 
 
 def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Yield which queries failed, why, and how old their last results are."""
+    """Yield a line for each failed query: what it was for, why it failed, and how old its last results are."""
     reasons = {result.problem for result in snapshot.cached.values()} - {NOT_ASKED}
     if len(reasons) == 1 and "" not in reasons and not snapshot.answers():
         yield f"no query was answered ({reasons.pop()})"
@@ -307,7 +311,7 @@ def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
 
 
 def _failed_topics(table: str, topics: Sequence[str]) -> str:
-    """Return a table and its topics as text; the table alone if it is the only topic."""
+    """Return the name of a table, followed by its topics unless the table itself is the only topic."""
     return table if topics == [table] else f"{table}: {', '.join(topics)}"
 
 
@@ -354,7 +358,7 @@ def _nodes(run: model.ClusterRun, names: NodeNames) -> str:
 
 
 def _gpus(value: float) -> str:
-    """Return a number of GPUs, with a decimal if it is not whole: it is a mean over some minutes."""
+    """Return a number of GPUs as text. It has a decimal if it is not whole, because it is a mean over some minutes."""
     if not is_known(value):
         return units.MISSING
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"

@@ -2,9 +2,9 @@
 
 Each number is the median over a run's epochs. With three or more epochs the first is left out, because warm-up,
 compilation and cold caches make it longer. The confidence interval of a difference is computed by bootstrap from the
-variation among the epochs of each run; a difference is clear if 95 % of the draws are on one side of zero. This does
-not tell how much two repetitions of a training would differ. If a run has no epochs, whole runs are compared; single
-values have no interval.
+variation among the epochs of each run. A difference is clear if the interval with 95 % of the draws does not contain
+zero. The interval does not say how much two repetitions of the same training would differ. If a run has no epochs,
+whole runs are compared instead. Measures of whole runs have a single value per run, so there is no interval.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 WARM_UP_FROM = 3
-"""Number of epochs from which on the first is excluded as warm-up."""
+"""Minimum number of finished epochs for the first one to be excluded as warm-up."""
 FEWEST = 3
 """Smallest number of epochs for a confidence interval."""
 _DRAWS = 2000
 _OUTSIDE = 0.025
-"""Share of the draws beyond each end of an interval."""
+"""Fraction of the draws that lies outside each end of an interval."""
 _SEED = 20240229
-"""Fixed, so that the same runs give the same result."""
+"""Seed of the bootstrap. It is fixed, so that the same runs give the same result."""
 _WIDE = 28
 SAME = "the same"
-"""Text for a difference that rounds to 0, together with its interval."""
+"""Text for a difference that rounds to 0. If it has an interval, both of its ends round to 0 too."""
 TOO_FEW = "too few epochs"
 NO_INTERVAL = f"Differences of a run with fewer than {FEWEST} epochs have no confidence interval."
 SINGLE = "one value of each, and a single value has no confidence interval."
@@ -56,7 +56,10 @@ T = TypeVar("T")
 
 
 class Difference(NamedTuple):
-    """How far a run's median is from that of the first run, with its confidence interval; NaN if unknown."""
+    """Difference between a run's median and the first run's median, with its confidence interval.
+
+    Unknown numbers are NaN.
+    """
 
     value: float
     low: float
@@ -66,21 +69,23 @@ class Difference(NamedTuple):
     """`value` as a share of the first run's median."""
     share_low: float = NAN
     share_high: float = NAN
-    """95 % of the draws of the share lie between these; NaN if the share has no interval of its own."""
+    """95 % of the draws of the share lie between `share_low` and `share_high`.
+
+    Both are NaN if the share has no interval of its own."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether zero is outside the confidence interval."""
+        """True if zero is outside the confidence interval."""
         return self.low > 0 or self.high < 0
 
 
 class MeasureComparison(NamedTuple):
-    """One measure, such as seconds per epoch, of all compared runs."""
+    """The values of one measure, such as seconds per epoch, for all compared runs."""
 
     measure: Measure[Any]
     medians: Sequence[float]
     differences: Sequence[Difference]
-    """Of each other run from the first."""
+    """The difference of each run except the first, compared with the first run."""
 
 
 class Comparison(NamedTuple):
@@ -106,8 +111,8 @@ def compare(
 ) -> Comparison:  # fmt: skip
     """Compare each run with the first.
 
-    `begun`: the epochs of each run, if the caller has read them already. `times`: begin and end of all epochs of each
-    run, needed if `begun` is only a sample of them.
+    `begun`: the epochs of each run, finished or not, if the caller has already read them; by default they are computed
+    from `records`. `times`: start and end of all epochs of each run; needed if `begun` is only a sample of them.
     """
     begun = begun or [aggregate.epoch_summaries(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
@@ -130,7 +135,10 @@ def _unfinished_epoch_notes(
     names: Sequence[str], records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]],
     times: Sequence[Sequence[EpochSummary] | Sequence[EpochTimes]],
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a sentence for each run with epochs that have no recorded end; a current epoch does not count."""
+    """Yield a sentence for each run with epochs that have no recorded end.
+
+    The current epoch of a running run does not count. `names`: name of each run in the sentences, such as A.
+    """
     for name, record, epochs, every in zip(names, records, begun, times, strict=True):
         is_running = record.run.state is RunState.RUNNING
         unfinished = [epoch for epoch in (epochs[:-1] if is_running else epochs) if not is_known(epoch.ended)]
@@ -146,7 +154,10 @@ def _unfinished_epoch_notes(
 
 
 def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> list[MeasureComparison]:
-    """Compare the measures that are known for any run; `runs` has the epochs of each run, or the whole run."""
+    """Compare each measure that is known for at least one run.
+
+    `runs`: for each run, the items that have a value: its epochs, or a single item for the whole run.
+    """
     result = []
     for measure in measures:
         values = [sorted(value for item in items if math.isfinite(value := measure.value_of(item))) for items in runs]
@@ -157,7 +168,7 @@ def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> li
 
 
 def has_too_few(comparison: Comparison) -> bool:
-    """Return whether a difference has no confidence interval because a run has too few epochs."""
+    """Return True if some difference has no confidence interval because a run has too few epochs."""
     return any(
         is_known(difference.value) and not is_known(difference.low)
         for line in comparison.lines for difference in line.differences
@@ -172,10 +183,11 @@ def letters(count: int) -> list[str]:
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
     """Compare the medians of `other` and `first`, both sorted.
 
-    The interval of the share is computed from the ratio of the two medians of each draw, so that it never goes below
-    -100 % for values that cannot be negative. Dividing the ends of the difference by the first run's median would go
-    below if its epochs vary much. Percentiles need no logarithm for this (B. Efron, R. J. Tibshirani, "An Introduction
-    to the Bootstrap", 1993, chapter 13: the percentile interval respects transformations and preserves the range).
+    The interval of the share is computed from the ratio of the two medians in each draw, so that it never goes below
+    -100 % for values that cannot be negative. Dividing the ends of the difference's interval by the first run's median
+    could give less than -100 % if that run's epochs vary much. The ratios can be used without taking logarithms,
+    because the percentile interval respects transformations and preserves the range (B. Efron, R. J. Tibshirani, "An
+    Introduction to the Bootstrap", 1993, chapter 13).
     """
     value = median(other) - median(first)
     share = value / abs(median(first)) if first and median(first) else NAN
@@ -224,8 +236,8 @@ def _drawn_indices(first: int, other: int) -> tuple[tuple[int, int, int, int], .
 def _draw_median(size: int, random: Random) -> tuple[int, int]:
     """Return the indices of the two middle values of `size` values drawn with replacement.
 
-    The indices are drawn directly: the position of the k-th smallest of n draws among the sorted values is Beta
-    distributed. This costs the same for ten epochs and for ten thousand.
+    The indices are drawn directly, because the position of the k-th smallest of n draws among the sorted values is Beta
+    distributed. So the cost does not depend on the number of epochs.
     """
     if size % 2:
         half = (size + 1) / 2
@@ -278,7 +290,7 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
 
 
 def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = False) -> Iterator[str]:
-    """Yield a table of measures; `single` if each run has a single value."""
+    """Yield a table of measures. `single`: True if each run has a single value, as for measures of whole runs."""
     if not compared:
         yield "No value of these runs was measured."
         return
@@ -331,7 +343,10 @@ def _as_json(line: MeasureComparison) -> dict[str, Any]:
 
 
 def verdict(difference: Difference, measure: Measure[Any], *, single: bool = False) -> str:
-    """Return a difference as text: `+12 % (+10 … +14)` or `no clear difference`; for `single` values `+12 %`."""
+    """Return a difference as text, such as `+12 % (+10 … +14)` or `no clear difference`.
+
+    `single`: True if each run has a single value. The text then has no interval, such as `+12 %`.
+    """
     if not is_known(difference.value):
         return units.MISSING
     if difference.value == 0 and not (difference.low < 0 or difference.high > 0):
@@ -352,7 +367,7 @@ def verdict(difference: Difference, measure: Measure[Any], *, single: bool = Fal
 
 
 def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
-    """Return the ends of the confidence interval as displayed: as shares of the first run's median, or in points."""
+    """Return the ends of the confidence interval as displayed: relative to the first run's median, or in points."""
     if measure.in_points:
         return difference.low, difference.high
     if is_known(difference.share_low):
@@ -362,12 +377,12 @@ def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
 
 
 def briefly(verdict_text: str) -> tuple[str, ...]:
-    """Return shorter versions of a verdict, without the interval. "too few" is never left out."""
+    """Return shorter versions of a verdict, which omit the interval. They still contain "too few"."""
     if verdict_text.endswith(TOO_FEW):
         return (verdict_text.removesuffix(" epochs"),)
     return (verdict_text.partition(" (")[0],)
 
 
 def _is_nothing(text: str) -> bool:
-    """Return whether all numbers in a text are 0."""
+    """Return True if all numbers in a text are 0."""
     return not any(letter in "123456789" for letter in text)

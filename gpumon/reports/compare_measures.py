@@ -1,4 +1,4 @@
-"""What `gpumon runs compare` compares: parameters, and numbers of epochs and of whole runs."""
+"""What `gpumon runs compare` compares: run parameters, and measures of epochs and of whole runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 _WIDE = 32
 _SHOWN = 40
-"""Largest number of rows in the text; JSON has all."""
+"""Largest number of parameters in the text table. JSON has all of them."""
 
 
 class ConfigDifference(NamedTuple):
@@ -33,9 +33,9 @@ class ConfigDifference(NamedTuple):
     is_config: bool
     """True for a parameter of the training, False for a fact that gpumon detected, such as the commit."""
     values: Sequence[Parameter]
-    """Of each run; None also if the run has no value."""
+    """The value in each run. None also stands for a run without this parameter; see `has`."""
     has: Sequence[bool]
-    """Whether each run has it."""
+    """For each run, True if it has this parameter."""
 
 
 class ConfigComparison(NamedTuple):
@@ -43,15 +43,15 @@ class ConfigComparison(NamedTuple):
 
     differences: Sequence[ConfigDifference]
     same: int
-    """Parameters that are the same in all runs."""
+    """Number of parameters that are the same in all runs."""
     without: Sequence[int]
     """Indices of the runs without recorded parameters."""
     is_dirty: bool
-    """Whether runs of the same commit had uncommitted changes, so that their code may differ."""
+    """True if runs of the same commit had uncommitted changes, so that their code may differ."""
 
 
 def config_differences(records: Sequence[Record]) -> ConfigComparison:
-    """Compare the parameters of runs and the facts about their programs."""
+    """Compare the runs' parameters and the facts that gpumon detected about their programs, such as the commit."""
     configs = [record.about.config for record in records]
     recorded = [config for config in configs if config]
     names = list(dict.fromkeys(name for config in recorded for name in config))
@@ -85,9 +85,9 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
 
 
 def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Yield a table of differences and a sentence about equal parameters; nothing if no run has parameters.
+    """Yield a table of differences and a sentence about equal parameters, or nothing if no run has parameters.
 
-    `letters`: name of each run in the table.
+    `letters`: name of each run in the table, such as A.
     """
     if compared.differences:
         columns = [TextColumn("CONFIG", 100, right=False, max_width=_WIDE)]
@@ -122,7 +122,7 @@ def config_document(compared: ConfigComparison) -> dict[str, Any]:
 
 
 def _equal(value: Parameter, other: Parameter) -> bool:
-    """Return whether two values are equal; unlike in Python, True does not equal 1."""
+    """Return True if two values are equal. Unlike in Python, True does not equal 1."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -144,12 +144,12 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def name(self) -> str:
-        """Its name in JSON."""
+        """Name of the measure in JSON."""
         return "run_allocated_peak" if self.column.key == "framework_peak" else self.column.key
 
     @property
     def file_name(self) -> str:
-        """Its name in files, with the unit."""
+        """Name of the measure in files, which ends with the unit."""
         return self.column.file_name.replace(self.column.key, self.name)
 
     @property
@@ -158,7 +158,7 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def in_points(self) -> bool:
-        """Whether differences are given in percentage points, because a relative change of a ratio would mislead."""
+        """True if differences are given in percentage points, because a relative change of a ratio would mislead."""
         return self.column.unit is Unit.RATIO
 
     def texts(self, values: Sequence[float]) -> list[str]:
@@ -172,8 +172,8 @@ class Measure(NamedTuple, Generic[T]):
 def shares(values: Sequence[float]) -> list[str]:
     """Return ratios of several runs as percentages.
 
-    They have a decimal if one of them differs from the first by less than a point. Otherwise `0 %` could appear next to
-    a difference of `+0.1 points`.
+    The percentages have a decimal if one of them differs from the first by less than a point. Otherwise `0 %` could
+    appear next to a difference of `+0.1 points`.
     """
     first = values[0] if values else math.nan
     is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
@@ -182,7 +182,7 @@ def shares(values: Sequence[float]) -> list[str]:
 
 
 class WholeRun:
-    """Numbers of a whole run, for the measures in `WHOLE`."""
+    """The values of a whole run for the measures in `WHOLE`."""
 
     def __init__(
         self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
@@ -195,7 +195,7 @@ class WholeRun:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of all processes of the run in seconds; NaN until each has reported it."""
+        """CPU time of all processes of the run, in seconds. NaN until every rank has reported its CPU time."""
         return sum_or_nan([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
 
     @property
@@ -215,7 +215,11 @@ class WholeRun:
 
 
 def _value(key: str, stretch: EpochSummary) -> float:
-    """Return an exact value; for live tensors the framework's own peak, else the peak of readings between steps."""
+    """Return the value of a measure, or NaN if only a bound is known.
+
+    For live tensors (`framework_peak`), return the framework's own peak, or else the peak of the readings between
+    steps.
+    """
     return number(key, stretch) if key == "framework_peak" else stretch.number(key)
 
 
@@ -231,12 +235,13 @@ MEASURES: tuple[Measure[EpochSummary], ...] = tuple(map(_epoch_measure, shown(EP
 RUN_MEASURES: tuple[Measure[WholeRun], ...] = tuple(
     Measure(column, attrgetter(column.key)) for column in shown(OF_RUNS, View.COMPARE)
 )
-"""Time and energy between epochs, CPU time of the processes, and energy of the machine's CPU packages."""
+"""Measures that only whole runs have: time and energy between epochs, CPU time of the processes, and energy of the
+machine's CPU packages."""
 WHOLE: tuple[Measure[WholeRun], ...] = (*(_run_measure(measure.column) for measure in MEASURES), *RUN_MEASURES)
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
-    """Yield a sentence for each reason why the CPU energy of some runs is unknown; `names` are those of the runs."""
+    """Yield a sentence for each reason why the CPU energy of some runs is unknown. `names`: name of each run."""
     by_reason: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)

@@ -1,4 +1,4 @@
-"""Writes CSV and Parquet. In CSV, texts that a spreadsheet would take as a formula are escaped."""
+"""Writes CSV and Parquet. In CSV, texts that a spreadsheet would evaluate as a formula are escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from time import gmtime, strftime
 from gpumon.common.errors import GpumonError, pip
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Begins files for spreadsheets: without it, Excel does not read them as UTF-8."""
+"""First character of CSV files for spreadsheets. Without it, Excel does not read them as UTF-8."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Prefixes of text that spreadsheets evaluate as a formula."""
 
@@ -30,7 +30,7 @@ _WRITER = csv.writer(_Echo(), lineterminator="\n")
 
 
 def csv_line(cells: Sequence[Cell]) -> str:
-    """Return one line of CSV with its newline; None becomes an empty cell."""
+    """Return one line of CSV with its newline. None becomes an empty cell."""
     line: str = _WRITER.writerow([_escape_formula(cell) for cell in cells])  # the text, from `_Echo.write`
     return line
 
@@ -50,11 +50,11 @@ def _escape_formula(cell: Cell) -> str | int | float:
 
 
 Column = tuple[type, Sequence[object]]
-"""The type of its values, `str`, `int` or `float`, and the values; None is missing."""
+"""The type of the values (`str`, `int` or `float`), and the values. None means a missing value."""
 
 
 def parquet_bytes(columns: Mapping[str, Column]) -> bytes:
-    """Return the content of a Parquet file; `columns` has the table's columns by name.
+    """Return the content of a Parquet file. `columns`: the table's columns by name.
 
     Raises GpumonError if pyarrow is not installed.
     """

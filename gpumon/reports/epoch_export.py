@@ -24,7 +24,8 @@ class EpochField(NamedTuple):
 
 
 _PEAK = BY_KEY["framework_peak"]
-"""Keeps its position before the columns of devices, for existing spreadsheets."""
+"""The column of the framework's peak. It stays before the columns of devices, because existing spreadsheets rely on
+its position."""
 
 
 def _value(key: str) -> Callable[[EpochSummary], Cell]:
@@ -48,11 +49,12 @@ def _fields() -> Iterator[EpochField]:
 
 
 FIELDS: tuple[EpochField, ...] = tuple(_fields())
-"""The fixed columns; logged metrics follow. A run without epochs has step rows and a row for the whole run."""
+"""The fixed columns, which the columns of logged metrics follow. A run without epochs has rows of steps and a row for
+the whole run."""
 
 
 def lines(record: Record) -> Iterator[str]:
-    """Yield the lines of the CSV table: first a heading, which begins with a byte order mark for spreadsheets."""
+    """Yield the lines of the CSV table. The first one is the heading, which begins with a byte order mark."""
     rows = epoch_summaries(record)
     if not rows:
         rows = [*step_summaries(record), run_total(record, [], record.run.updated)]

@@ -1,4 +1,4 @@
-"""Table cells for an epoch, the same in every view. Also used for phases, rows of steps and whole runs."""
+"""Table cells for an epoch, which are the same in every view. Also used for phases, rows of steps and whole runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SETTLES = frozenset(("utilization_mean", "idle_share"))
 
 
 def number(key: str, stretch: EpochSummary) -> float:
-    """Return the number in a cell: the value if it is known, else its bound.
+    """Return the number in a cell: the value if it is known, else a bound of it.
 
-    `key`: key of the column. `stretch`: the epoch, phase or run.
+    `key`: key of the column. `stretch`: the epoch, phase or run. `sign` says whether the number is a bound.
     """
     if key == "utilization_range":
         return stretch.value("utilization_p95")
@@ -29,7 +29,7 @@ def number(key: str, stretch: EpochSummary) -> float:
 
 
 def sign(key: str, stretch: EpochSummary) -> str:
-    """Return what is put before the number: `≥` or `≤` for a bound, `≈` if it may still change, else nothing."""
+    """Return the sign before the number: `≥` or `≤` for a bound, `≈` if it may still change, or an empty text."""
     if key == "energy":
         return AT_LEAST if stretch.lacks_energy else ""
     if key == "framework_peak":
@@ -47,7 +47,7 @@ def largest(
 ) -> Mapping[str, float]:
     """Return the largest known number of each column, by the key of the column.
 
-    It is taken from `other_rows` if it is unknown in all of `rows`. A column without known numbers is left out.
+    `other_rows` are used for a column that is unknown in all of `rows`. A column without known numbers is left out.
     """
     result: dict[str, float] = {}
     for column in columns:
@@ -60,7 +60,7 @@ def largest(
 
 
 def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *, is_narrow: bool = True) -> str:
-    """Return the text of a cell. `largest`: largest number of each column, from which its unit follows."""
+    """Return the text of a cell. `largest`: largest number of each column, which determines the unit of the column."""
     if column.key == "utilization_range":
         low, high = stretch.value("utilization_p5"), stretch.value("utilization_p95")
         return f"{percent(low)[:-1]}–{percent(high)}" if is_known(low) and is_known(high) else MISSING

@@ -18,18 +18,18 @@ from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.storage.events.query import LoggedEvent
 
 LONGEST = 300.0
-"""Longest pause of sampling (s) over which a state that is the same before and after counts as one event."""
+"""Longest pause of sampling, in seconds. A state seen before and after a pause of at most this length is one event."""
 _UNWATCHED = "unwatched"
-"""Key in the details of a begin: seconds without sampling since then."""
+"""Key in the details of an event that starts a state: seconds without sampling while the state lasted."""
 _DAEMONS = ("daemon_started", "daemon_stopped")
 
 
 def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
-    """Return events, oldest first; a state that went on over a short pause of sampling becomes one event.
+    """Merge states that continued over a short pause of sampling, and return the events, oldest first.
 
-    For such a state, the log has an assumed end before the pause and another begin after it. Both are removed. The
-    first begin gets the length of the pause, and the end the time since the first begin. Events around the end of a
-    daemon are left for `with_restarts`.
+    For such a state, the log has an assumed end before the pause and another start after it. Both are removed. The
+    length of the pause is added to the details of the first start, and the duration in the final end counts from the
+    first start. Events before and after the end of a daemon are left to `with_restarts`.
     """
     merged, removed = list(events), set[int]()
     begins: dict[tuple[str, EventSubject], int] = {}
@@ -60,12 +60,12 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def is_first_look(details: Mapping[str, Any]) -> bool:
-    """Return whether the state was already present in the first sample, so that its begin is unknown."""
+    """Return True if the state was already present in the first sample, so that its start is unknown."""
     return bool(details.get("at_start") or details.get("at_least"))
 
 
 def pause_words(details: Mapping[str, Any]) -> str:
-    """Return for how long nothing was sampled while a state went on, as text; empty if there was no pause."""
+    """Return text that says how long sampling paused while a state lasted. It is empty if there was no pause."""
     seconds = _seconds(details)
     return f"nobody watched for {units.long_duration(seconds)} of it" if seconds else ""
 
@@ -85,7 +85,7 @@ _COLUMNS = (
     TextColumn("DETAILS", 85, right=False, max_width=80, min_width=20),
 )
 _EVENT, _GPU = 1, 2
-"""Indexes of columns."""
+"""Indexes of two columns."""
 _SHORT = 8
 """Width of a UUID on a narrow terminal."""
 _NARROW = tuple(
@@ -94,7 +94,7 @@ _NARROW = tuple(
 )
 _THROTTLED = "Throttled by "
 _AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "throttled since it was first seen"}
-"""Texts by kind for a state that may have begun before the first sample."""
+"""Texts for a state that may have started before the first sample, by the kind of the event."""
 
 
 def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
@@ -119,7 +119,7 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
 def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:
     """Return the events as JSON, oldest first.
 
-    Times are in s since 1970, `time_ns` in ns since 1970; null is unknown.
+    Times are in seconds since 1970, `time_ns` in ns since 1970. Null means unknown.
     """
     return {
         "schema": SCHEMA, "begin": begin, "end": end,
@@ -137,9 +137,9 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
 
 
 def details(event: LoggedEvent, *, timed: bool = True) -> str:
-    """Return the details of an event as text, separated by commas; empty if there are none.
+    """Return the details of an event as text, separated by commas. The text is empty if there are none.
 
-    `timed`: include how long it lasted, or that it is still going on.
+    `timed`: include how long the state lasted, or that it is still going on.
     """
     clauses = [*_kind_clauses(event)]
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
@@ -151,21 +151,21 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if timed and event.until_ns:
         clauses.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
-        clauses.append("before the first sample")  # of a daemon, or of a view that samples itself
+        clauses.append("before the first sample")  # the first sample of a daemon, or of a view without a daemon
     if unwatched := pause_words(event.details):
         clauses.append(unwatched)
     return ", ".join(clauses)
 
 
 def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
-    """Yield the clauses for one kind of event."""
+    """Yield the clauses that only events of this kind have."""
     details, metric = event.details, METRICS.get(event.subject.cause)
     paused = BY_NAME.get(_text(event, "of"))
     if event.kind.name == NOT_SEEN and paused is not None:
         yield paused.label
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name, state = _text(event, "name"), _text(event, "state")
-        state = "" if state in event.kind.states else state  # the label of the kind has it
+        state = "" if state in event.kind.states else state  # the label of the kind already says it
         yield from (part for part in (name if name not in event.subject.run else "", state) if part)
     if event.kind.name == XID and isinstance(code := details.get("code"), int):
         times = details.get("times")
@@ -192,13 +192,13 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
 
 
 def _later(time: float, than: float) -> str:
-    """Return a time, without the date if that is the date of `than`."""
+    """Return a time as text. The date is omitted if `than` is on the same day."""
     text = units.moment(time)
     return text[11:] if text[:10] == units.moment(than)[:10] else text
 
 
 def _text(event: LoggedEvent, key: str) -> str:
-    """Return a text of the details, on one line; empty if there is none."""
+    """Return the text with this key from the details, on one line. It is empty if there is none."""
     text = event.details.get(key)
     return clean(text, 100) if isinstance(text, str) else ""
 
@@ -211,7 +211,7 @@ def _number(value: Any) -> float:
 
 
 def _json_value(value: Any) -> Any:
-    """Return a value for JSON, with None for NaN and infinity."""
+    """Convert a value for JSON. NaN and infinity become None."""
     if isinstance(value, dict):
         return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -226,21 +226,21 @@ _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
 class LastedEvent(NamedTuple):
-    """An event, the time without sampling after it, and the states that went on over a daemon's restart."""
+    """An event, the length of the pause in sampling, and the states that continued over a daemon's restart."""
 
     event: LoggedEvent
     unwatched: float | None = None
-    """Seconds without sampling; None if there were none, or they are not known."""
+    """Seconds without sampling after a daemon stopped, or during a restart. None for other events or if unknown."""
     went_on: Sequence[LoggedEvent] = ()
-    """Begins as seen again after a restart."""
+    """For a restart: the events with which the next daemon recorded states that had already started before."""
 
 
 def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
-    """Return events, oldest first, each with the time in which no daemon was running after it.
+    """Return the events, oldest first. The end of a daemon has the time until the next one started.
 
-    If a daemon starts shortly after another one ended, the two events become one restart. States that went on are then
-    listed with the restart, and their assumed end and second begin are removed. Pauses of a single daemon are handled
-    by `over_pauses`.
+    If a daemon starts shortly after another one ended, the two events become one restart. States that continued are
+    then listed with the restart, and their assumed end and second start are removed. Pauses of a single daemon are
+    handled by `over_pauses`.
     """
     events = over_pauses(events)
     rows = [LastedEvent(event) for event in events]
@@ -261,10 +261,10 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
 
 
 def unwatched_words(row: LastedEvent) -> tuple[str, float]:
-    """Return for how long nothing was sampled, as a text such as `nobody watched for 12 s`; empty without a pause.
+    """Return text that says how long sampling paused, such as `nobody watched for 12 s`, and the start of the pause.
 
-    For a restart, the text ends with `, from`, and the second value is when the pause began (s since 1970). Otherwise
-    the second value is NaN.
+    The text is empty if there was no pause. For a restart, the text ends with `, from`, and the second value is the
+    start of the pause (s since 1970), which the caller adds to the text. Otherwise the second value is NaN.
     """
     if row.unwatched is None:
         return "", NAN
@@ -275,9 +275,10 @@ def unwatched_words(row: LastedEvent) -> tuple[str, float]:
 
 
 def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
-    """Return whether the previous daemon was killed, and which states went on over the restart, as text.
+    """Return text that says whether the previous daemon was killed and which states continued over the restart.
 
-    For example `before and after it: throttling on GPU 0–7`. `labels`: label of each GPU by UUID.
+    For example `before and after it: throttling on GPU 0–7`. `labels`: label of each GPU by UUID. The text is empty if
+    neither is the case.
     """
     groups: dict[str, set[str]] = {}
     for event in row.went_on:
@@ -300,7 +301,7 @@ def _join_labels(labels: Collection[str]) -> str:
 
 
 def _absences(events: Sequence[LoggedEvent]) -> Iterator[tuple[int, int]]:
-    """Yield the indexes of the end of each daemon and of the start of the next one."""
+    """Yield, for each daemon that was followed by another, the indexes of its end and of the next daemon's start."""
     stopped: int | None = None
     for index, event in enumerate(events):
         if event.kind.name == "daemon_started" and stopped is not None:
@@ -313,7 +314,11 @@ def _absences(events: Sequence[LoggedEvent]) -> Iterator[tuple[int, int]]:
 def _continued(
     events: Sequence[LoggedEvent], stop: int, start: int, removed: set[int]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the states that continued over a restart: indexes of begin, assumed end, and begin in the next daemon."""
+    """Yield the states that continued over a restart.
+
+    Each is given by the indexes of its start, of its assumed end, and of its start in the next daemon. `stop`, `start`:
+    indexes of the end of one daemon and of the start of the next. `removed`: indexes of events to ignore.
+    """
     again: dict[tuple[str, EventSubject], int] = {}
     for index in range(stop, len(events)):
         event = events[index]

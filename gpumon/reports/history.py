@@ -1,4 +1,4 @@
-"""History as text, JSON and CSV: rows for `gpumon history export`, totals of a window, and series."""
+"""History as text, JSON and CSV: rows for `gpumon history export`, totals over a time window, and time series."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.storage.history.window_totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
-"""Start of the interval, since 1970 and in UTC; its length; UUID of the GPU, empty for the machine; metric and unit
-(for counters per second); lowest, mean and highest value."""
+"""CSV columns: start of the interval in seconds since 1970 and as a UTC date; its length in seconds; UUID of the GPU
+(empty for the machine); metric and unit (per second for counters); lowest, mean and highest value."""
 _TEXTS = ("begun_utc", "device", "metric", "unit")
 Row = tuple[float, str, float, str, str, str, float, float, float]
 
@@ -40,7 +40,10 @@ def parquet(rows: Iterator[Row]) -> bytes:
 
 
 def rows_of(history: History, subjects: Sequence[str], begin: float, end: float, step: float) -> Iterator[Row]:
-    """Yield a row for each metric of each subject and each interval of `step` seconds in which it is known."""
+    """Yield a row for each interval of `step` seconds in which a metric of the machine or of a subject has a value.
+
+    `subjects`: UUIDs of GPUs. `begin`, `end`: seconds since 1970.
+    """
     grid = Grid(int(begin // step), step, max(1, ceil(end / step) - int(begin // step)))
     for subject in (HOST, *subjects):
         scope = Scope.GPU if subject else Scope.HOST
@@ -57,12 +60,13 @@ SCHEMA = 1
 TOTAL_FIELDS = (
     "device", "total", "unit", "value", "seconds", "missing_seconds", "missing_share", "estimated_seconds", "complete",
 )  # fmt: skip
-"""UUID of the GPU; the total with its unit and value; seconds of the window, missing seconds, estimated seconds."""
+"""CSV columns: UUID of the GPU; name, unit and value of the total; length of the window in seconds; missing seconds
+and their share of the window; estimated seconds; true if nothing is missing."""
 INCOMPLETE, ESTIMATED = "*", "~"
 _REST = "MISSING"
-"""Heading of the time that was not sampled."""
+"""Heading of the column with the time that was not sampled."""
 _MIN_ESTIMATED = 0.005
-"""Estimated share of a window from which on a total is marked."""
+"""Minimum estimated share of the window for a total to be marked as estimated."""
 _HEADINGS = {
     "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
     "ecc_uncorrected": "ECC-U",
@@ -74,7 +78,7 @@ _KEEP = {
 
 
 def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
-    """Yield the totals as a table with a line for each GPU, and explain the marks in it."""
+    """Yield the totals as a table with a line for each GPU, and lines that explain the marks in it."""
     yield f"from {moment(totals.begin)} to {moment(totals.end)} ({duration(totals.end - totals.begin)})"
     devices = totals.gpus
     has_indexes = any(device.label for device in devices)
@@ -100,7 +104,7 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
 
 
 def document(totals: WindowTotals) -> dict[str, Any]:
-    """Return the totals as a JSON object; null is unknown."""
+    """Return the totals as a JSON object. Null means unknown."""
     return {
         "schema": SCHEMA,
         "begin": totals.begin,
@@ -119,7 +123,7 @@ def document(totals: WindowTotals) -> dict[str, Any]:
 
 
 def table(totals: WindowTotals) -> Iterator[str]:
-    """Yield the totals as lines of CSV, the heading first; there is a line for each GPU and total."""
+    """Yield the totals as lines of CSV, the heading first. There is a line for each total of each GPU."""
     yield csv_line(("begun_utc", "ended_utc", *TOTAL_FIELDS))
     for device in totals.gpus:
         for kind in TOTALS:
@@ -146,7 +150,7 @@ def _heading(kind: TotalKind) -> str:
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
-    """Return the texts of one total for every GPU; all empty if no GPU has it."""
+    """Return one total of every GPU as text. All texts are empty if no GPU has this total."""
     if not any(is_known(total.value) for total in totals):
         return [""] * len(totals)
     values = [total.value for total in totals]
@@ -167,7 +171,10 @@ def _marks(total: Total) -> str:
 
 
 def _missing(totals: Mapping[str, Total]) -> str:
-    """Return the longest time that is missing from a known total; the whole window for a GPU that was never seen."""
+    """Return text for the longest time that is missing from a known total of a GPU, or an empty text if none is.
+
+    For a GPU that was never sampled, this is the whole window.
+    """
     known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
     worst = max(known, key=lambda total: total.missing_seconds)
     return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share * 100:.1f} %)"
@@ -180,22 +187,22 @@ REASONS: Mapping[str, str] = {
     NOT_SAMPLED: "nothing was sampled on this machine: no daemon ran, or the machine slept",
     NO_VALUE: "the machine was sampled, and this has no value: the GPU did not answer, or does not report it",
 }
-"""Why there are no values, by name."""
+"""Explanations for times without values, by the name of the reason."""
 
 
 class SeriesRequest(NamedTuple):
-    """Which metrics, and which time, a client asks for."""
+    """The metrics and the time window that a client requests."""
 
     metrics: Sequence[str]
     begin: float
-    """Seconds since 1970, as is `end`."""
+    """Start of the time window. `begin` and `end` are in seconds since 1970."""
     end: float
     points: int
     """Maximum number of points of each series."""
 
 
 class SubjectHistory(NamedTuple):
-    """The history of one GPU; of the machine if `device` is None."""
+    """The history of one GPU, or of the machine if `device` is None."""
 
     device: Device | None
     history: History
@@ -214,9 +221,11 @@ def series_json(
 ) -> dict[str, Any]:
     """Return metrics over time as JSON.
 
-    `machine`: history of the machine, which tells when samples were taken. `problem`: why some data could not be read,
-    else empty. All series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or times of
-    samples if `step` is 0. `coarse`: times for which only longer intervals are stored.
+    `subjects`: the GPUs and machine whose metrics are returned. `machine`: history of the machine, which shows when
+    samples were taken. `problem`: why some data could not be read, or empty.
+
+    In the result, all series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or the
+    times of the samples if `step` is 0. `coarse` lists the times for which only longer intervals are stored.
     """
     times, sampled = [], list[float]()
     lines, step, coarse = [], 0.0, list[dict[str, float]]()
@@ -236,7 +245,11 @@ def series_json(
 
 
 def gaps_of(series: Series, sampled: Sequence[float], request: SeriesRequest, machine: History) -> list[Gap]:
-    """Return the times in a series without values, and why. `sampled`: has a value wherever anything was sampled."""
+    """Return the intervals in which a series has no values, with the reasons.
+
+    `sampled`: for each time of the series, a known number if the machine was sampled then. `machine`: history of the
+    machine, whose start and end limit the known time.
+    """
     oldest, newest = machine.begin, machine.end
     if not is_known(oldest):
         return [Gap(request.begin, request.end, NOT_SAMPLED)]
@@ -246,7 +259,7 @@ def gaps_of(series: Series, sampled: Sequence[float], request: SeriesRequest, ma
 
 
 def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -> Iterator[Gap]:
-    """Yield the gaps between `begin` and `end`, for which there is some history."""
+    """Yield the gaps between `begin` and `end`, which lie within the history of the machine."""
     if not begin <= end:
         return
     if not series.times:
@@ -263,7 +276,8 @@ def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -
     for reason, group in groupby(range(len(series.times)), key=gap_reason):
         indexes = list(group)
         if reason:
-            # A gap between samples extends from the previous to the next sample; one of intervals has their edges.
+            # A gap between samples extends from the previous to the next sample. A gap between intervals starts and
+            # ends at their edges.
             first = times[indexes[0]] if not half else series.times[indexes[0]] - half
             last = times[indexes[-1] + 2] if not half else series.times[indexes[-1]] + half
             yield Gap(max(first, begin), min(last, end), reason)
@@ -283,7 +297,7 @@ def _line(name: str, device: Device | None, series: Series, gaps: Sequence[Gap])
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a series. For a counter, it is that of its rate."""
+    """Return the unit of a series. For a counter, this is the unit of its rate."""
     metric = BY_NAME[name]
     return metric.unit.value + ("_per_second" if metric.kind is Kind.COUNTER else "")
 

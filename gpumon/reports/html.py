@@ -1,7 +1,7 @@
 """A run as an HTML report, for `gpumon runs report`.
 
 The report is a single file that contains Plotly, so it can be opened without a network. Its Content-Security-Policy
-allows only its own two scripts, and no requests. All texts are escaped.
+allows only its own two scripts and no network requests. All texts are escaped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASES_UP_TO = 500
 """Largest number of epochs for which the table also shows phases."""
 _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
-"""Values that a diverged training logs."""
+"""The texts of NaN and infinity, which a diverged training logs."""
 _BAD = ' class="bad"'
 
 
@@ -45,9 +45,10 @@ def page(
     record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None,
     prices: Prices | None = None,
 ) -> str:  # fmt: skip
-    """Return the report as HTML. `history`: source of points finer than those of the traces, if any.
+    """Return the report as HTML.
 
-    Raises MissingPackage if Plotly is not installed.
+    `history`: if given, figures have points from it that are closer together than in `traces`. `prices`: if given, add
+    the cost of the run. Raises MissingPackage if Plotly is not installed.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -99,7 +100,7 @@ def page(
 
 
 def _drawn_devices(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]:
-    """Return the devices that get a figure; [None] if no device of the run is known."""
+    """Return the devices that have a figure: those with a trace, or [None] if there are none."""
     seen = {trace.uuid for trace in traces}
     devices = [device for device in record.devices if device.uuid in seen]
     return [*devices] or [None]
@@ -144,7 +145,7 @@ def _cards(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) 
     yield '<div class="sums">'
     for key, value, more in cards:
         if not any(letter.isdigit() for letter in value + more):
-            continue  # nothing is known; the notes explain why
+            continue  # the value is unknown, and the notes explain why
         title = BY_KEY[key].title if key in BY_KEY else key
         yield (
             f'<div class="sum"><div class="what">{escape(title)}</div><div class="value">{escape(value)}</div>'
@@ -154,7 +155,10 @@ def _cards(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) 
 
 
 def _count_card(record: Record, ended: Sequence[float], total: EpochSummary) -> Iterator[tuple[str, str, str]]:
-    """Yield the card of epochs, or of steps for a run without epochs; `ended` are the sorted durations of epochs."""
+    """Yield the card with the number of epochs, or of steps for a run without epochs.
+
+    `ended`: sorted durations of the finished epochs, in seconds.
+    """
     if ended or record.epochs or record.run.epochs:
         middle = ended[len(ended) // 2] if ended else NAN
         yield "Epochs", str(len(ended)), f"{units.fine_duration(middle)} each (median)"
@@ -228,7 +232,7 @@ def _table(
 
 
 def _json(figures: Sequence[Figure]) -> str:
-    """Return JSON in which no text can close the script element."""
+    """Return the figures as JSON, escaped so that no text can close the script element."""
     return json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

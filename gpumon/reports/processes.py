@@ -1,4 +1,4 @@
-"""The processes in a window of time as text, JSON and CSV, for `gpumon history processes`."""
+"""The processes in a time window as text, JSON and CSV, for `gpumon history processes`."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ FIELDS = (
     ),
     "pod_name",
 )  # fmt: skip
-"""Columns of CSV; an empty cell is unknown."""
+"""CSV columns. An empty cell means unknown."""
 _POD = ("pod", "pod_name")
 NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
 _WIDTHS = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
-"""Maximum and minimum width of columns of text."""
+"""Maximum and minimum width of the columns that contain text."""
 _SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
 COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_WIDTHS.get(key, (0, 0))) for key in _SHOWN)
 _MEASURE_INDEXES = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
 _INCOMPLETE = "*"
 _COMPLETE = 0.99
-"""Share of the time from which on a measure counts as complete."""
+"""A measure counts as complete if it is known for at least this fraction of the time."""
 
 
 def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
-    """Yield the processes as a table, sorted by when they were first seen.
+    """Yield the processes as a table, in the order in which they were first seen.
 
-    `left_out`: how many processes were not recorded at the time when there were most of them.
+    `left_out`: the largest number of processes that were left out of the recording at the same time.
     """
     begin, end = window.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
@@ -57,7 +57,7 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
     rows = [_row(use, numbers) for use in window.processes]
     yield from draw(COLUMNS, rows, width)
     kept, _ = fitting(COLUMNS, rows, width)
-    # Only measures: the name of a process or a user may end with the same character.
+    # Check only measures, because the name of a process or a user may end with the same character.
     if any(row[index].endswith(_INCOMPLETE) for row in rows for index in kept if index in _MEASURE_INDEXES):
         yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
     if left_out:
@@ -65,7 +65,10 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
 
 
 def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
-    """Return the processes as JSON. Times are in s since 1970, everything else in base units; null is unknown."""
+    """Return the processes as JSON.
+
+    Times are in seconds since 1970, everything else is in base units, and null means unknown. `left_out`: see `lines`.
+    """
     indexes = {device.uuid: device.index for device in window.gpus if device.index >= 0}
     return {
         "schema": SCHEMA, "begin": window.span.begin, "end": window.span.end, "problem": window.problem or None,

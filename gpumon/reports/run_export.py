@@ -40,13 +40,13 @@ class ExportFormat(NamedTuple):
     """One of the formats of `gpumon runs export`."""
 
     content: str
-    """What a file contains, for the help."""
+    """What a file contains, for the help text."""
     make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
     """Returns the file for a record, its traces, the current time (s since 1970) and prices.
 
     Raises GpumonError if a package is missing."""
     is_binary: bool = False
-    """True if it must not be written to a terminal."""
+    """True if the file must not be written to a terminal."""
 
 
 def _csv(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
@@ -72,16 +72,16 @@ FORMATS: dict[str, ExportFormat] = {
 
 
 EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
-"""Parts of a run, in the column `part`."""
+"""The kinds of rows, in the column `part`: an epoch, the time between epochs, some steps, or the whole run."""
 
 Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
-"""A part of a rank, represented as an epoch; its name, such as `BETWEEN`; and its phases."""
+"""Some time of a rank, represented as an epoch; its kind, such as `BETWEEN`; and its phases."""
 
 
 def parts_outside_epochs(record: Record) -> Iterator[Part]:
-    """Yield for each rank its rows of steps, the time outside its epochs if that is known, and the whole run.
+    """Yield the rows of steps of each rank, the time outside its epochs if that is known, and its whole run.
 
-    If a rank has no epochs, its phases are part of the whole run.
+    If a rank has no epochs, its phases belong to the row of the whole run.
     """
     trained = {epoch.rank for epoch in record.epochs}
     outside: dict[str, list[PhaseRow]] = {}
@@ -224,11 +224,12 @@ FIELDS: tuple[ExportField, ...] = (
         "For rows of steps: the number of steps before this row.",
     ),
 )
-"""The fixed columns. Costs, logged metrics (on rows of whole epochs and of the run) and parameters follow them."""
+"""The fixed columns. They are followed by columns of costs, logged metrics and parameters. Logged metrics have a value
+only in rows of whole epochs and of the run."""
 
 
 def config_columns(record: Record) -> dict[str, Cell]:
-    """Return the parameters of a run by column name. They are the last columns and the same in every row."""
+    """Return the parameters of a run by column name. They are the last columns and have the same value in every row."""
     return {
         CONFIG + name: str(value).lower() if isinstance(value, bool) else value
         for name, value in record.about.config.items()
@@ -238,7 +239,7 @@ def config_columns(record: Record) -> dict[str, Cell]:
 def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
     """Yield the lines of the CSV table, the heading first.
 
-    CSV is comma-separated, in UTF-8 without a byte order mark.
+    The table is comma-separated, in UTF-8 without a byte order mark. `prices`: if given, add columns of costs.
     """
     names = _logged_names(record)
     config = config_columns(record)
@@ -250,7 +251,7 @@ def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
 
 
 def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
-    """Return the cost cells of a row: empty if no device was measured, none at all without prices."""
+    """Return the cost cells of a row. They are empty if no device was measured. Without prices, there are no cells."""
     if prices is None:
         return ()
     if row.usage is None or row.device is None:
@@ -280,7 +281,10 @@ def parquet(record: Record, prices: Prices | None = None) -> bytes:
 
 
 def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Return all data of a run as JSON: the document of `gpumon runs show --json`, rows of each rank, and traces."""
+    """Return all data of a run as JSON: the document of `gpumon runs show --json`, the rows of each rank, and traces.
+
+    `now`: current time (s since 1970). `prices`: if given, add costs.
+    """
     ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
         **run_document(record, now, prices),

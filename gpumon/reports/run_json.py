@@ -1,6 +1,6 @@
 """Runs as JSON, for `gpumon runs list --json` and `gpumon runs show --json`.
 
-Measured values have the keys of `columns.USAGE`. Values are in base units, times in seconds since 1970; null is
+Measured values have the keys of `columns.USAGE`. Values are in base units and times in seconds since 1970. Null means
 unknown.
 """
 
@@ -32,7 +32,11 @@ SCHEMA = 1
 def listing(
     runs: Iterable[RunSummary], now: float, prices: Prices | None = None, costs: Mapping[str, Charge] | None = None
 ) -> dict[str, Any]:
-    """Return a list of runs as JSON. With `prices`, `costs` has the charge of each run by its id."""
+    """Return a list of runs as JSON.
+
+    `now`: current time (s since 1970). `prices`: if given, add costs. `costs` then has the charge of each run by its
+    id.
+    """
     return {
         "schema": SCHEMA,
         "runs": [
@@ -50,7 +54,10 @@ def listing(
 
 
 def run_document(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Return a run with its ranks, and its epochs and phases combined over ranks and devices. `prices`: add costs."""
+    """Return a run as JSON: its ranks, and its epochs and phases, which are combined over ranks and devices.
+
+    `now`: current time (s since 1970). `prices`: if given, add costs.
+    """
     phases = aggregate.phase_summaries(record)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -93,7 +100,7 @@ def _epoch_cost(epoch: EpochSummary, devices: Sequence[DeviceRow], prices: Price
 
 
 def run_to_json(run: RunRow, now: float) -> dict[str, Any]:
-    """Return the facts of a run, without its epochs and ranks."""
+    """Return the fields of a run as JSON, without its epochs and ranks. `now`: current time (s since 1970)."""
     return {
         "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
         "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
@@ -105,12 +112,12 @@ def run_to_json(run: RunRow, now: float) -> dict[str, Any]:
 
 
 def epoch_to_json(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
-    """Return an epoch with its phases."""
+    """Return an epoch with its phases as JSON."""
     return {**_stretch(epoch), "phases": [_phase(phase) for phase in phases]}
 
 
 def total_to_json(total: EpochSummary) -> dict[str, Any]:
-    """Return the totals of a run; `total` is a result of `aggregate.run_total`."""
+    """Return the totals of a run as JSON. `total`: result of `aggregate.run_total`."""
     values = _values(total)
     return {
         **{key: value for key, value in values.items() if key not in _NOT_OF_RUN},
@@ -124,7 +131,7 @@ _COLUMNS = shown(EPOCHS, View.JSON)
 
 
 def _values(stretch: EpochSummary) -> dict[str, Any]:
-    """Return the values of a stretch, its number of ranks, and the origins of its peak and utilization."""
+    """Return the values of an epoch, phase or run, its number of ranks, and the origins of its peak and utilization."""
     values = {column.key: nullable(stretch.number(column.key)) for column in _COLUMNS}
     return {
         "ranks": stretch.ranks, **values,
@@ -134,12 +141,12 @@ def _values(stretch: EpochSummary) -> dict[str, Any]:
 
 
 def values_to_json(values: Sequence[float]) -> dict[str, float | None]:
-    """Return values in the order of `columns.USAGE` as an object with their keys."""
+    """Return an object with the values by key. `values`: in the order of `columns.USAGE`."""
     return {column.key: nullable(value) for column, value in zip(USAGE, values, strict=True)}
 
 
 def mark_to_json(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
-    """Return an out-of-memory error or a checkpoint."""
+    """Return an out-of-memory error or a checkpoint as JSON. `ranks`: the ranks of the run."""
     rank = next((rank.rank for rank in ranks if rank.key == mark.rank), None)
     return {
         "rank": rank, "mark": mark.mark.name.lower(), "time": nullable(mark.time), "epoch": mark.epoch,
@@ -148,7 +155,7 @@ def mark_to_json(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
-    """Return logged metrics. NaN and infinities become strings, because JSON has no such numbers."""
+    """Return logged metrics as JSON. NaN and infinities become strings, because JSON has no such numbers."""
     return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
 
 
@@ -169,7 +176,7 @@ def _phase(phase: EpochSummary) -> dict[str, Any]:
 
 
 def rank_to_json(rank: RankRow) -> dict[str, Any]:
-    """Return a rank of a run."""
+    """Return a rank of a run as JSON."""
     return {
         "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
         "started": nullable(rank.started), "ended": nullable(rank.ended), "state": rank.state.name.lower(),
@@ -182,7 +189,7 @@ def rank_to_json(rank: RankRow) -> dict[str, Any]:
 
 
 def device_to_json(device: DeviceRow) -> dict[str, Any]:
-    """Return a device of a run."""
+    """Return a device of a run as JSON."""
     return {
         "uuid": device.uuid, "index": device.number, "name": device.name, "memory_total": nullable(device.memory_total),
         "power_limit": nullable(device.power_limit),
@@ -194,7 +201,7 @@ STATES = [state.name.lower() for state in RunState]
 
 
 def ref(name: str, help: str = "") -> Schema:
-    """Return a reference to a schema, optionally with a description."""
+    """Return a reference to the schema `name`, optionally with the description `help`."""
     return {"$ref": f"#/$defs/{name}", **({"description": help} if help else {})}
 
 
@@ -208,12 +215,12 @@ def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()
 
 
 def list_schema(name: str) -> Schema:
-    """Return the schema of a list of `name`."""
+    """Return the schema of a list whose items have the schema `name`."""
     return {"type": "array", "items": ref(name)}
 
 
 def nullable_schema(name: str) -> Schema:
-    """Return the schema of a value that is either `name` or null."""
+    """Return the schema of a value that is null or has the schema `name`."""
     return {"oneOf": [{"type": "null"}, ref(name)]}
 
 
@@ -318,4 +325,4 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "next_offset": ref("next_offset"),
     }),
 }  # fmt: skip
-"""By name. `next_offset` is only in responses of the web server, which are divided into pages."""
+"""The schemas by name. `next_offset` is only in responses of the web server, which are paginated."""

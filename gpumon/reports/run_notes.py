@@ -22,18 +22,18 @@ from gpumon.storage.ledger.records import MarkRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 FULLY_SAMPLED = 0.98
-"""Share of the time of an epoch from which on it counts as fully sampled."""
+"""An epoch counts as fully sampled if at least this fraction of its time was sampled."""
 _MAX_LISTED = 5
-"""Epochs that a note lists."""
+"""Largest number of epochs that a note lists."""
 
 _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
-"""Findings that a note or the head describes in more detail."""
+"""Kinds of findings that are left out, because another note or the head describes them in more detail."""
 
 
 def notes(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None = None
 ) -> Iterator[str]:
-    """Yield the notes for a run. `prices`: add what it cost."""
+    """Yield the notes for a run. `prices`: if given, add the cost of the run."""
     yield utilization_note(total, is_running=record.run.state is RunState.RUNNING)
     yield from cpu_cost(record, total.seconds)
     if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
@@ -65,7 +65,10 @@ def notes(
 
 
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
-    """Yield a sentence about CPU time and CPU energy of a run that took `seconds`; nothing if neither is known."""
+    """Yield a sentence about the CPU time and CPU energy of a run, or nothing if neither is known.
+
+    `seconds`: duration of the run.
+    """
     spent = sum_or_nan([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
     energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
     parts = []
@@ -79,7 +82,7 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
-    """Yield a sentence for each metric that was NaN or infinite."""
+    """Yield a sentence for each logged metric that was NaN or infinite in an epoch."""
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if bad:
@@ -88,7 +91,7 @@ def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
 
 
 def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
-    """Return a sentence that says where the utilization comes from: the driver's samples or gpumon's."""
+    """Return a sentence that says whether the utilization comes from the driver's samples or from gpumon's samples."""
     origin = {
         "driver": "the driver's own samples, several per second",
         "ticks": "one sample per tick of the daemon",

@@ -24,15 +24,15 @@ from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
-"""Shown length of a commit id."""
+"""Number of letters of a commit id that are shown."""
 _SHOWN = 12
-"""Largest number of parameters in the header of a run; `--json` and the report have all."""
+"""Largest number of parameters in the header of a run. `--json` and the report have all parameters."""
 _WIDE = 40
 _UNKNOWN = " (whether files were changed since is unknown)"
 
 
 def about_lines(about: RunMetadata) -> Iterator[str]:
-    """Yield lines with tags, facts about the program, parameters and notes."""
+    """Yield lines with the tags, script, commit and versions, parameters, and notes of a run."""
     if about.tags:
         yield f"tags: {', '.join(about.tags)}"
     if about.program:
@@ -48,7 +48,7 @@ def about_lines(about: RunMetadata) -> Iterator[str]:
 
 
 def program_texts(program: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield script, commit and versions as texts."""
+    """Yield the script, the commit and the versions as texts. `program`: facts about the program by name."""
     for name, value in program.items():
         if name == "commit":
             dirty = program.get("dirty")
@@ -97,7 +97,7 @@ _ROOM = {
 _RUNS = shown(RUNS, View.COMMAND)
 RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
 _COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
-"""Index of the cost columns."""
+"""Index at which the cost columns are inserted."""
 
 
 def lines(
@@ -106,7 +106,8 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield a heading and a line for each run, at most `width` columns wide (0: unlimited).
 
-    With `prices`, there are columns of costs; `costs` has the charge of each run by its id.
+    `now`: current time (s since 1970). `prices`: if given, add columns of costs. `costs` then has the charge of each
+    run by its id.
     """
     if prices is None or costs is None:
         yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
@@ -123,7 +124,10 @@ def state(run: RunRow, now: float) -> str:
 
 
 def newest_epoch(listed: RunSummary) -> str:
-    """Return the newest epoch of a run, which may be open, and the number of planned epochs: `12/90`."""
+    """Return the number of a run's newest epoch and of its planned epochs as text: `12/90`.
+
+    The newest epoch may not have ended yet.
+    """
     return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
 
 
@@ -148,20 +152,20 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
 
 
 OPEN = " …"
-"""Follows the number of an epoch that has not ended."""
+"""Text after the number of an epoch that has not ended."""
 BETWEEN = "between"
 """Title of the row for the time outside epochs."""
 _NAME_WIDTH = 16
 """Largest width of a metric name, in columns."""
 _METRICS = 8
-"""Largest number of logged metrics with a column."""
+"""Largest number of logged metrics that have a column."""
 
 TitledRow = tuple[str, EpochSummary]
 """The first cell of a row, and the values of the row."""
 
 _EPOCHS = shown(EPOCHS, View.COMMAND)
 _FIRST = {word: TextColumn(word, 100, right=False, max_width=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
-"""The first column, by its heading."""
+"""The possible first columns, by heading."""
 _RANKS = tuple(map(text_column, shown(RANKS, View.COMMAND)))
 
 
@@ -175,7 +179,8 @@ def epoch_table(
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
     """Return a table of epochs: columns and rows. A phase has a row below its epoch, with its name indented.
 
-    `outside`: rows from `outside_rows`. `costs`: columns of costs; `priced` returns the cells of a row for them.
+    `phases`: phases of each epoch, by its ordinal. `total`: values of the last row. `outside`: rows from
+    `outside_rows`. `costs`: columns of costs. `priced`: returns the cells of a row for these columns.
     """
     stretches = (*epochs, *(row for _, row in outside), total)
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
@@ -216,9 +221,10 @@ def _row_kind(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> s
 def outside_rows(
     record: Record, epochs: Sequence[EpochSummary] | EpochSums, total: EpochSummary, *, phases: bool
 ) -> list[TitledRow]:  # fmt: skip
-    """Return the rows for the time outside epochs; with `phases`, also a row for each phase of it.
+    """Return the rows for the time outside epochs.
 
-    For a run without epochs, these are its rows of steps, if it has any, and its phases.
+    `phases`: if True, add a row for each phase outside epochs. For a run without epochs, the result is its rows of
+    steps, if it has any, and its phases.
     """
     parts, between = outside_phases(record), between_epochs(record, epochs)
     if not epochs and record.step_rows:
@@ -230,7 +236,7 @@ def outside_rows(
 
 
 def _titled(phase: EpochSummary) -> TitledRow:
-    # Training continues after every other phase, if only for microseconds: its count says nothing.
+    # The training phase resumes after every other phase, if only for microseconds, so its count is meaningless.
     times = f" ×{phase.times}" if phase.times > 1 and phase.phase not in (TRAINING, OTHER) else ""
     return f"  {phase.phase}{times}", phase
 
@@ -243,7 +249,7 @@ def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ..
 
 
 def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
-    """Return the values of a logged metric with equal decimals; empty if a row has none."""
+    """Return the values of a logged metric as texts with the same number of decimals. Missing values are empty."""
     texts = iter(units.logged_column([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
@@ -266,12 +272,16 @@ def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str,
 
 
 def _open_peak_sign(rank: RankRow) -> str:
-    """Return the sign for a peak that a running rank may still exceed."""
+    """Return `≥` for a running rank, which may still exceed its peak, or an empty text."""
     return AT_LEAST if rank.state is RunState.RUNNING else ""
 
 
 def _rank_peak(rank: RankRow, read: float) -> str:
-    """Return the memory peak of a rank over all its devices, by its framework, else the peak of the readings `read`."""
+    """Return the memory peak of a rank over all its devices as text.
+
+    This is the peak reported by the framework. If that is unknown, it is `read`, the peak of gpumon's readings, which
+    is only a lower bound.
+    """
     if is_known(rank.peak):
         return units.limited(rank.peak, Unit.BYTES, _open_peak_sign(rank))
     return units.limited(read, Unit.BYTES, AT_LEAST)

@@ -29,10 +29,11 @@ def lines(
     tail: int | None = None,
     prices: Prices | None = None,
 ) -> Iterator[str]:
-    """Yield head, table of epochs, totals and notes, at most `width` columns wide (0: unlimited).
+    """Yield the head, table of epochs, totals and notes of a run, at most `width` columns wide (0: unlimited).
 
-    `phases`, `ranks`: add rows for phases, and a table of ranks. `tail`: show only this number of newest epochs or rows
-    of steps; totals and notes still include all. A line can be wider if a single word is.
+    `now`: current time (s since 1970). `phases`: add rows for phases. `ranks`: add a table of ranks. `tail`: show only
+    this number of newest epochs or rows of steps. Totals and notes still cover all of them. A line can be wider than
+    `width` if a single word is.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
@@ -64,7 +65,10 @@ def lines(
 def _cost_cells(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None
 ) -> Callable[[EpochSummary], Sequence[str]]:
-    """Return a function that returns the costs of a row; the total is the sum of the epochs, each by its tariff."""
+    """Return a function that returns the cost cells of a row.
+
+    The cost of the total is the sum over the epochs, because each epoch has the tariff of its own time.
+    """
 
     def cells(stretch: EpochSummary) -> Sequence[str]:
         if prices is None:
@@ -80,7 +84,7 @@ def _cost_cells(
 
 
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """Yield lines with name, user, host, GPUs, times and state."""
+    """Yield lines with the name, user, host, GPUs, times and state of a run."""
     run = record.run
     yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
     ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
@@ -96,7 +100,7 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
 
 
 def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """Yield texts for state, start, duration and epochs of a run, and for the run that it resumes."""
+    """Yield texts for the state, start, duration and epochs of a run, and for the run that it resumes if any."""
     run = record.run
     yield state(run, now)
     if run.unseen_seconds(now):
@@ -115,7 +119,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
 
 
 def gpus(devices: Sequence[DeviceRow]) -> str:
-    """Return the devices of a run as short text: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
+    """Return the devices of a run as short text, such as `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
     kinds: dict[str, list[DeviceRow]] = {}
     for device in devices:
         known = [

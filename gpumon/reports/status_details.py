@@ -1,4 +1,4 @@
-"""Details for `gpumon status --verbose`: clock limits, missing metrics, sampling, processes, time in driver calls."""
+"""Details for `gpumon status --verbose`: clock limits, missing metrics, sampling, processes, and driver call times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def details(frame: Frame) -> Iterator[str]:
 
 
 def _missing_metrics(frame: Frame) -> Iterator[str]:
-    """Yield a line for each reason why metrics are missing, with the GPUs."""
+    """Yield a line for each reason why metrics are missing. It names the metrics and the GPUs."""
     gpus: dict[tuple[str, str], list[str]] = {}
     for sample in frame.samples:
         by_reason: dict[str, list[str]] = {}
@@ -44,7 +44,7 @@ def _missing_metrics(frame: Frame) -> Iterator[str]:
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
-    """Yield a line for each driver function: how often it was called and how long that took."""
+    """Yield a line for each driver function with the number of calls and the time they took."""
     if calls:
         yield "driver calls since the daemon began, the dearest in all first:"
     width = max((len(call.function) for call in calls), default=0)
@@ -66,10 +66,13 @@ COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
-    """Yield a line for each process, sorted by GPU and then by memory, the largest first; nothing if none is known."""
+    """Yield a line for each process, sorted by GPU and then by memory, the largest first.
+
+    Yield nothing if no process is known.
+    """
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     order = {uuid: index for index, uuid in enumerate(labels)}
-    # Within a GPU, the frame has the largest first.
+    # In the frame, the processes of each GPU are already sorted by memory.
     processes = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
     if processes:
         yield "processes, with the shares of time in which the engines of the GPU worked for them (–: no sample):"

@@ -1,7 +1,7 @@
 """The newest frame as the JSON of `gpumon status --json`, and a list of users made from it.
 
-The keys of a device are metric names without their scope. Values are in base units; null means that a value is unknown,
-and an unknown value is never 0. Within a schema number keys may be added, but are never changed or removed.
+The keys of a device are metric names without their scope. Values are in base units. Null means that a value is unknown,
+and an unknown value is never 0. Keys may be added without a new schema number, but are never changed or removed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def document(
 ) -> dict[str, Any]:  # fmt: skip
     """Return a frame as JSON.
 
-    `daemon`: {"pid", "interval", "age"}, None if no daemon is running. `live`: False if the values are old because
-    sampling has stopped; `age` is then their age in seconds. `before`: earlier frames. `epochs`: epochs of the runs.
+    `daemon`: {"pid", "interval", "age"}, or None if no daemon is running. `live`: False if the values are old because
+    sampling has stopped. `age`: age of the values in seconds in that case. `before`: earlier frames. `epochs`: epochs
+    of the runs.
     """
     runs = {run.key: run for run in frame.runs}
     judged = JudgedFrame(frame, before, live, epochs)
@@ -71,7 +72,10 @@ def document(
 
 
 def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
-    """Return a status with the age of its values in seconds, for the whole and for each stale GPU."""
+    """Return a copy of a status with the age of its values. `age`: seconds since the frame.
+
+    Each stale GPU gets an age of its own.
+    """
     gpus = status["gpus"]
     if math.isfinite(age):
         gpus = [{**gpu, "age": _gpu_age(gpu, status["live"], age)} if gpu["state"] == "stale" else gpu for gpu in gpus]
@@ -79,7 +83,10 @@ def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
 
 
 def _gpu_age(gpu: Mapping[str, Any], live: bool, age: float) -> float | int | None:
-    """Return the age of a stale GPU in seconds: its own in a live frame, else in addition to the age of the frame."""
+    """Return the age of a stale GPU's values in seconds.
+
+    In a live frame, this is the GPU's own age if it is known. Otherwise, the age of the frame, `age`, is added.
+    """
     own = gpu["age"] or 0.0
     return _known(round(own if live and own > 0 else own + age, 3))
 
@@ -124,7 +131,7 @@ def _words(sample: Sample) -> list[str] | None:
 
 
 def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:
-    """Return the processes on the device; None, rather than an empty list, if they cannot be read."""
+    """Return the processes on the device. If they cannot be read, return None and not an empty list."""
     processes = [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid]
     return None if not processes and PROCESSES in sample.device.missing else processes
 
@@ -195,7 +202,7 @@ def _run(run: Run, progress: Progress) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | int | None:
-    """Return a value for JSON: None if it is not finite, and whole numbers as int."""
+    """Convert a value for JSON. Values that are not finite become None, whole numbers become int."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else value
@@ -206,15 +213,16 @@ def _counted(epoch: int) -> int | None:
 
 
 HELD = ("busy", "allocated", "held")
-"""States of a GPU with a user."""
+"""States of a GPU that somebody uses."""
 NOT_KNOWN = ("unknown", "stale", "lost", "unreadable", "asleep")
 """States of a GPU whose current users are not known."""
 
 
 def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users who hold GPUs, sorted by their number of GPUs, the most first. An unknown user is null and last.
+    """Return the users who hold GPUs as JSON, those with the most GPUs first. An unknown user is null and comes last.
 
-    A user holds a GPU while one of their processes is on it or one of their runs claims it.
+    A user holds a GPU while one of their processes is on it or one of their runs claims it. `status`: a status as
+    returned by `document`.
     """
     gpus_by_user: dict[str | None, list[dict[str, Any]]] = {}
     unknown = []
@@ -245,7 +253,7 @@ def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
 def _usage_of(
     gpu: Mapping[str, Any], user: str | None, processes: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the use of a GPU by one user."""
+    """Return the processes, memory and runs that one user has on a GPU. `user`: None for the unknown user."""
     own = [process for process in processes if process["user"] == user]
     claims = [process["run"] for process in own if process["run"]] + [run["id"] for run in runs if run["user"] == user]
     return {
@@ -256,6 +264,6 @@ def _usage_of(
 
 
 def _sum(values: Any) -> float | None:
-    """Return the sum; None if a part is not known."""
+    """Return the sum, or None if one of the values is None."""
     parts = list(values)
     return None if None in parts else sum(parts)

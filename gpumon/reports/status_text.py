@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _MAX_PROGRAMS = 3
-"""Programs named on the line of a GPU."""
+"""Largest number of programs named on the line of a GPU."""
 _MAX_RANKS = 16
-"""Ranks of a run that have a line each."""
+"""Largest number of ranks of a run that have a line."""
 BELOW = "     "
 """Indentation of a line that belongs to the line above."""
 DOT = "  ·  "
-"""Separator between facts."""
+"""Separator between the parts of a line."""
 MEMORY_UNIT = " GiB"
 _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
-"""Findings that the lines of GPUs and runs already show."""
+"""Kinds of findings that are left out, because the lines of GPUs and runs already show them."""
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
@@ -47,7 +47,7 @@ _STATES = {
 
 
 class MemoryLine(NamedTuple):
-    """A line with the parts of a GPU's memory; only the last part has the unit."""
+    """A line that divides a GPU's memory by purpose. The unit is written only once, at the end."""
 
     parts: tuple[str, ...]
 
@@ -61,7 +61,7 @@ class RunLine(NamedTuple):
     head: str
     parts: tuple[str, ...]
     kept: tuple[str, ...]
-    """Parts that are always shown, however narrow the terminal is: the run, its progress, and the time left."""
+    """Parts that are shown even on a very narrow terminal: the run, its progress, and the time left."""
 
     def __str__(self) -> str:
         return self.head + DOT.join(self.parts)
@@ -71,9 +71,9 @@ class GpuRow(NamedTuple):
     """A line about a GPU."""
 
     cells: Mapping[str, str]
-    """Texts by column; only number and model of a GPU that cannot be read."""
+    """Texts by column. A GPU that cannot be read has only its number and model."""
     reason: str = ""
-    """State and reason if the GPU cannot be read, else empty."""
+    """State and reason if the GPU cannot be read, otherwise empty."""
 
 
 def lines(
@@ -90,9 +90,9 @@ def lines(
 ) -> Iterator[str]:
     """Yield lines about the machine, each GPU with its users, the runs, and the findings.
 
-    `note`: text for the first line. `before`: earlier frames. `live`: False if this is the last frame of a daemon that
-    does not respond any more, `age` seconds ago. Lines are cut to `width` columns (0: unlimited). If no GPU can be read
-    (`origin.problem`), the caller must report why.
+    `note`: text for the first line. `before`: earlier frames. `live`: False if the frame is the last one of a daemon
+    that no longer responds. `age`: age of the frame in seconds in that case. `epochs`: epochs of the runs. Lines are
+    cut to `width` columns (0: unlimited). If no GPU can be read (`origin.problem`), the caller must report why.
     """
     content = _content(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
     if width:
@@ -124,7 +124,7 @@ def _content(
         from gpumon.diagnosis.runs import notes  # imported only if there are runs, to start fast
     for ranks in judged.runs:
         progress = judged.progress(ranks)
-        # Without a live daemon it is not known whether the run continues, and so not how long it will take.
+        # Without a live daemon it is unknown whether the run continues, so the time left is unknown too.
         yield _run(ranks, frame, progress if live else progress._replace(left=math.nan))
         for incident in notes(ranks, judged.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
@@ -133,7 +133,7 @@ def _content(
             if len(ranks.all) > _MAX_RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _MAX_RANKS} more ranks"
     for group in group_findings(judged.findings()):
-        # The line of a GPU that cannot be read has the reason; the finding has the action.
+        # The line of a GPU that cannot be read shows the reason, and the finding says what to do.
         finding = group.first
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or group.action):
             action = f". {group.action}" if group.action else ""
@@ -187,7 +187,7 @@ def _plain(row: GpuRow, width: int) -> str:
 
 
 def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
-    """Return the current run, the other `runs` on the GPU, and processes of other users."""
+    """Return text that names the current run, the other `runs` on the GPU, and the processes of other users."""
     if run is not None:
         keys = {rank.key for ranks in runs for rank in ranks.all}
         others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
@@ -210,7 +210,7 @@ def _memory(processes: list[Process]) -> str:
 
 
 def _parts(sample: Sample) -> tuple[str, ...]:
-    """Return the known parts of the memory of a GPU."""
+    """Return texts that say which purposes the memory of a GPU is used for, as far as this is known."""
     from gpumon.analysis.memory import breakdown_of, known_parts  # imported only if there are runs, to start fast
 
     breakdown = breakdown_of(sample)
@@ -246,7 +246,10 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
 
 
 def _shown_ranks(ranks: Ranks) -> list[Run]:
-    """Return at most `_MAX_RANKS` ranks in their order; those that have ended and the slowest come before others."""
+    """Return at most `_MAX_RANKS` ranks, in order of rank.
+
+    If there are more, ranks that have ended and the slowest rank are shown in preference to others.
+    """
     by_need = sorted(ranks.all, key=lambda run: run.state is RunState.RUNNING and run.key != ranks.slowest.key)
     shown = {run.key for run in by_need[:_MAX_RANKS]}
     return [run for run in ranks.all if run.key in shown]
@@ -270,7 +273,7 @@ def _line(head: str, parts: Sequence[str], kept: Sequence[str]) -> RunLine:
 
 
 def _step(run: Run) -> str:
-    """Return the step; empty before the first, since not every training counts steps."""
+    """Return the step as text. It is empty before the first step, because not every training counts steps."""
     return f"step {run.step_text}" if run.step_text else ""
 
 
@@ -287,7 +290,7 @@ def _model(sample: Sample) -> str:
 
 
 def bar(ratio: float, width: int = _BAR) -> str:
-    """Return a ratio (0 to 1) as a bar such as `█████▌····`; only dots if it is unknown."""
+    """Return a ratio (0 to 1) as a bar such as `█████▌····`. An unknown ratio gives only dots."""
     if not math.isfinite(ratio):
         return "·" * width
     eighths = round(max(0.0, min(1.0, ratio)) * width * 8)
@@ -298,14 +301,14 @@ def bar(ratio: float, width: int = _BAR) -> str:
 _GAP = "  "
 _COLUMNS = shown(GPUS, View.COMMAND)
 _ALWAYS = 95
-"""Importance from which on a column is shown however narrow the terminal is."""
+"""Columns with at least this `keep` value are shown even on a very narrow terminal."""
 _MAX_WIDTHS = {"who": 24, "state": 28}
-"""Maximum width of a column; `who` also gets the remaining width."""
+"""Maximum width of a column. `who` also gets the remaining width."""
 _MORE, _NARROW_DOT = " …", " · "
 _TITLE_PARTS = 3
-"""Parts of the title that are always shown: machine, label, sampler."""
+"""Number of title parts that are always shown: machine, label and sampler."""
 _MIN_WIDTH = 20
-"""Narrower terminals cut the lines themselves."""
+"""Smallest width to which lines are fitted. A narrower terminal cuts or wraps them itself."""
 
 
 def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
@@ -330,7 +333,7 @@ def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -
 
 
 def _fit_title(line: str, width: int) -> Iterator[str]:
-    """Yield machine, label and sampler, and the other parts as far as they fit."""
+    """Yield the title with machine, label and sampler, and as many of the other parts as fit."""
     parts = line.split(DOT)
     while len(parts) > _TITLE_PARTS and text_width(DOT.join(parts)) > width:
         del parts[-2 if len(parts) == _TITLE_PARTS + 1 else -3]
@@ -338,9 +341,9 @@ def _fit_title(line: str, width: int) -> Iterator[str]:
 
 
 def _widths(rows: Sequence[GpuRow], width: int) -> dict[str, int]:
-    """Return the width of each column that fits."""
+    """Return the widths of the columns that fit, by key."""
     needed = {}
-    for column in _COLUMNS:  # for a GPU that cannot be read, most are empty
+    for column in _COLUMNS:  # most columns of a GPU that cannot be read are empty
         widest = max((text_width(row.cells.get(column.key, "").strip()) for row in rows), default=0)
         if widest:
             needed[column.key] = min(widest, _MAX_WIDTHS.get(column.key, widest))
@@ -377,7 +380,7 @@ def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
 
 
 def _first_parts(line: str, width: int, end: str = "") -> str:
-    """Return the first parts that fit, at least one. `end` is their unit."""
+    """Return as many of the first parts of a line as fit, but at least one. `end`: text after the parts, as a unit."""
     parts = line.split(DOT)
     end = _MORE + end
     while len(parts) > 1 and text_width(DOT.join(parts)) + len(end) > width:
@@ -386,7 +389,11 @@ def _first_parts(line: str, width: int, end: str = "") -> str:
 
 
 def _fit_run(line: RunLine, width: int) -> Iterator[str]:
-    """Yield the kept parts, on as many lines as needed, and the first other parts if all fit on one line."""
+    """Yield the line of a run, fitted to `width`.
+
+    The parts in `line.kept` are always shown, on as many lines as needed. Other parts are added, first to last, as far
+    as everything fits on one line.
+    """
     shown = list(line.kept)
     for part in line.parts:
         more = [other for other in line.parts if other in shown or other == part]
@@ -405,7 +412,7 @@ def _fit_run(line: RunLine, width: int) -> Iterator[str]:
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """Yield a sentence wrapped at words; further lines are indented."""
+    """Yield a sentence wrapped between words. All lines but the first are indented."""
     words = line.split()
     current = line[: len(line) - len(line.lstrip())] + words[0]
     for word in words[1:]:

@@ -17,17 +17,17 @@ class TextColumn(NamedTuple):
 
     heading: str
     keep: int
-    """Priority: columns with the lowest are dropped first."""
+    """Priority of the column. Columns with the lowest priority are dropped first."""
     right: bool = True
-    """Whether cells are aligned to the right, as for numbers."""
+    """True if cells are aligned to the right, as for numbers."""
     max_width: int = 0
-    """Largest width in terminal columns; 0 for the width of the widest cell."""
+    """Largest width in terminal columns. 0 means the width of the widest cell."""
     min_width: int = 0
-    """Width down to which cells are shortened before a column is dropped; 0 for never."""
+    """Width down to which cells are shortened before a column is dropped. 0 means that they are not shortened."""
     shorten: Callable[[str, int], str] = cut
-    """Shortens a cell to a width."""
+    """Function that shortens a cell to a given width."""
     title: str = ""
-    """Heading if there is more room; empty for `heading`."""
+    """Longer heading, used if there is room for it. If it is empty, `heading` is used."""
     help: str = ""
 
 
@@ -87,7 +87,7 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
 
 
 def end_of(text: str, width: int) -> str:
-    """Return as much of the end of a text as fits into `width` terminal columns."""
+    """Return the end of a text, cut at the start so that it fits into `width` terminal columns."""
     while text_width(text) > width:
         text = text[1:]
     return text
@@ -105,21 +105,22 @@ def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[
 SEPARATOR = "  ·  "
 """Separates the parts of a line."""
 MAX_ROWS = 12
-"""Largest number of rows of a table if the height is limited; a line counts the rest."""
+"""Largest number of rows of a table if the height is limited. A line below says how many more there are."""
 MIN_ROWS = 3
-"""Number of rows down to which a table is shortened first."""
+"""Number of rows down to which tables are shortened before any is shortened further."""
 
 
 class Table(NamedTuple):
-    """A table of which fewer rows can be shown if there is no room."""
+    """A table that can be shown with fewer rows if there is not enough room."""
 
     columns: Sequence[TextColumn]
     rows: Sequence[Sequence[str]]
     title: str = ""
     below: str = ""
-    """A sentence after its rows; empty for none."""
+    """A sentence below the rows. It may be empty."""
     min_rows: int = MIN_ROWS
-    """Number of rows down to which it is shortened; if larger than `MIN_ROWS`, they are always shown."""
+    """Number of rows down to which the table is shortened. If it is larger than `MIN_ROWS`, these rows are always
+    shown."""
 
 
 def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
@@ -149,7 +150,7 @@ def draw_tables(tables: Sequence[Table], width: int, height: int) -> Iterator[st
     """Yield all tables that have rows, each after an empty line, in at most `height` lines (0: unlimited).
 
     The longest table is shortened first, to no fewer rows than its `min_rows`. If that is not enough, tables with the
-    default minimum are shortened to one row. Even then, the result may be longer than `height`.
+    default `min_rows` are shortened to one row. Even then, the result may have more than `height` lines.
     """
     shown = [table for table in tables if table.rows]
     counts = [min(len(table.rows), MAX_ROWS) if height else len(table.rows) for table in shown]

@@ -1,6 +1,6 @@
-"""Usage by user as text, JSON and CSV.
+"""GPU usage by user as text, JSON and CSV.
 
-The cells and headlines are the same in the command, browser and terminal view.
+The cells and headlines are the same in the command, the browser and the terminal view.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_ac
 from gpumon.storage.usage.query import StoredDevice
 
 MOSTLY_IDLE = 0.5
-"""Idle share of a user's hours from which on a note is shown, if it is `NOTED` seconds or more."""
+"""Minimum idle share of a user's hours for a note. The idle time must also be at least `NOTED` seconds."""
 NOTED = 3600.0
 _ROUNDING = 0.5
-"""Shorter times (s) are not shown."""
+"""Shorter times, in seconds, are not shown."""
 
 ratio_text, hours_text, energy_text = (USER_BY_KEY[key].write for key in ("used", "held", "energy"))
-"""Write a share, a time and an energy as the columns of users do."""
+"""Functions that format a share, a time and an energy in the same way as the columns of users."""
 
 _Six = tuple[str, str, str, str, str, str]
 
 
 class Headlines(NamedTuple):
-    """The sums of a window, and the text below each."""
+    """The sums over a time window as text, and the text below each of them."""
 
     held: str
     held_below: str
@@ -47,9 +47,10 @@ class Headlines(NamedTuple):
 
 
 def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float, seconds: float) -> str:
-    """Return a sum over `seconds` as text.
+    """Return a sum over `seconds` as text. `to_text`: formats the value.
 
-    It begins with `≥` if only `known_seconds` of them are known; then `–` is returned instead of `≥ 0`.
+    The text begins with `≥` if the value is known for only `known_seconds` of this time. If it would be `≥ 0`, `–` is
+    returned instead.
     """
     if known_seconds >= WHOLE * seconds and known_seconds:
         return to_text(value)
@@ -57,14 +58,14 @@ def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float
 
 
 def used_text(account: Account) -> str:
-    """Return which share of the held time a user's GPUs were busy, as text."""
+    """Return, as text, the fraction of the held time in which a user's GPUs were busy."""
     if not account.judged:
         return units.MISSING
     return sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
 
 
 def idle_text(account: Account) -> str:
-    """Return the time for which a user held GPUs that did no work, as text."""
+    """Return, as text, how long a user held GPUs that were idle."""
     return sum_text(account.idle_held, hours_text, account.judged, account.held)
 
 
@@ -74,15 +75,14 @@ def account_energy(account: Account) -> str:
 
 
 def idle_note(account: Account) -> str:
-    """Return a note if a user's GPUs were idle for most of the time; else an empty text."""
+    """Return a note if a user's GPUs were idle for most of the time, otherwise an empty text."""
     idle = account.idle_held / account.judged if account.judged > 0 else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
     return f"idle {ratio_text(idle)} of these hours" if is_idle else ""
 
 
 def unjudged(account: Account) -> str:
-    """Return a note about held time that counts neither as busy nor as idle; empty if there is none.
-
+    """Return a note about held time that counts neither as busy nor as idle. It is empty if there is no such time.
     A GPU without work counts as idle only after a minute, because a training may be starting.
     """
     used = account.busy + account.idle_held
@@ -92,7 +92,7 @@ def unjudged(account: Account) -> str:
 
 
 def unknown_work(rest: Account) -> str:
-    """Return a note about work by unknown users, and work by known users whose shares of it are unknown."""
+    """Return a note about the work of unknown users, and about shared work that cannot be divided among known users."""
     if rest.busy <= rest.held + _ROUNDING:
         return f"{units.hours(rest.busy)} of work" if rest.busy else ""
     shared = f"{units.hours(rest.busy - rest.held)} not divided"
@@ -100,12 +100,15 @@ def unknown_work(rest: Account) -> str:
 
 
 def device_name(device: StoredDevice) -> str:
-    """Return the label of a GPU; its UUID if its index is unknown."""
+    """Return the label of a GPU, or its UUID if its index is unknown."""
     return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
 def seen(group: AccountGroup | None) -> AccountGroup | None:
-    """Return the sums; None if they are missing or cover less time than is shown, as just after the daemon's start."""
+    """Return the sums, or None if they are missing or cover less than half a second.
+
+    They may be that short just after the daemon's start.
+    """
     return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
@@ -117,7 +120,7 @@ def no_rows_text(group: AccountGroup | None, user: str = "") -> str:
 
 
 def unreadable(problem: str) -> str:
-    """Return the text to show if the file exists but cannot be read; `problem` says why."""
+    """Return the text to show if the history file exists but cannot be read. `problem`: the reason."""
     return f"The history cannot be read now: {problem}."
 
 
@@ -128,9 +131,9 @@ def headlines(
     window: UserWindow,
     user: str = "",
 ) -> Headlines:
-    """Return the headlines of a window, for all users or for `user`.
+    """Return the headlines of a time window for all users, or for `user` if given.
 
-    `before`: sums of the window before it, to compare with.
+    `group`: sums over the window. `before`: sums over the previous window, for comparison.
     """
     unseen = (
         (units.hours(group.unseen), _missing_reason(devices, window))
@@ -181,7 +184,7 @@ def _user_headlines(account: Account, before: Account, window: UserWindow, all_h
 
 
 def _missing_reason(devices: Sequence[StoredDevice], window: UserWindow) -> str:
-    """Return why time is missing, and the first kept hour if that is within the window."""
+    """Return text that says why time is missing. It names the first stored hour if that is within the window."""
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon watched, or a GPU did not answer"
     day = window.local_time(first) if window.begin < first < window.end else None
@@ -193,27 +196,30 @@ FIELDS = (
     "begin_seconds", "begin_utc", "end_seconds", "device", "user", "kind", "held_seconds", "judged_seconds",
     "busy_seconds", "idle_held_seconds", "metered_seconds", "energy_joules",
 )  # fmt: skip
-"""The `kind` of a CSV row is `user`, or `group` if users are summed by group, with the name in the column `user`;
-`unknown` for unknown users or shares; `free` for time without users; `unseen` for time that was not sampled; `total`
-for all time that was sampled. An empty cell is not known."""
+"""CSV columns. An empty cell means unknown.
+
+The `kind` of a row is one of these: `user`, or `group` if users are summed by group, with the name in the column
+`user`; `unknown` for unknown users and for work that cannot be divided among users; `free` for time without users;
+`unseen` for time that was not sampled; `total` for all time that was sampled."""
 COLUMNS = (
     TextColumn("", 90, right=False, max_width=32),
     text_column(USER_BY_KEY["user"], max_width=24),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
 )
 USER, GROUP = "user", "group"
-"""What an account is for."""
+"""The two kinds of accounts: for a user, or for a group of users."""
 UNKNOWN_USER, NOT_DIVIDED, FREE, NOT_SEEN, TOTAL = "(unknown)", "(not divided)", "(free)", "(not seen)", "total seen"
-"""Names of rows without a user; `NOT_DIVIDED` is work of several known users whose shares are not known."""
+"""Names of rows without a user. `NOT_DIVIDED` is shared work that cannot be divided among known users."""
 
 
 def lines(
     groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a table with the users of each group, time that was free or not sampled, and totals. `prices`: add costs.
+    """Yield a table with the users of each group, time that was free or not sampled, and totals.
 
-    `holder`: heading of the first column, a user or a group of users.
+    `groups`: sums for each interval or GPU. `by`: how the groups are formed, such as `day`. `devices`: stored GPUs,
+    needed to compute costs. `prices`: if given, add costs. `holder`: heading of the users' column, `USER` or `GROUP`.
     """
     if groups:
         yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
@@ -248,7 +254,10 @@ def as_json(
     groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the groups as JSON, in seconds and joules; null is unknown. With `prices`, each has a `cost`."""
+    """Return the groups as JSON, in seconds and joules. Null means unknown. With `prices`, each has a `cost`.
+
+    The parameters are described at `lines`. `begin`, `end`: the time window (s since 1970).
+    """
     rows = [_group_json(group, holder) for group in groups]
     if prices is not None:
         for row, group in zip(rows, groups, strict=True):
@@ -266,7 +275,8 @@ def csv(
 ) -> Iterator[str]:  # fmt: skip
     """Yield the groups as lines of CSV, the heading first. With `prices`, rows end with their cost.
 
-    `only`: only the rows of this user (or group of users), and of time that was not sampled.
+    `only`: if given, yield only the rows of this user (or group of users) and of time that was not sampled. The other
+    parameters are described at `lines`.
     """
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
@@ -279,7 +289,7 @@ def csv(
 
 
 def _csv_rows(group: AccountGroup, holder: str) -> Iterator[tuple[str, Sequence[Cell]]]:
-    """Yield rows, each with its name in the table."""
+    """Yield the CSV rows of a group, each with the name that its row has in the text table."""
     use, interval = group.use, _interval(group)
     for account in group.accounts:
         yield account.user, _line(interval, account.user, holder, account.held, account.judged, *_known_values(account))
@@ -345,7 +355,7 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
             UNKNOWN_USER, hours_text(rest.held) if rest.held else "", hours_text(busy) if busy else "", "",
             energy_text(rest.energy) if rest.energy else "",
         )  # fmt: skip
-    if rest.busy > rest.held + _ROUNDING:  # of known users, whose shares of it are not known
+    if rest.busy > rest.held + _ROUNDING:  # work of known users whose shares are unknown
         yield NOT_DIVIDED, "", hours_text(rest.busy - rest.held), "", ""
     if use.free:
         yield FREE, hours_text(use.free), "", "", energy_text(use.free_energy)

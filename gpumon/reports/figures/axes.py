@@ -12,13 +12,13 @@ from gpumon.model.metrics import Unit
 from gpumon.reports.figures.run_series import RunSeries
 
 GAPS = 50
-"""Largest number of ranges between gaps that are drawn; the longest are kept."""
+"""Largest number of ranges between gaps that are drawn. If there are more, only the longest are drawn."""
 
 
 def x_axis(series: RunSeries, first: int = 0) -> dict[str, Any]:
-    """Return the x coordinates of points as Plotly's start and step in ms; each is the middle of its interval.
+    """Return the x coordinates of points as Plotly's start and step, in ms.
 
-    `first`: index of the first point.
+    The coordinate of a point is the middle of its interval. `first`: index of the first point to draw.
     """
     return {"x0": instant(series.begun + (first + 0.5) * series.step), "dx": series.step * 1000}
 
@@ -29,14 +29,17 @@ def instant(seconds: float) -> int:
 
 
 def json_numbers(values: Sequence[float], scale: float, digits: int | None) -> list[float | None]:
-    """Return numbers for JSON, multiplied by `scale` and rounded to `digits`; None if unknown."""
+    """Return numbers for JSON, multiplied by `scale` and rounded to `digits` decimals. Unknown numbers become None.
+
+    If `digits` is None, numbers are not scaled, and have six significant digits.
+    """
     if digits is None:
         return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
     return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
 
 
 def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
-    """Return begin and end (not included) of each range of indexes in which all values are known."""
+    """Return the start and end (exclusive) of each range of indexes in which all values are known."""
     result = []
     begin = -1
     for i, value in enumerate([*values, None]):
@@ -54,16 +57,19 @@ def longest(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 LONGEST = 80
-"""Largest width of a text, in columns."""
+"""Largest width of a text, in terminal columns."""
 
 
 def literal(text: str, longest: int = LONGEST) -> str:
-    """Return `text` escaped and cut so that Plotly shows it literally on one line, with no tags or %{…} templates."""
+    """Escape `text` and cut it to `longest` columns.
+
+    Plotly then shows it literally on one line, without interpreting tags or %{…} templates.
+    """
     return escape(cut(clean(text), longest), quote=False)
 
 
 def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any) -> dict[str, Any]:
-    """Return a Plotly text annotation at (x, y), as fractions of the figure; `layout` overrides its attributes."""
+    """Return a Plotly text annotation. `x`, `y`: position as fractions of the figure. `layout`: other attributes."""
     return {
         "text": text, "x": x, "y": y, "xref": "paper", "yref": "paper", "showarrow": False,
         "font": {"color": color, "size": 11}, **layout,
@@ -71,7 +77,7 @@ def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any
 
 
 def out_of_memory_line(at: float) -> dict[str, Any]:
-    """Return a vertical line over all panels at a time (s since 1970)."""
+    """Return a vertical line over all panels. `at`: time of the out-of-memory error (s since 1970)."""
     return {
         "type": "line", "xref": "x", "yref": "paper", "x0": instant(at), "x1": instant(at), "y0": 0, "y1": 1,
         "line": {"color": "@bad", "width": 1.5, "dash": "dot"},
@@ -79,20 +85,20 @@ def out_of_memory_line(at: float) -> dict[str, Any]:
 
 
 def out_of_memory_caption(at: float) -> dict[str, Any]:
-    """Return the caption for a line at this time (s since 1970)."""
+    """Return the caption of an out-of-memory line. `at`: time of the error (s since 1970)."""
     return note(
         "out of memory", instant(at), 0, color="@bad", xref="x", yanchor="bottom", xanchor="left", xshift=3
     )  # fmt: skip
 
 
 class Scale(NamedTuple):
-    """How to convert base units to the unit of an axis."""
+    """Factor and text to show values in the unit of an axis."""
 
     factor: float
     suffix: str
-    """Unit after each number on the axis, with its space."""
+    """Unit after each number on the axis, including the space before it."""
     digits: int
-    """Decimals of the value under the pointer."""
+    """Number of decimals of the value under the pointer."""
 
 
 _SCALES = {
@@ -112,5 +118,5 @@ _UNSCALED = Scale(1.0, "", 2)
 
 
 def scale_of(unit: Unit, *, rate: bool) -> Scale:
-    """Return the scale of an axis for `unit`; with `rate`, for `unit` per second."""
+    """Return the scale of an axis for values in `unit`. `rate`: True for values in `unit` per second."""
     return (_PER_SECOND if rate else _SCALES).get(unit, _UNSCALED)

@@ -16,7 +16,8 @@ from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger.summary import EpochSummary
 
 LATE_EPOCHS = 2
-"""Number of earlier epochs whose last values may still be sampled in an epoch: values on a GPU arrive late."""
+"""Number of earlier epochs whose last values may appear in the samples of an epoch, since values on a GPU arrive
+late."""
 LoggedPoint = tuple[float, float, float, float]
 """Time (s since 1970), mean, lowest and highest value."""
 
@@ -25,19 +26,19 @@ class LoggedKind(Enum):
     """Whether a metric was logged for steps or for epochs."""
 
     STEPS = auto()
-    """Single steps: epochs logged several values. The last one may be of another kind, such as the mean of steps."""
+    """Logged for steps: an epoch has several values. The last one may be of another kind, such as the mean of steps."""
     EPOCHS = auto()
-    """Whole epochs: each logged a single value."""
+    """Logged for epochs: each epoch has a single value."""
     UNKNOWN = auto()
-    """No epoch was sampled long enough."""
+    """No epoch was sampled long enough to tell."""
 
 
 def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Sequence[EpochSummary]) -> LoggedKind:
     """Return whether a metric was logged for steps or for epochs.
 
-    `points`: its samples, each of `step` seconds. A sample holds the value that was logged last. So the first samples
-    of an epoch may still hold a value of an earlier epoch; these are ignored. If the earlier values are unknown, the
-    first value of the epoch is ignored too.
+    `points`: samples of the metric, each of `step` seconds. A sample holds the value that was logged last, so the first
+    samples of an epoch may still hold a value of an earlier epoch. Such samples are ignored. If the previous epoch's
+    value is unknown, the first value of the epoch is ignored too. `name`: name of the metric.
     """
     times = [time for time, *_ in points]
     earlier_values: list[float] = []
@@ -62,7 +63,7 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
 
 
 def without_earlier(part: Sequence[LoggedPoint], earlier_values: Sequence[float]) -> list[LoggedPoint]:
-    """Return the samples of an epoch without the first ones, which still hold values of earlier epochs."""
+    """Drop the first samples of an epoch as long as they hold one of `earlier_values`, the values of earlier epochs."""
     return [*dropwhile(lambda point: any(contains(point, value) for value in earlier_values), part)]
 
 
@@ -77,7 +78,7 @@ def is_equal(value: float, other: float) -> bool:
 
 
 def _count_distinct(points: Iterable[LoggedPoint], *excluded: float) -> int:
-    """Return the number of distinct values of points, without `excluded`; 2 stands for 2 or more."""
+    """Return the number of distinct values of points, not counting `excluded`. Counting stops at 2 or more."""
     values = [*excluded]
     for _, *own in points:
         for value in own:
@@ -89,7 +90,7 @@ def _count_distinct(points: Iterable[LoggedPoint], *excluded: float) -> int:
 
 
 LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
-"""The end of an epoch, its last logged value, and the samples since the end of the epoch before it."""
+"""The end time of an epoch, its last logged value, and the samples since the end of the previous epoch."""
 
 
 class LoggedSeries(NamedTuple):
@@ -97,8 +98,8 @@ class LoggedSeries(NamedTuple):
 
     points: Sequence[LoggedPoint]
     is_of_steps: bool
-    """Whether epochs logged several values. Then the last value of an epoch may be of another kind, such as the mean of
-    its steps, and is not among the points, except for an epoch without an end."""
+    """True if epochs logged several values. Then the last value of an epoch may be of another kind, such as the mean of
+    its steps. It is left out of `points`, except for an epoch without an end."""
 
 
 def logged_series(
@@ -106,11 +107,12 @@ def logged_series(
 ) -> LoggedSeries:  # fmt: skip
     """Return the values of a metric up to the end of the run, `ended` (s since 1970; NaN while it runs).
 
-    A sample holds the value logged last, also if that was in an earlier epoch; such values are shown once, at the end
-    of their epoch. An epoch that has logged nothing has no values, even if samples still hold the previous one.
-    A NaN point breaks the line after an epoch without an end, because later values do not continue it, and between
-    values of steps and values of epochs. The latter is not done if `epochs` is a sample of all epochs (`is_sample`),
-    because a value may belong to another epoch.
+    A sample holds the value logged last, which may come from an earlier epoch. Such a value is shown only at the end of
+    its own epoch. An epoch that has logged nothing has no values, even if its samples still hold the previous one.
+
+    A NaN point breaks the line after an epoch without an end, because later values do not continue it. NaN points also
+    separate values of steps from values of epochs. This is not done if `epochs` is only a sample of all epochs
+    (`is_sample`), because a value may then belong to an epoch that is not in the sample.
     """
     envelope, step = series.columns[name], series.step
     over = ended if is_known(ended) else math.inf
@@ -130,7 +132,7 @@ def logged_series(
         if part and (math.isfinite(end) or not has_new_value):
             part = without_earlier(part, earlier_values)
         parts.append((end, value, part))
-        # A cell in which an epoch ended may have values of two epochs.
+        # A sample during which an epoch ended may have values of two epochs.
         since = max(until, bisect_right(times, end + step / 2))
         earlier_values = [*earlier_values, value][-LATE_EPOCHS:]
     kind = kind_of(samples, step, name, epochs)
@@ -147,7 +149,10 @@ def logged_series(
 
 
 def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
-    """Return when epochs without an end were last seen; `ended` is the end of the run, NaN while it runs."""
+    """Return the times at which epochs without a recorded end were last seen (s since 1970).
+
+    The current epoch of a running run is left out. `ended`: end of the run (s since 1970), NaN while it runs.
+    """
     over = ended if is_known(ended) else math.inf
     return [
         min(over, epoch.begun + epoch.seconds) for index, epoch in enumerate(epochs)
@@ -157,10 +162,13 @@ def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
 
 
 def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
-    """Return the end of each epoch and its last logged value; `over` is the end of the run, infinite while it runs."""
+    """Return the end time and the last logged value of each epoch that is over and logged the metric `name`.
+
+    `over`: end of the run (s since 1970), infinite while it runs.
+    """
     ends = []
     for epoch in epochs:
-        # Not rounded: a time after the end of the last epoch would lie outside of all epochs, and its value be lost.
+        # Not rounded, because a time after the end of the last epoch would lie outside all epochs and lose its value.
         ended = epoch.ended if is_known(epoch.ended) else min(over, epoch.begun + epoch.seconds)
         if epoch is epochs[-1] and _is_open(epochs, over):
             continue
@@ -170,14 +178,15 @@ def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[
 
 
 def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
-    """Return whether the last epoch has not ended."""
+    """Return True if the last epoch is still running. `over`: end of the run, infinite while it runs."""
     return bool(epochs) and not is_known(epochs[-1].ended) and not math.isfinite(over)
 
 
 def _breaks_between_kinds(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
-    """Yield the times after which values may be of another kind: around values other than the last of an epoch.
+    """Yield the times at which the line is broken, because values of steps and values of epochs may meet there.
 
-    For the current epoch, the kind is known from earlier epochs.
+    These are the times before and after the samples of an epoch that differ from its last value. The current epoch is
+    only included if `kind` is unknown, because otherwise earlier epochs show its kind.
     """
     previous_end = -math.inf
     for end, value, part in parts:
@@ -198,20 +207,21 @@ def _finite_or(value: float, other: float) -> float:
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
-"""By logged metric: times (s since 1970) and values that are NaN or infinite."""
+"""For each logged metric, the values that are NaN or infinite, with their times (s since 1970)."""
 NAME_CELLS = 40
 """Largest width of a metric name, in columns."""
 BANDS = 120
-"""Number of epochs from which on only the line is drawn, without dots."""
+"""Largest number of epoch values drawn as dots on top of a line. With more, only the line is drawn."""
 
 
 def logged_lines(
     logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged,
     over: float = NAN,
 ) -> list[tuple[str, list[Line]]]:  # fmt: skip
-    """Return the lines of each logged metric: samples as a line, values of epochs as dots, NaN as crosses.
+    """Return the name and the Plotly lines of each logged metric.
 
-    `unsampled`: times without samples. `over`: end of the run (s since 1970), NaN while it runs.
+    Samples are drawn as a line, values of epochs as dots, NaN and infinities as crosses. `unsampled`: start and end of
+    each time without samples. `over`: end of the run (s since 1970), NaN while it runs.
     """
     ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
@@ -243,12 +253,12 @@ def logged_lines(
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Return at most `MAX_POINTS` evenly chosen points; values at the ends of epochs have no mean over time."""
+    """Return at most `MAX_POINTS` points, chosen evenly. They are not averaged, because they are values of epochs."""
     return points[:: max(1, -(-len(points) // MAX_POINTS))]
 
 
 def _joined(points: Sequence[LoggedPoint], breaks: Sequence[tuple[float, float]]) -> Line:
-    """Return a line through the points, interrupted at `breaks` (begin, end) and at NaN."""
+    """Return a line through the points, interrupted at NaN and at `breaks` (start and end of each)."""
     x: list[int] = []
     y: list[float | None] = []
     gaps = [*breaks, (math.inf, math.inf)]

@@ -1,4 +1,4 @@
-"""Figure of a run on one device: utilization, memory, power, temperature and logged metrics over time."""
+"""Figure of a run on one device. It shows utilization, memory, power, temperature and logged metrics over time."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, 
 BANDS = 120
 """Largest number of epoch bands; with more epochs, a band covers several."""
 SHADES = 200
-"""Largest number of phases that are shaded."""
+"""Largest number of phases that are shaded. With more, none is shaded."""
 NUMBERS = 14
-"""Largest number of bands with a number."""
+"""Largest number of bands labeled with their epoch number."""
 _MIN_LABELED = 0.08
-"""Share of the width from which on a gap has room for its label."""
+"""Minimum width of a gap with a label, as a fraction of the figure's width."""
 
 
 def _bands(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
-    """Return the begin and end of each band (s since 1970), and the number of its first epoch."""
+    """Return the start and end of each band (s since 1970), and the number of its first epoch."""
     known = [epoch for epoch in epochs if is_known(epoch.begun)]
     every = next(step for step in _steps() if len(known) <= BANDS * step)
     bands = []
@@ -97,7 +97,7 @@ def _bands(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
 
 
 def _end(epoch: EpochSummary) -> float:
-    """Return the end of an epoch (s since 1970), or until when it was seen."""
+    """Return the end of an epoch (s since 1970), or the time it was last seen if it has no recorded end."""
     if is_known(epoch.ended):
         return epoch.ended
     return epoch.begun + (epoch.seconds if epoch.seconds > 0 else 0.0)
@@ -118,7 +118,7 @@ def epoch_bands(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
 
 
 def phase_shades(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
-    """Yield a shape for each phase other than training; none if there are too many to be recognized."""
+    """Yield a shape for each phase other than training, or nothing if there are more than `SHADES`."""
     for span in spans if len(spans) <= SHADES else ():
         yield band_shape(span.begin, span.end, "@u4/0.16")
 
@@ -134,7 +134,7 @@ def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
 
 
 def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
-    """Return begin and end of each time without samples (s since 1970)."""
+    """Return the start and end (s since 1970) of each interval without samples."""
     used = series.columns.get("gpu.memory_used") or series.columns.get("gpu.utilization")
     missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
     return [
@@ -144,7 +144,7 @@ def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
 
 
 def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
-    """Yield a shape for each time without samples, with a label where there is room."""
+    """Yield a shape for each interval without samples, with a label if there is room for it."""
     for begin, end in unsampled_spans(series):
         wide = end - begin > series.points * series.step * _MIN_LABELED
         yield band_shape(begin, end, "@u7/0.16") | (
@@ -165,7 +165,7 @@ def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]
 
 
 def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
-    """Return begin and end of all known data, in ms since 1970; None if there is none."""
+    """Return the earliest and latest time of all data, in ms since 1970, or None if there is no data."""
     begins = [epoch.begun for epoch in epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in epochs if is_known(epoch.begun)]
     if series.points:
@@ -198,9 +198,10 @@ def figure(
 ) -> Figure:
     """Return the figure of a run on `device`: panels over one time axis, with a band for every second epoch.
 
-    `spans`: phases other than training, which are shaded. `diverged`: logged values that are NaN or infinite, by
-    default from `logged`. `whole`: series of the whole run, if `series` is a part of it; it determines panels and axis.
-    `over`: end of the run (s since 1970), NaN while it runs.
+    `series`: metrics of the device. `logged`: logged metrics. `marks`: out-of-memory errors are shown as vertical
+    lines. `spans`: phases other than training, which are shaded. `diverged`: logged values that are NaN or infinite, by
+    default from `logged`. `whole`: the series of the whole run if `series` covers only some of its time; it determines
+    the panels and the time axis. `over`: end of the run (s since 1970), NaN while it runs.
     """
     diverged = diverged or diverged_points(logged)
     whole = whole or series
@@ -284,7 +285,7 @@ def _mean_and_range(series: RunSeries, name: str, color: str) -> list[Line]:
     if not any(value is not None for value in mean):
         return []
     lines: list[Line] = []
-    # Plotly would fill across gaps, so each range without gaps is a pair of edges of its own.
+    # Plotly would fill across gaps, so each range without gaps has its own pair of edges.
     for begin, end in longest(known_ranges(mean)) if low != high else ():
         edge = {
             "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip", "name": "",
@@ -325,8 +326,8 @@ def _pointer_texts(series: RunSeries, epochs: Sequence[EpochSummary], spans: Seq
 def with_local_dates(figure: Figure) -> Figure:
     """Return the figure with dates in this machine's time zone instead of milliseconds since 1970.
 
-    If clocks change within the figure, all dates use the offset at its end, and the axis says so: otherwise one hour
-    would be drawn twice or be missing.
+    If daylight saving time starts or ends within the figure, all dates use the UTC offset at its end, and the axis says
+    so. Otherwise one hour would be drawn twice or be missing.
     """
     layout = figure["layout"]
     axis = layout["xaxis"]
@@ -350,7 +351,10 @@ def with_local_dates(figure: Figure) -> Figure:
 
 
 def _with_dates(part: dict[str, Any], offset: int, single: Sequence[str], many: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a part of a figure with dates in place of the times in the keys `single` and the lists in `many`."""
+    """Return a copy of a dictionary of a figure in which times are replaced by dates.
+
+    `offset`: UTC offset of the dates in seconds. `single`: keys of times. `many`: keys of lists of times.
+    """
     dates: dict[str, Any] = {name: _date(part[name], offset) for name in single if part.get(name) is not None}
     lists = {name: [_date(time, offset) for time in part[name]] for name in many if part.get(name) is not None}
     return {**part, **dates, **lists}
@@ -365,7 +369,7 @@ def _date(milliseconds: float, offset: int) -> str:
 
 
 def _utc_offset(milliseconds: float) -> int:
-    """Return the UTC offset of this machine's time zone at a time, in seconds."""
+    """Return the UTC offset of this machine's time zone, in seconds, at a time given in ms since 1970."""
     try:
         return localtime(milliseconds / 1000).tm_gmtoff
     except (OverflowError, OSError, ValueError):

@@ -24,11 +24,11 @@ class RunSeries(NamedTuple):
     """Several metrics over time, at the same equally spaced points."""
 
     begun: float
-    """Seconds since 1970 at the first point."""
+    """Start time of the first point, in seconds since 1970."""
     step: float
     """Seconds between points."""
     columns: Mapping[str, Envelope]
-    """By metric name; all of the same length."""
+    """The values of each metric, by metric name. All have the same length."""
 
     @property
     def points(self) -> int:
@@ -37,10 +37,10 @@ class RunSeries(NamedTuple):
 
 
 def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeries:
-    """Return the metrics of a run on the device `uuid`; its logged metrics if `uuid` is empty.
+    """Return the metrics of a run on the device `uuid`, or its logged metrics if `uuid` is empty.
 
-    If several ranks share the device, the longest trace is used; for logged metrics, that of the lowest rank that
-    logged. Without a trace, there are no columns.
+    If several ranks share the device, the longest trace is used. For logged metrics, the trace of the lowest rank that
+    logged anything is used. If there is no trace, the result has no columns.
     """
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     matching = [trace for trace in traces if trace.uuid == uuid and trace.columns]
@@ -59,9 +59,9 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
 
 
 def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
-    """Return when a metric was NaN or infinite, by metric: the times (s since 1970) and the values.
+    """Return the NaN and infinite values of each logged metric, with their times (s since 1970).
 
-    In a trace, such a point has an infinite low or high; for NaN both are.
+    In a trace, such a point has an infinite low or high. For NaN, both are infinite.
     """
     result: dict[str, list[tuple[float, float]]] = {}
     for name, envelope in logged.columns.items():
@@ -73,10 +73,10 @@ def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
 
 
 def thin(envelope: Envelope, every: int, *, keeps_last: bool = False) -> Envelope:
-    """Combine each `every` points into one. Lows and highs are kept, so that spikes stay visible.
+    """Combine every `every` points into one. Lows and highs are kept, so that spikes stay visible.
 
-    `keeps_last`: use the last known value instead of the mean. Needed for logged metrics, because the mean of two
-    epochs was never logged.
+    `keeps_last`: use the last known value instead of the mean. This is needed for logged metrics, because the mean of
+    two epochs was never logged.
     """
     if every <= 1:
         return envelope
@@ -91,14 +91,14 @@ def _last(line: Sequence[float], every: int) -> list[float]:
 
 
 def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
-    """Fill gaps of at most `BRIDGED` points with the value before.
+    """Fill gaps of at most `BRIDGED` points with the value before the gap.
 
-    Such gaps arise because ticks and points are not aligned.
+    Such short gaps occur because ticks and points are not aligned in time.
     """
     filled = list(values)
     last = -1
     for i, value in enumerate(values):
-        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
+        # False for NaN. A call of is_known would cost more than the rest of the loop.
         if value == value:
             if 0 <= last < i - 1 <= last + BRIDGED:
                 filled[last + 1 : i] = [values[last]] * (i - 1 - last)
@@ -107,21 +107,21 @@ def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
 
 
 POINTS = 6000
-"""Largest number of points of a line: about half a megabyte per GPU in a report."""
+"""Largest number of points of a line. A GPU then takes about half a megabyte of a report."""
 
 
 class FineHistory(Protocol):
-    """The methods of a history that reports use to get finer points."""
+    """A history from which reports get points that are closer together than in a trace."""
 
     def finer(self, step: float) -> Sequence[Tier]:
         """Return the tiers whose cells are shorter than `step` seconds, the finest first."""
 
 
 def refine(series: RunSeries, history: FineHistory, uuid: str, points: int = POINTS) -> RunSeries:
-    """Return the series with finer points from the history; unchanged if the history has none.
+    """Return the series with finer points from the history. It is unchanged if the history has none.
 
-    `points`: maximum number of points. Finer points are used only where the run's own trace has a value, because a run
-    may use a GPU for only part of its time.
+    `points`: maximum number of points. Finer points are used only at times for which the run's own trace has a value,
+    because a run may use a GPU for only part of its time.
     """
     begin, end = series.begun, series.begun + series.points * series.step
     tiers = [tier for tier in history.finer(series.step) if tier.begin < end and begin < tier.end] if uuid else []
@@ -141,7 +141,11 @@ def refine(series: RunSeries, history: FineHistory, uuid: str, points: int = POI
 
 
 def _join_finest(series: RunSeries, name: str, grid: Grid, lines: Sequence[Series]) -> Envelope:
-    """Return a line with the finest known value of each point; `lines` are ordered finest first."""
+    """Return a line with the finest known value at each point of `grid`.
+
+    `lines`: the values of the history's tiers at these points, the finest tier first. A point without any of them has
+    the value of the trace.
+    """
     trace = series.columns[name]
     low, mean, high = [], [], []
     for index, middle in enumerate(grid.middles()):
@@ -159,7 +163,7 @@ def _join_finest(series: RunSeries, name: str, grid: Grid, lines: Sequence[Serie
 
 
 _ENDS = 2
-"""Extra buckets, because a window begins and ends within a bucket."""
+"""Number of extra buckets, because a time window may start and end in the middle of a bucket."""
 
 
 def zoom(
@@ -167,8 +171,9 @@ def zoom(
 ) -> RunSeries | None:
     """Return the metrics of a run on a device from `begin` to `end` (s since 1970), from the history.
 
-    None if the history has no data of that time. As in `refine`, there are values only where the run's own trace has
-    one. Times that the history does not cover come from the trace; a gap between two values of the history stays a gap.
+    Return None if the history has no data from that time. As in `refine`, there are values only at times for which the
+    run's own trace has a value. Values from before the history come from the trace. A gap between two values of the
+    history stays a gap.
     """
     begin, end = max(begin, series.begun), min(end, series.begun + series.points * series.step)
     if not begin < end:
@@ -194,7 +199,7 @@ def zoom(
 
 
 def _sample_grid(history: RecentHistory, begin: float, end: float, points: int) -> Grid | None:
-    """Return buckets of about one sample each; None if there are no samples."""
+    """Return buckets that hold about one sample each, or None if there are no samples in this time."""
     times = history.sampled()
     if len(times) < 2 or not (times[0] < end and begin < times[-1]):
         return None
@@ -203,9 +208,12 @@ def _sample_grid(history: RecentHistory, begin: float, end: float, points: int) 
 
 
 def _join_zoomed(series: RunSeries, name: str, fine: Series, sampled: float) -> Envelope:
-    """Return a line of history values, completed by the trace before the time `sampled` (s since 1970)."""
+    """Return a line of the values in `fine`, completed with the trace for times before `sampled`.
+
+    `fine`: values from the history. `sampled`: start of the history (s since 1970).
+    """
     trace = series.columns[name]
-    # A bucket may reach beyond the ends of the run, and a point of the trace over several buckets.
+    # A bucket may reach beyond the ends of the run, and a point of the trace may cover several buckets.
     traced = [min(max(0, int((time - series.begun) // series.step)), series.points - 1) for time in fine.times]
     known = [index for index, value in enumerate(fine.mean) if is_known(value)]
     covered = {traced[index] for index in known}
