@@ -1,4 +1,4 @@
-"""What gets each tick from the recorder: `ActivityRecorder` for accounts and events, `LazyLedger` for runs."""
+"""Classes that get each tick from the recorder: `ActivityRecorder` for accounts and events, `LazyLedger` for runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gpumon.storage.usage.hours import AccountBook
 from gpumon.storage.usage.rows import write_accounts
 
 _BATCH_TICKS = 10
-"""Ticks processed together: after a second of sleep the CPU's caches are cold, so that a single tick costs as much as
-two or three in a batch."""
+"""Number of ticks processed together. The CPU's caches are cold after a second of sleep, so a tick processed alone
+costs as much as two or three in a batch."""
 
 
 class ActivityRecorder:
-    """Records accounts of users and events, as a plugin of the history recorder.
+    """Records the accounts of users and the event log, as a plugin of the history recorder.
 
-    `now`: returns ns since 1970. `holders`: may be shared with other followers. `earlier`: returns the ticks of a
-    daemon that was killed.
+    `now`: returns the current time in ns since 1970. `holders`: determines who holds each GPU; may be shared with other
+    followers. `earlier`: returns the ticks of an earlier daemon that was killed.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ActivityRecorder:
         self._now = now
         self._earlier = earlier
         self._first_ns = 0
-        """ns, CLOCK_MONOTONIC, of the first tick; 0 before it."""
+        """Time of the first tick in ns of CLOCK_MONOTONIC, or 0 if there was none yet."""
         self._boot = boot_id().hex()
         self._lock = Lock()
         self._holders = holders or HolderWatch()
@@ -45,7 +45,7 @@ class ActivityRecorder:
         self._events = EventBook()
         self._pending: list[tuple[Tick, Sequence[HeldDevice]]] = []
         self._is_recovered = False
-        """Whether the entries that an earlier daemon left open are closed."""
+        """True once the entries that an earlier daemon left open have been closed."""
 
     def add(self, tick: Tick) -> None:
         """Add a tick. Ticks must be in order."""
@@ -71,7 +71,7 @@ class ActivityRecorder:
             self._is_recovered = True
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write the accounts and events since the last call. Raises sqlite3.Error."""
+        """Write the accounts and events that are new since the last call. Raises sqlite3.Error."""
         with self._lock:
             self._process_pending()
             accounts, events = self._accounts.drain(), self._events.drain()
@@ -101,15 +101,16 @@ class ActivityRecorder:
 
 
 _OPEN_TIMEOUT_S = 2.0
-"""Seconds that frames wait for their ledger to be opened, at most; on an idle machine it takes milliseconds."""
+"""Maximum seconds that frames wait until their ledger is open. On an idle machine, opening it takes milliseconds."""
 _EARLIER_TICKS = 8
-"""Ticks before the first one with a run that the ledger gets too: the run may have begun before it was seen."""
+"""Number of ticks before the first tick with a run that are also passed to the ledger, because the run may have started
+before it was seen."""
 
 
 class LazyLedger:
     """Opens a ledger when a tick first contains a run. This tick and all later ones are passed to the ledger.
 
-    `open_ledger` gets the keys of the runs in that tick.
+    `open_ledger`: opens the ledger. Its argument is the keys of the runs in that tick.
     """
 
     name = LEDGER
@@ -122,7 +123,7 @@ class LazyLedger:
 
     @property
     def problem(self) -> str:
-        """Why the ledger cannot be written now, as text for users; empty if it can."""
+        """Why the ledger cannot be written at the moment, as text for users. Empty if it can be written."""
         return self._ledger.problem if self._ledger is not None else ""
 
     def add(self, tick: Tick) -> None:
@@ -139,9 +140,9 @@ class LazyLedger:
             self._ledger.add(tick)
 
     def restart(self) -> None:
-        """Close the ledger, and open another one when the next run appears.
+        """Close the ledger, so that another one is opened when the next run appears.
 
-        Needed after a jump in a recording, because later ticks do not continue the earlier ones.
+        This is needed after a jump in a recording, because later ticks do not continue the earlier ones.
         """
         self.close()
         self._ledger = None
@@ -157,11 +158,12 @@ def lazy_ledger(
     path: Callable[[], str], uid: int, log: Callable[[str], object], *, waits: bool, shared: bool = False,
     earlier: Callable[[], Sequence[str]] = tuple,
 ) -> LazyLedger:  # fmt: skip
-    """Return a ledger at `path()` that is opened when the first run appears.
+    """Return a ledger in the file `path()` that is opened when the first run appears.
 
-    `waits`: let ticks wait until it is open; for sources that deliver minutes of ticks at once. `shared`: let other
-    users read the file. `log`: gets a line for each problem. `earlier`: returns paths of ledgers that may have the
-    start of the same runs, which are then continued.
+    `uid`: user to whom the file belongs. `log`: called with a line for each problem. `waits`: let ticks wait until the
+    ledger is open; needed for sources that deliver minutes of ticks at once. `shared`: let other users read the file.
+    `earlier`: returns the paths of other ledgers, which may contain the start of the same runs. These runs are then
+    continued.
     """
 
     def open_ledger(keys: Collection[str]) -> Follower:

@@ -1,4 +1,4 @@
-"""Stores ticks in a ring and passes them to followers, as long as this daemon owns the directory."""
+"""Stores ticks in the ring and passes them to followers, as long as this daemon owns the directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from gpumon.storage.follower import HISTORY, LEDGER, Followers
 from gpumon.storage.usage.counters import UseMeter
 
 _FIRST_WRITE, _WRITE_EVERY = 2 * SECOND, 30 * SECOND
-"""ns: soon after the start, when users check on the daemon; later at doubling intervals up to the second."""
+"""Delays between writes, in ns. The first write is soon after the start, when users check on the daemon. Then the
+interval doubles until it is `_WRITE_EVERY`."""
 
 
 class DriverCallFile:
@@ -45,7 +46,10 @@ class DriverCallFile:
         self._is_failing = False
 
     def update(self, now: int) -> None:
-        """Write the file if it is time to. `now`: ns. Never raises, because a failure must not cost a sample."""
+        """Write the file if the next write is due. Never raises, because a failure must not cost a sample.
+
+        `now`: ns of the monotonic clock.
+        """
         if now < self._due or not isinstance(self._source, HasDriverCalls):
             return
         self._due = now + self._wait
@@ -66,7 +70,7 @@ class DriverCallFile:
             self._is_failing = True
 
     def close(self) -> None:
-        """Remove the file, because it is only about this daemon's calls."""
+        """Remove the file, because it only describes the calls of this daemon."""
         with suppress(OSError):  # it was never written, or its directory is gone
             os.unlink(f"{self._directory}/{FILE}")
 
@@ -83,13 +87,13 @@ _MAX_REFUSALS_LOGGED = 100
 
 
 class DaemonLog:
-    """Logs lost frames and rejected claims of runs, each once."""
+    """Logs lost frames and the rejected GPU claims of runs. Each rejected run is logged only once."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._lost_frames = 0
         self._logged_runs: set[str] = set()
-        """Keys of runs whose refusal was logged."""
+        """Keys of runs whose rejected claim was logged."""
 
     def update(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
         """Log what has changed since the last call. `refused`: see `Sampler.refused`."""
@@ -112,9 +116,9 @@ def log_line(text: str) -> None:
 
 _CHECK_EVERY = SECOND
 _RENEW_EVERY = 10 * SECOND
-"""ns between two attempts to replace a lost ring: each reads an hour of frames."""
+"""Minimum ns between two attempts to replace a lost ring. Attempts are limited because each reads an hour of frames."""
 FINAL_WRITE_S = 1.0
-"""Seconds that the followers get for their last rows when a hanging driver must not delay the exit."""
+"""Seconds in which the followers may write their last rows if the driver hangs, so that the exit is not delayed."""
 
 
 class LostDirectory(GpumonError):
@@ -135,10 +139,10 @@ class Recorder:
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.generation = 0
-        """How many private rings were replaced."""
+        """Number of times that the ring in memory was replaced."""
         self.log: Callable[[str], None] = log_line
         self.followers = Followers(clock, self._log_now)
-        """Get every tick after the ring, and are closed with this recorder."""
+        """The followers receive each tick after it is stored in the ring. They are closed with this recorder."""
         self._clock = clock
         self.directory = directory
         self._frames = frames
@@ -147,29 +151,30 @@ class Recorder:
         self._inode = inode_at(directory) if directory else NO_INODE
         self._check_at = self._renew_at = 0
         self._logged: set[str] = set()
-        """Problems of the directory that were logged; cleared when they are over."""
+        """Problems of the directory that were logged. Cleared when they are over, so that they can be logged again."""
         self._heartbeat_head = 0
         """Number of the newest frame at the last heartbeat."""
         self._daemon_log = DaemonLog(self._log_now)
         self._calls = DriverCallFile(sampler.source, directory, self._log_now) if directory else None
         self._publishes = True
-        """Whether a new ring is given its name with its first frame."""
+        """True if a new ring file gets its final name as soon as it has its first frame."""
         self._previous: RingWriter | None = None
-        """A ring that was removed or damaged, until it is replaced."""
+        """The previous ring if its file was removed or damaged and it has not been replaced yet."""
         self._has_begun = False
-        """Whether there was a first ring."""
+        """True once the first ring has been created."""
         self.has_full_round = False
-        """Whether a whole round of ticks is stored; a simulation's first round begins some minutes in the past."""
+        """True once a whole round of ticks is stored. A simulation's first round starts some minutes in the past."""
         self._closed_ring = -1
-        """A descriptor of a closed private ring: it has no name, and readers may still ask for it."""
+        """Descriptor of the ring in memory after it was closed, or -1. It has no file name, and readers may still open
+        it."""
         self.driver_released = Event()
-        """Set when no driver call will be made any more."""
+        """Set when no further driver call will be made."""
 
     def store(self, tick: Tick) -> None:
         """Store a tick. If it does not fit into the current ring, a new one is created.
 
-        Raises OSError or NoRoom if the first ring cannot be created. After that, a tick that cannot be stored is only
-        counted.
+        Raises OSError or NoRoom if the first ring cannot be created. Later, a tick that cannot be stored is only
+        counted as lost.
         """
         self.ensure_ring(tick)
         if self.writer is not None:
@@ -185,7 +190,7 @@ class Recorder:
         self.followers.add(tick)
 
     def ensure_ring(self, tick: Tick) -> None:
-        """Create a ring for a tick if there is none. It gets its name after the tick is stored."""
+        """Create a ring for a tick if there is none. Its file gets its final name after the tick is stored."""
         if self.writer is None and not self._has_begun:
             self.writer = self._create_ring(tick)
             self._has_begun = True
@@ -202,7 +207,7 @@ class Recorder:
             return
         self.has_full_round = True
         if writer is not None:
-            if writer.head == self._heartbeat_head:  # otherwise the new frame is the heartbeat
+            if writer.head == self._heartbeat_head:  # otherwise the new frame counts as a heartbeat
                 writer.heartbeat()
             self._heartbeat_head = writer.head
             writer.set_storage_problems(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
@@ -214,9 +219,10 @@ class Recorder:
         try:
             self._check_lock(self._lock)
             if writer is not None and not (writer.is_at_path() and writer.is_intact()):
-                # Removed, replaced, truncated or overwritten: the next tick creates a new file with what is readable.
+                # The file was removed, replaced, truncated or overwritten. The next tick creates a new one with the
+                # frames that are still readable.
                 self._previous, self.writer = writer, None
-        except OSError as error:  # no permission, a failing disk or network: the directory may well be intact
+        except OSError as error:  # the directory may still be intact, e.g. if a disk, the network or a permission fails
             self._log_once(f"{self.directory} cannot be checked ({error.strerror or error}): sampling continues")
         else:
             if self.writer is not None:
@@ -230,7 +236,7 @@ class Recorder:
             return
         assert self.directory is not None
         inode = inode_at(self.directory)
-        # A removed directory may exist again: writing a state file below it recreates it, with another inode.
+        # A removed directory may exist again, because writing a state file below it recreates it with another inode.
         if inode == NO_INODE or (lock.is_removed() and inode != self._inode):
             raise self._directory_gone()
         if not lock.is_removed():
@@ -266,10 +272,10 @@ class Recorder:
             self.log(line)
 
     def sample_once(self, ticks: Iterable[Tick] | None = None) -> None:
-        """Sample once, without waiting. `ticks`: the ticks of a round that has begun already, if any.
+        """Sample once, without waiting. `ticks`: the ticks of a round that has already started, if any.
 
-        A simulation begins with some minutes of simulated past. Its ring is published when all of them are stored;
-        otherwise a reader would take them for live samples.
+        A simulation starts with some minutes of simulated past. Its ring is published only when all of them are stored,
+        because otherwise a reader would take them for live samples.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
         for tick in self.sampler.ticks() if ticks is None else ticks:
@@ -279,9 +285,9 @@ class Recorder:
             self._publish(self.writer)
 
     def restart(self) -> None:
-        """Make the next tick start another ring in memory.
+        """Close the ring in memory, so that the next tick starts another one.
 
-        Needed after a jump in a recording, because later ticks do not continue the earlier ones.
+        This is needed after a jump in a recording, because later ticks do not continue the earlier ones.
         """
         if self.writer is not None and self.directory is None:
             self.writer.close()
@@ -299,14 +305,14 @@ class Recorder:
         return os.dup(ring)
 
     def close(self) -> None:
-        """Close the sampler, the ring and the lock. The file of the ring stays."""
+        """Close the sampler and the ring, and release the lock. The file of the ring is not removed."""
         self.sampler.close()
         self.release()
 
     def release(self) -> None:
         """Close the ring and release the lock.
 
-        The sampler stays open, because sampling continues in another directory.
+        The sampler stays open, because sampling may continue with a ring in another directory.
         """
         self.driver_released.set()
         if self._calls is not None:
@@ -325,10 +331,10 @@ class Recorder:
             self._lock = None
 
     def abandon(self) -> None:
-        """Stop from another thread while the sampling thread hangs in a driver call; the process exits right after.
+        """Stop while the sampling thread hangs in a driver call. Called from another thread just before the exit.
 
-        The ring is marked as stopped and the lock released explicitly: the kernel may keep this process, and with it
-        the lock, until the driver call ends.
+        The ring is marked as stopped and the lock is released explicitly, because the kernel may keep this process, and
+        with it the lock, until the driver call ends.
         """
         if self._calls is not None:
             self._calls.close()
@@ -339,7 +345,10 @@ class Recorder:
             self._lock.release()
 
     def _renew(self, tick: Tick, spare: int = 0) -> bool:
-        """Replace a ring that is lost or too small; return False if that is not possible now."""
+        """Replace a ring that is lost or too small. Return False if that is not possible at the moment.
+
+        `spare`: number of spare device rows in the new ring.
+        """
         now = self._clock.monotonic()
         if now < self._renew_at:
             return False
@@ -353,7 +362,7 @@ class Recorder:
         return True
 
     def _publish(self, writer: RingWriter) -> None:
-        """Give a new ring its name; if that fails, the next check creates another."""
+        """Give a new ring file its final name. If that fails, the next check of the directory creates another ring."""
         try:
             writer.publish()
         except IsADirectoryError as error:
@@ -380,7 +389,7 @@ class Recorder:
                 previous.close()
             return writer
         previous = self.writer or self._previous
-        # A recording or a simulation starts over in a new ring; samples of hardware continue those of the earlier one.
+        # A recording or a simulation starts with an empty ring. Samples of hardware continue those of the earlier ring.
         is_continued = Capability.LIVE in origin.capabilities or (previous and Capability.NOW in origin.capabilities)
         continues = origin.source if is_continued else None
         try:
@@ -401,7 +410,7 @@ def _acquire_lock(directory: str, for_command: bool) -> WriterLock:
 
 
 def _heartbeat_age(path: str) -> float:
-    """Seconds since the last heartbeat in the ring; 0 if there is no ring."""
+    """Return the seconds since the last heartbeat in the ring, or 0 if there is no ring."""
     try:
         reader = RingReader.open(path)
     except (OSError, RingError):
@@ -415,9 +424,10 @@ def _heartbeat_age(path: str) -> float:
 
 
 class UsageCounters:
-    """Sums the usage of users and GPUs at each tick, in the part of the ring that is kept over a restart.
+    """Adds up the usage of users and GPUs at each tick, in the part of the ring that survives a restart.
 
-    `writer`: returns the ring that is written now. `holders`: may be shared with other followers.
+    `writer`: returns the current ring, if any. `holders`: determines who holds each GPU; may be shared with other
+    followers.
     """
 
     name = "use"
@@ -429,7 +439,7 @@ class UsageCounters:
         self._meter: UseMeter | None = None
         self._problem = ""
         self._layout: Layout | None = None
-        """Layout of the ring that `_place` belongs to."""
+        """Layout of the ring to which `_location` belongs."""
         self._location = SumLocation(0, 0)
 
     @property
@@ -458,4 +468,4 @@ class UsageCounters:
             self._problem = f"usage counters cannot be stored: {error.strerror or error}"
 
     def close(self) -> None:
-        """Do nothing to the ring: the next daemon continues its sums."""
+        """Leave the ring as it is, because the next daemon continues its sums."""

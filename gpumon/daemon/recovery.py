@@ -1,4 +1,4 @@
-"""Recovers what a killed daemon had sampled but not written, from the frames in its ring.
+"""Recovers data that a killed daemon had sampled but not yet written to its files, from the frames in its ring.
 
 This works only until the machine reboots.
 """
@@ -26,7 +26,7 @@ _BATCH_FRAMES = 64
 
 
 def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
-    """Return up to `limit` of the newest frames of a ring, if it was written since the last reboot; else nothing.
+    """Return up to `limit` of the newest frames of a ring, or none if it was written before the last reboot.
 
     Frames after `now` (ns, CLOCK_MONOTONIC) are left out.
     """
@@ -42,9 +42,9 @@ def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
 
 
 def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
-    """Yield the frames of a ring in order, from `since_ns` (CLOCK_MONOTONIC) or shortly before it.
+    """Yield the frames of a ring in order, starting at `since_ns` (CLOCK_MONOTONIC) or shortly before.
 
-    Stops early if the ring becomes unreadable.
+    Stop early if the ring becomes unreadable.
     """
     try:
         with closing(RingReader.open(path)) as reader:
@@ -65,7 +65,7 @@ def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
 _SAME_TICK_NS = SECOND // 1000
 """Tolerance for the time of a tick read back from the ring, which stores seconds as a float."""
 EarlierTicks = Callable[[int], Iterable[Tick]]
-"""Returns ticks of the ring in order, starting some ticks before the given time (ns since 1970)."""
+"""Function that returns the ticks of a ring in order, starting some ticks before the given time (ns since 1970)."""
 
 
 class UnwrittenActivity(NamedTuple):
@@ -76,9 +76,9 @@ class UnwrittenActivity(NamedTuple):
 
 
 def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
-    """Yield the ticks of a ring from `since_ns` (ns since 1970) on.
+    """Yield the ticks of a ring that are not older than `since_ns` (ns since 1970).
 
-    They are preceded by earlier ticks from which it follows since when GPUs are idle. Frames whose process list was
+    Some earlier ticks come first, because they show how long GPUs had already been idle. Frames whose process list was
     overwritten are left out, because accounts cannot be computed from them.
     """
     at_ns = _monotonic_time_of(path, since_ns)
@@ -97,7 +97,7 @@ def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
 def _monotonic_time_of(path: str, time_ns: int) -> int | None:
     """Return the monotonic time (ns) of the newest frame with a given wall-clock time (ns since 1970), or None.
 
-    The wall clock may have been set in the meantime, so that the two cannot be converted by the present offset.
+    The current offset between the two clocks cannot be used, because the wall clock may have been set in the meantime.
     """
     monotonic_ns = None
     for frame in frames_since(path, 0):
@@ -111,11 +111,14 @@ def _is_same_tick(time_ns: float, other_ns: float) -> bool:
 
 
 def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> UnwrittenActivity | None:
-    """Return accounts and events of the ticks after `written_ns` and before `until_ns`; None if there are none.
+    """Return the accounts and events of the ticks between two times, or None if there are no such ticks.
 
-    `written_ns` is in ns since 1970, `until_ns` in ns of CLOCK_MONOTONIC. Earlier ticks serve only to find the state of
-    each GPU and user. All ticks that follow the tick at `written_ns` count, whatever their wall-clock time, because the
-    clock may have been set. Only if that tick is missing does the wall clock decide.
+    `ticks`: in order, including some earlier ticks, which only show the state of each GPU and user. `written_ns`: time
+    of the last tick that was written (ns since 1970). `until_ns`: time before which the ticks end (ns of
+    CLOCK_MONOTONIC).
+
+    All ticks that follow the tick at `written_ns` count, whatever their wall-clock time, because the clock may have
+    been set. Only if that tick is missing, wall-clock times are compared.
     """
     holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
     count, is_past_written = 0, False
@@ -125,7 +128,7 @@ def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) ->
         if _is_same_tick(tick.time_ns, written_ns):
             count, is_past_written = 0, True
         elif is_past_written or tick.time_ns > written_ns:
-            if not count:  # everything up to here is in the file
+            if not count:  # everything before this tick is already in the file
                 accounts.drain()
                 events.drain()
             count += 1

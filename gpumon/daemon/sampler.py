@@ -1,7 +1,7 @@
 """The sampler: combines the readings of a source, the machine's values and the runs into ticks, at fixed times.
 
-If a round is late by one or more intervals, these are skipped and counted, and not made up for in a burst. Each tick
-has the time at which it was actually sampled. `make_sampler` creates the sampler for `--source`.
+If a round is late by one or more intervals, these are skipped and counted. They are not made up for in a burst. Each
+tick has the time at which it was actually sampled. `make_sampler` creates the sampler for `--source`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 
 
 def _is_unused(sample: Sample) -> bool:
-    """Whether a GPU is known to run no kernel; a MIG instance has no utilization, only a process list."""
+    """Return True if a GPU is known to run no kernel.
+
+    A MIG instance has no utilization, so only its process list is used.
+    """
     is_unused = sample.values[_UTILIZATION] == 0 or sample.device.is_instance
     return is_unused and PROCESSES not in sample.device.missing
 
 
 def is_idle(tick: Tick) -> bool:
-    """Return whether it is known that every GPU is idle and there is no process and no run. False without any GPU."""
+    """Return True if every GPU is known to be idle, and there is no process and no run. False if there is no GPU."""
     if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
         return False
     return all(
@@ -51,7 +54,7 @@ def is_idle(tick: Tick) -> bool:
 
 
 _MAX_PENDING_BOUNDARIES = 16384
-"""Boundaries kept for the next tick: more than several users together may add in one poll."""
+"""Maximum number of boundaries kept for the next tick. Several users together cannot add as many in one poll."""
 _NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)
 
@@ -59,23 +62,27 @@ _NO_HOST = (NAN,) * len(HOST_METRICS)
 class Sampler:
     """Makes ticks from a source's readings, the machine's values and the runs.
 
-    `host` and `tags` read this machine; recordings and simulations have values and runs of their own.
+    `host`, `tags`: read the values and the runs of this machine. They are None for recordings and simulations, which
+    have their own values and runs.
     """
 
     def __init__(
         self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
         tags: TagReader | None = None, idle_interval: float = 0.0, allocations: DeviceJobs | None = None,
     ) -> None:  # fmt: skip
-        """`idle_interval`: seconds between ticks while every GPU is idle; no effect unless larger than `interval`."""
+        """`interval`: seconds between ticks. `idle_interval`: seconds between ticks while every GPU is idle.
+
+        `idle_interval` has no effect unless it is larger than `interval`. `allocations`: scheduler jobs of the GPUs.
+        """
         self.source = source
         self.interval_ns = round(interval * SECOND)
         self._rounds_idle = max(1, round(idle_interval / interval))
-        """Rounds from one tick to the next while every GPU is idle."""
+        """Number of rounds from one tick to the next while every GPU is idle."""
         self._rounds = 0
-        """Rounds since the last tick."""
+        """Number of rounds since the last tick."""
         self.skipped_ticks = 0
         self.refused: Mapping[str, str] = {}
-        """Why a run is not assigned a device that it claims, by the run's key, at the newest tick."""
+        """Why a run was not assigned a device that it claims, by the run's key, as of the newest tick."""
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
@@ -89,7 +96,7 @@ class Sampler:
         """The last result of `_tag_processes`, with its arguments."""
 
     def ticks(self) -> Iterator[Tick]:
-        """Yield the ticks to store now: one for a live source, all that are due for a recording."""
+        """Read the source and yield the new ticks: one for a live source, all that are due for a recording."""
         readings = self.source.read()
         for number, reading in enumerate(readings, 1):
             tick = self._tick(reading)
@@ -105,9 +112,9 @@ class Sampler:
         return describe_devices(tick.origin, tick.driver, tick.samples) if tick else ""
 
     def run(self, store: Callable[[Tick], object], stop: Sign, after_round: Callable[[], object]) -> None:
-        """Sample until `stop` is set. `store` gets each tick.
+        """Sample until `stop` is set.
 
-        `after_round` is called after every round, with or without a tick.
+        `store`: called with each tick. `after_round`: called after every round, even if it had no tick.
         """
         deadline = self._clock.monotonic()
         while True:
@@ -126,7 +133,7 @@ class Sampler:
                 return
 
     def _is_due(self) -> bool:
-        """Whether this round has a tick; while every GPU is idle, some rounds only publish a heartbeat."""
+        """Return True if this round has a tick. While every GPU is idle, some rounds only publish a heartbeat."""
         self._rounds += 1
         latest = self._latest
         return self._rounds >= self._rounds_idle or latest is None or not is_idle(latest)
@@ -178,12 +185,12 @@ class Sampler:
         )
 
     def _origin(self) -> Origin:
-        """The source, with a notice if some processes cannot be seen from here, as inside a container."""
+        """Return the origin of the data, with a notice if some processes are invisible, such as inside a container."""
         origin = self.source.origin()
         return origin._replace(notice=self._sandbox.notice) if self._sandbox.notice else origin
 
     def _has_local_pid(self, process: Process) -> bool:
-        """Whether its pid is known to belong to our own pid namespace."""
+        """Return True if the process is known to be in our own pid namespace."""
         return not self._sandbox.has_own_pids or is_known(process.started)
 
     def _local_processes(self, processes: Sequence[Process]) -> Sequence[Process]:
@@ -246,7 +253,7 @@ class Sampler:
     def _tag_processes(
         self, processes: Sequence[Process], runs: Sequence[Run], samples: Sequence[Sample]
     ) -> Sequence[Process]:  # fmt: skip
-        """Tag each process with its run and job; returns the same object as long as nothing changed."""
+        """Return the processes, tagged with their run and job. The result is the same object if nothing changed."""
         pids = tuple(sorted((run.pid, run.key, run.facts.job) for run in runs))
         device_jobs = tuple((sample.device.uuid, sample.device.job) for sample in samples if sample.device.job)
         last_processes, last_tags, last_result = self._tagged_processes
@@ -265,7 +272,7 @@ class Sampler:
 
 
 _SMOOTH_INTERVAL = 0.1
-"""Polling interval of a recording or simulation in seconds, so that a fast one moves smoothly."""
+"""Polling interval of a recording or simulation, in seconds. It is short so that a fast playback moves smoothly."""
 
 
 def make_sampler(
@@ -283,9 +290,10 @@ def make_sampler(
 ) -> Sampler:
     """Return the sampler for `--source`. If that is this machine's hardware, it also reads the machine and its runs.
 
-    `past`: also report runs that ended long ago, once, for the ledger. `playback`: position and speed of a recording.
-    `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files that say which job has which GPU, as
-    for dcgm-exporter. Raises UsageError if the interval is out of range, and SourceError.
+    `spec`: value of `--source`. `past`: also report, once, the runs that ended long ago, for the ledger. `playback`:
+    position and speed of a recording. `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files
+    that say which job has which GPU, as for dcgm-exporter. Raises UsageError if the interval is out of range, and
+    SourceError.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 
 _GC_THRESHOLD = 50_000
-"""Allocations minus deallocations that start a garbage collection: a few MB."""
+"""Number of allocations minus deallocations that triggers a garbage collection. It amounts to a few MB."""
 _M_ARENA_MAX = -8
-"""From glibc's malloc.h."""
+"""`M_ARENA_MAX` of glibc's malloc.h."""
 
 
 def tune_garbage_collection() -> None:
-    """Exempt all present objects from garbage collection, and collect rarely.
+    """Exempt all existing objects from garbage collection, and make collections rare.
 
-    Ticks create no reference cycles. But each keeps some objects alive until the history has processed it, so Python
-    would start a useless collection every few ticks, and sometimes a full one of about 20 ms.
+    Ticks create no reference cycles. But each tick keeps some objects alive until the history has processed it. So
+    Python would start a useless collection every few ticks, and sometimes a full one, which takes about 20 ms.
     """
     gc.collect()
     gc.freeze()
@@ -54,11 +54,11 @@ def tune_garbage_collection() -> None:
 
 
 def limit_malloc_arenas() -> None:
-    """Make all threads share one malloc arena of glibc; to be called before any thread starts.
+    """Make all threads share one malloc arena of glibc. Must be called before any thread starts.
 
-    By default glibc creates up to eight arenas per core, and memory freed in one is not reused by threads of another.
-    The threads that make driver calls come and go, and hold the GIL in turn, so that they do not contend for the arena.
-    Source: mallopt(3). Other C libraries without mallopt are left as they are.
+    By default, glibc creates up to eight arenas per core, and threads that use one arena do not reuse memory freed in
+    another. The threads that make driver calls come and go. They hold the GIL in turn, so they do not contend for the
+    shared arena. Source: mallopt(3). Other C libraries without mallopt are left as they are.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -71,9 +71,9 @@ class PrivateSampler:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.failure: Exception | None = None
-        """The error that ended sampling early; None if there was none."""
+        """The error that ended sampling early, or None."""
         self._stop = StopSign()
-        # A daemon thread: a hanging driver call must not keep the view from exiting.
+        # A daemon thread, because a hanging driver call must not keep the view from exiting.
         self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)
 
     def start(self) -> PrivateSampler:
@@ -97,7 +97,7 @@ class PrivateSampler:
 
 
 _EARLIER_FRAMES = 256
-"""Frames of an earlier daemon that the ledger searches for boundaries that were not yet written."""
+"""Number of an earlier daemon's newest frames that the ledger searches for boundaries that were not yet written."""
 
 
 def open_daemon(
@@ -117,10 +117,10 @@ def open_daemon(
 ) -> Recorder:
     """Return a recorder that owns its directory and its lock and has stored its first frame.
 
-    `log`: gets a line for each later problem. `gpm`: read the GPUs' performance counters (GPM). `idle_interval`:
-    seconds between ticks while every GPU is idle, 0 to use `interval`. `for_command`: this daemon runs only as long as
-    a command that this process started. Raises AlreadyRunning, SourceError, UsageError or GpumonError, whose messages
-    say what to do.
+    `spec`: value of `--source`. `interval`: seconds between ticks. `log`: called with a line for each later problem.
+    `gpm`: read the GPUs' performance counters (GPM). `idle_interval`: seconds between ticks while every GPU is idle, or
+    0 to use `interval`. `for_command`: this daemon runs only as long as a command that this process started. Raises
+    AlreadyRunning, SourceError, UsageError or GpumonError, whose messages say what to do.
     """
     sampler = make_sampler(
         spec, places, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval, job_dir=job_dir
@@ -148,7 +148,8 @@ def _open_ring(
 ) -> tuple[Recorder, Iterable[Tick]]:
     """Return a recorder with a ring in the first directory that has room for one, and its first round of ticks.
 
-    The source is read once, however many directories are full: reopening a driver would be recorded as an event.
+    The source is read only once, even if some directories are full, because reopening a driver would be recorded as an
+    event.
     """
     full: list[str] = []
     ticks: Iterator[Tick] | None = None
@@ -165,7 +166,7 @@ def _open_ring(
                         sampler.source.restore([sample for frame in earlier for sample in frame.samples])
                     ticks = sampler.ticks()
                     first = list(islice(ticks, 1))
-                for tick in first:  # empty for a recording that has not begun
+                for tick in first:  # `first` is empty for a recording that has not started
                     recorder.ensure_ring(tick)
                 make_tag_dir(directory, everyone=places.uid == 0 and directory == places.system)
             except BaseException as error:
@@ -181,10 +182,10 @@ def _open_ring(
 
 @contextmanager
 def _directory_errors(directory: str) -> Iterator[None]:
-    """Turn an OSError about the live directory into a GpumonError."""
+    """Convert an OSError about the live directory into a GpumonError."""
     try:
         yield
-    except OSError as error:  # full, read-only, or a foreign file has the name of one of ours
+    except OSError as error:  # the directory is full or read-only, or a foreign file has the name of one of ours
         file = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
             f"cannot keep live data in {directory} ({file}{error.strerror or error}): pass another --dir"
@@ -192,7 +193,11 @@ def _directory_errors(directory: str) -> Iterator[None]:
 
 
 def _open_ledger(recorder: Recorder, places: Places, clock: Clock, log: Callable[[str], None]) -> None:
-    """Record runs: of this machine in its ledger, if it has a place; of a simulation or recording beside the ring."""
+    """Start recording runs.
+
+    Runs of this machine are recorded in its ledger, if a directory for it is configured. Runs of a simulation or a
+    recording are recorded in a file next to the ring.
+    """
     path = ledger_path(places)
     if Capability.LIVE not in recorder.sampler.source.capabilities:
         _keep_replayed_runs(recorder, places)
@@ -211,7 +216,7 @@ def _open_ledger(recorder: Recorder, places: Places, clock: Clock, log: Callable
 
 
 def _keep_replayed_runs(recorder: Recorder, places: Places) -> None:
-    """Keep the runs of a simulation or a recording next to the ring, for as long as the ring exists."""
+    """Record the runs of a simulation or a recording in a ledger next to the ring, to be kept as long as the ring."""
     path = f"{recorder.directory}/{PLAYED}"
     for suffix in ("", "-wal", "-shm"):
         with suppress(OSError):
@@ -223,7 +228,10 @@ def _keep_replayed_runs(recorder: Recorder, places: Places) -> None:
 def _open_history(
     recorder: Recorder, places: Places, log: Callable[[str], None], limits: HistoryLimits, holders: HolderWatch
 ) -> None:
-    """Record history, accounts, events and processes of this machine's hardware, if they have a place."""
+    """Start recording history, accounts, events and processes, if the source is this machine's hardware.
+
+    Nothing is recorded if no directory is configured for it.
+    """
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(places):
         from gpumon.daemon.followers import ActivityRecorder
         from gpumon.daemon.recovery import ticks_since
@@ -241,14 +249,15 @@ def _open_history(
 
 
 _DRIVER_GRACE_S = 1.5
-"""Seconds that a driver call may take after a signal. Together with `recorder.FINAL_WRITE_S` less than 3."""
+"""Seconds that a driver call may take after a signal. The sum with `recorder.FINAL_WRITE_S` is less than 3."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Service:
     """Samples in a thread until SIGTERM or SIGINT.
 
-    `open_recorder` may take as long as the driver needs to answer. `started` is called when it has returned.
+    `open_recorder`: opens the recorder, which may take as long as the driver needs to answer. `started`: called with
+    the recorder after that.
     """
 
     def __init__(self, open_recorder: Callable[[], Recorder], started: Callable[[Recorder], object]) -> None:
@@ -257,17 +266,17 @@ class Service:
         self._stop = StopSign()
         self._recorder: Recorder | None = None
         self._error: BaseException | None = None
-        # A pipe, because a handler may interrupt the main thread anywhere, even while it holds an Event's lock.
+        # A pipe is used because a handler may interrupt the main thread anywhere, even while it holds an Event's lock.
         self._wakeup_read, self._wakeup_write = os.pipe()
         os.set_blocking(self._wakeup_write, False)
 
     def run(self) -> None:
-        """Sample until a signal arrives. Raises the error of the sampling thread.
+        """Sample until a signal arrives. Raises the error with which the sampling thread ended, if any.
 
-        Exits the process if the driver hangs.
+        If the driver hangs, this exits the process.
         """
-        # The kernel may deliver a signal to any thread and wakes only that one: the C-level handler writes the byte,
-        # whichever thread it runs in.
+        # The kernel may deliver a signal to any thread, and wakes only that one. The C-level handler writes a byte to
+        # the pipe in whichever thread it runs.
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, lambda *_: None)
@@ -288,7 +297,7 @@ class Service:
             try:
                 self._started(recorder)
             except BaseException:
-                recorder.close()  # or readers would take it for a running daemon
+                recorder.close()  # otherwise readers would assume that the daemon is still running
                 raise
             recorder.run(self._stop)
         except BaseException as error:
