@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Timing and losses of a frame in a recording, with the same meaning as in `Frame`."""
+    """Timing and losses of a recorded frame. The fields have the same meaning as in `Frame`."""
 
     interval_ns: int
     sample_duration_ns: int
@@ -34,14 +34,14 @@ class Reading:
     """The values that a source read at one moment."""
 
     monotonic_ns: int
-    """CLOCK_MONOTONIC in ns; for a recording, its own spacing mapped to this clock."""
+    """ns, CLOCK_MONOTONIC. For a recording, the recorded intervals mapped to this clock."""
     time_ns: int
-    """ns since 1970; for a recording, its own time."""
+    """ns since 1970. For a recording, the recorded time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
-    """Must not be modified later: consumers look for changes only in a new object."""
+    """Must not be modified later, because consumers check only a new object for changes."""
     runs: Sequence[Run] = ()
-    """Only simulations and recordings have runs; real ones come from their boards."""
+    """Runs of a simulation or a recording. Other sources have none: real runs are read from their boards."""
     boundaries: Sequence[Boundary] = ()
     host: Sequence[float] | None = None
     """In the order of `HOST_METRICS`; None if the source does not know the host."""
@@ -55,14 +55,17 @@ class Reading:
 
 
 class ProcessInfo(NamedTuple):
-    """What this machine tells about a process. Empty and NaN if it is not visible, as in another container."""
+    """What this machine reports about a process.
+
+    Fields are empty or NaN if it is not visible, as in another container.
+    """
 
     name: str = ""
     user: str = ""
     started: float = NAN
     """Seconds since 1970."""
     cpu_utilization: float = NAN
-    """CPU seconds per second since the last description; NaN in the first one."""
+    """CPU seconds per second since the process was last described; NaN the first time."""
     host_memory: float = NAN
     """Resident set in bytes."""
     cgroup: CgroupInfo = CgroupInfo()
@@ -74,10 +77,10 @@ Describe = Callable[[int], ProcessInfo]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a source gets when it is opened."""
+    """Options for opening a source."""
 
     argument: str
-    """Text after the colon in `--source`; empty without one."""
+    """Text after the colon in `--source`; empty if there is none."""
     clock: Clock
     describe: Describe
     interval: float = 1.0
@@ -87,7 +90,7 @@ class Request:
     playback: Playback | None = None
     """Playback controls of a recording."""
     gpm: bool = True
-    """Whether the GPUs' performance counters may be read, which profilers use too."""
+    """Whether the GPUs' performance counters may be read. Profilers use the same counters."""
 
 
 class Source(Protocol):
@@ -100,13 +103,16 @@ class Source(Protocol):
     capabilities: Capability
     """Capabilities of the source; `origin()` passes them on to readers of frames."""
     tick_period: float
-    """Seconds between the ticks of a recording; 0 if each `read` returns one."""
+    """Seconds between the ticks of a recording; 0 if each `read` returns one tick."""
 
     def origin(self) -> Origin:
-        """Name, label, and why nothing can be read, if so. May change between reads."""
+        """Return the name, the label, and why nothing can be read (empty if something can).
+
+        May change between reads.
+        """
 
     def driver(self) -> Driver:
-        """Versions of the driver; empty if unknown."""
+        """Return the versions of the driver; empty if unknown."""
 
     def read(self) -> Sequence[Reading]:
         """Return the readings since the last read, oldest first.
@@ -131,7 +137,10 @@ class RestoresDevices(Protocol):
     """A source that may be unable to identify a device, such as a GPU that the driver has lost."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Set the devices that an earlier daemon of this boot had last. Must be called before the first read."""
+        """Set the devices that an earlier daemon saw last, since the last boot.
+
+        Must be called before the first read.
+        """
 
 
 def to_base_units(number: float, scale: float) -> float:

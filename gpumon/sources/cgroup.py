@@ -1,8 +1,8 @@
 """Container, pod and Slurm job of a process, from `/proc/<pid>/cgroup`, and the names of pods.
 
-The text has a path per hierarchy: `0::/path` for cgroup v2, `4:memory:/path` for v1. The parts of a path are names from
-runtimes, or from users: below `user.slice` anybody can create cgroups, so a job or a pod is accepted only outside of
-it, and all of it is hostile text. Patterns are compiled on first use, because not every command needs them.
+The file has a path per hierarchy: `0::/path` for cgroup v2, `4:memory:/path` for v1. Components of a path are chosen by
+runtimes or by users, so the whole text is untrusted. Users can create cgroups below `user.slice`, so a job or a pod is
+accepted only outside of it. Patterns are compiled on first use, because not every command needs them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpumon.common.paths import ROOT, is_trusted
 from gpumon.common.text import clean
 
 LONGEST = 16384
-"""Bytes that are read; a line that does not end within them is ignored."""
+"""Maximum bytes that are read. A line that does not end within them is ignored."""
 _MAX_PARTS = 64
 _LONGEST_NAME = 64
 _SHORT_ID = 12
 """Digits of a container ID, as in `docker ps`."""
 _MAX_NESTED = 3
-"""Nested containers that are listed."""
+"""Maximum number of nested containers that are listed."""
 _ID = "(?P<id>[0-9a-f]{64})"
 
 
@@ -32,21 +32,21 @@ class CgroupInfo(NamedTuple):
     """Container, pod and job of a process; each is empty if there is none or it is not visible."""
 
     container: str = ""
-    """Runtime, and the name or the short ID: `docker 3f2a9c1b04de`, `lxc web`."""
+    """Runtime, and the name or short ID of the container, such as `docker 3f2a9c1b04de` or `lxc web`."""
     pod: str = ""
-    """UID of the Kubernetes pod; its name follows if known, as in `Process`."""
+    """UID of the Kubernetes pod, followed by its name if known, as in `Process`."""
     job: str = ""
     """Slurm job id, or its SLUID."""
 
 
 class _Pattern(NamedTuple):
-    """How a runtime names a part of the path."""
+    """How a runtime names a component of the cgroup path."""
 
     runtime: str
     pattern: str
-    """Matches the whole part, with a group `id`, or `name` if people chose it."""
+    """Matches the whole component. Its group is `id`, or `name` if a person chose the name."""
     parent: str = ".*"
-    """Matches the part above it."""
+    """Matches the parent component."""
 
 
 CONTAINERS: tuple[_Pattern, ...] = (
@@ -62,7 +62,8 @@ CONTAINERS: tuple[_Pattern, ...] = (
     _Pattern("machine", r"machine-(?P<name>.+)\.scope", parent=r"machine\.slice"),
     _Pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
 )
-"""Names of containers' cgroups; the first match counts. The last row matches runtimes that do not name themselves."""
+"""Names of containers' cgroups. The first match is used. The last row matches runtimes that do not include their
+name."""
 _POD = r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?"
 _KUBE = r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?"
 _JOB = r"job_([0-9]{1,20})|(s[0-9A-Z]{13})"
@@ -76,7 +77,7 @@ _DELETED = " (deleted)"
 def parse_cgroup(raw: bytes) -> CgroupInfo:
     """Return container, pod and job from the content of a `/proc/<pid>/cgroup`.
 
-    If it has several hierarchies, the first that names any of these counts.
+    If the file has several hierarchies, the first one that contains any of these is used.
     """
     result = CgroupInfo()
     for line in raw[:LONGEST].split(b"\n")[: -1 if len(raw) >= LONGEST else None]:
@@ -118,7 +119,7 @@ def _container(part: str, parent: str) -> str:
 
 
 def _unescape(name: str) -> str:
-    r"""Decode the name of a systemd unit, which is ASCII with `\x2d` for `-`, and byte by byte for other characters."""
+    r"""Decode the name of a systemd unit, in which `-` is `\x2d` and other characters are escaped byte by byte."""
     if not name.isascii():
         return name
     return re.sub(_ESCAPED, lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
@@ -126,7 +127,7 @@ def _unescape(name: str) -> str:
 
 POD_LOGS, CONTAINER_LOGS = "/var/log/pods", "/var/log/containers"
 _MAX_ENTRIES = 8192
-"""Directory entries that are read; a node has a few hundred pods."""
+"""Maximum number of directory entries that are read. A node has a few hundred pods."""
 _LONGEST_POD_NAME = 128
 _RETRY_AFTER = 10 * SECOND
 """ns before an unknown pod is searched again."""
@@ -135,7 +136,7 @@ _CONTAINER_LOG = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
 
 
 class PodNames:
-    """Finds the names of pods, by listing directories. This happens only for an unknown pod, and at most every 10 s."""
+    """Finds the names of pods. It lists directories only if a pod is unknown, and at most every 10 s."""
 
     def __init__(
         self, clock: Clock, pods: str = POD_LOGS, containers: str = CONTAINER_LOGS,
@@ -145,13 +146,13 @@ class PodNames:
         self._directories = pods, containers
         self._trusts = trusts
         self._names: dict[str, str] = {}
-        """By UID without dashes, and by the short ID of a container."""
+        """Names of pods by UID without dashes, and by the short ID of a container in the pod."""
         self._due = 0
 
     def name(self, uid: str, container: str) -> str:
-        """Return `namespace/name` of a pod; empty if unknown. `uid`: UID of the pod.
+        """Return `namespace/name` of a pod; empty if unknown.
 
-        `container`: short ID of a container in it.
+        `uid`: UID of the pod. `container`: short ID of a container in it.
         """
         keys = uid.replace("-", "").lower(), container
         if not any(key in self._names for key in keys) and self._clock.monotonic() >= self._due:
@@ -169,7 +170,7 @@ class PodNames:
         return names
 
     def _list_directory(self, directory: str) -> list[str]:
-        """Return the names in a directory; none if it cannot be read, or others than root can write it."""
+        """Return the names in a directory; none if it cannot be read, or if users other than root can write to it."""
         if not self._trusts(directory):
             return []
         try:

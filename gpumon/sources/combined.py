@@ -38,7 +38,7 @@ def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) 
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """What one read of a source returned, with its origin and driver after the read."""
+    """Result of one read of a source, with the source's origin and driver after the read."""
 
     readings: Sequence[Reading]
     origin: Origin
@@ -71,9 +71,9 @@ class Worker:
         self._requested.set()
 
     def pop(self, clock: Clock, until: int = 0) -> SourceResult | None:
-        """Return the result of the read, waiting for it until `until` (ns, CLOCK_MONOTONIC).
+        """Return the result of the read. Wait for it until `until` (ns, CLOCK_MONOTONIC).
 
-        None if it has not arrived by then, or no read was started.
+        Return None if the read has not ended by then, or if no read was started.
         """
         if not self.is_running or not (self._done.is_set() or clock.wait(self._done, until)):
             return None
@@ -82,7 +82,7 @@ class Worker:
         return result
 
     def close(self) -> None:
-        """Close the source. If a call of it hangs, it stays open until the process ends."""
+        """Close the source. If one of its calls hangs, it stays open until the process ends."""
         self._is_closed = True
         self._requested.set()
         if not self.is_running or self._done.is_set():
@@ -105,9 +105,10 @@ class Worker:
 
 
 TIMEOUT = 0.6
-"""Seconds that a tick waits for a source. One that missed a tick is not waited for again until it answers."""
+"""Maximum seconds that a tick waits for a source. Later ticks do not wait for a source that was late until it
+answers."""
 FIRST_TIMEOUT = 3.0
-"""Seconds for the first read: a driver may have to wake its GPUs."""
+"""Maximum seconds that the first read waits, because a driver may have to wake its GPUs."""
 _NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
@@ -130,7 +131,7 @@ class _Member:
         return self.origin.source
 
     def store(self, result: SourceResult) -> None:
-        """Store a result; events and utilization samples accumulate until they are used."""
+        """Store the result of a read. Events and utilization samples accumulate until they are used."""
         self.origin, self.driver, self.failure = result.origin, result.driver, result.failure
         for reading in result.readings:
             self.reading = reading
@@ -157,7 +158,7 @@ class _Member:
         ]
 
     def problem(self) -> str:
-        """Return why the source has no values now; empty if it has."""
+        """Return why the source currently has no values; empty if it has values."""
         if self.failure:
             return f"it failed: {self.failure}"
         return "it has not answered yet" if self.is_late else self.origin.problem
@@ -167,8 +168,9 @@ class CombinedSource:
     """Reads several sources at the same time, each in a thread, and combines their readings.
 
     If a source hangs, its last samples become STALE; if it fails, its devices become FAILED. Each device keeps the
-    index that its driver gives it, unless another device has it already; hardware comes first. If two sources have the
-    same device, the first one counts. Sources that do not use this machine's clock cannot be combined.
+    index that its driver gives it, unless another device already has that index. Hardware sources are numbered first.
+    If two sources have the same device, the first source is used. Sources that do not use this machine's clock cannot
+    be combined.
     """
 
     tick_period = 0.0
@@ -191,7 +193,7 @@ class CombinedSource:
         self._indexes: dict[str, int] = {}
         self._owners: dict[str, _Member] = {}
         self._published: dict[str, tuple[Device, Device]] = {}
-        """By UUID, the device of its source and as it is published."""
+        """Pairs of the device as its source returned it and the device as published, by UUID."""
         self._processes: tuple[list[Sequence[Process]], tuple[Process, ...]] = [], ()
 
     def origin(self) -> Origin:
@@ -216,7 +218,7 @@ class CombinedSource:
         )
 
     def driver(self) -> Driver:
-        """Return the driver if only one source has one; otherwise the versions of all drivers."""
+        """Return the driver if only one source has a driver; otherwise the versions of all drivers."""
         members = [member for member in self._members if member.driver.version]
         if len(members) == 1:
             return members[0].driver
@@ -280,7 +282,7 @@ class CombinedSource:
         )
 
     def _publish(self, member: _Member, device: Device) -> Device | None:
-        """Return the device with its source and a unique index; None if another source has it already."""
+        """Return the device with its source and a unique index; None if another source already has the same device."""
         uuid = device.uuid
         if self._owners.setdefault(uuid, member) is not member:
             return None
@@ -295,7 +297,7 @@ class CombinedSource:
         return published
 
     def _join_processes(self, readings: Sequence[Reading]) -> Sequence[Process]:
-        """Concatenate all processes; the same object while no source has a new one."""
+        """Concatenate the processes of all sources. Return the same object while no source has a new list."""
         parts = [reading.processes for reading in readings]
         before, joined = self._processes
         if len(before) != len(parts) or any(a is not b for a, b in zip(before, parts, strict=True)):

@@ -4,8 +4,8 @@
   and the user's uid. https://github.com/PrincetonUniversity/jobstats
 - The directory of dcgm-exporter's `--hpc-job-mapping-dir`: a file per index, with one job per line.
 
-The files name a job even while no process runs. A GPU that several jobs share is allocated to none of them. A directory
-is trusted only if nobody can write it but root, our own user, or its owner appointed by root.
+The files contain a job even while no process runs. A GPU that several jobs share counts as allocated to none of them. A
+directory is trusted only if it can be written to only by root, by our own user, or by a user to whom root gave it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UID = re.compile(r"[0-9]{1,10}")
 
 
 class DeviceJobs:
-    """Finds the scheduler job of each device."""
+    """Finds the scheduler job to which each device is allocated."""
 
     def __init__(
         self, clock: Clock, job_dir: str = "", gpustat: str = GPUSTAT,
@@ -45,11 +45,11 @@ class DeviceJobs:
         self._directories: tuple[str, ...] = ()
         self._jobs: dict[str, str] = {}
         self._devices: dict[str, tuple[Device, Device]] = {}
-        """By UUID: a device of the source, and the same device with its job."""
+        """Pairs of a device as the source returned it and the same device with its job, by UUID."""
         self._read_at = self._find_at = -_FIND_EVERY
 
     def assign(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the samples with the jobs of their devices; the same object if no device has a job."""
+        """Return the samples, with the job of each device added. Return `samples` itself if no device has a job."""
         now = self._clock.monotonic()
         if now - self._find_at >= _FIND_EVERY:
             self._find_at = now
@@ -82,7 +82,7 @@ class DeviceJobs:
 
 
 def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence[Process]:
-    """Return the processes. A process without a job gets that of its device, unless it belongs to another user.
+    """Return the processes. If a process has no job, it gets the job of its device, unless it belongs to another user.
 
     `jobs`: job of each device by UUID.
     """
@@ -101,7 +101,7 @@ def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence
 
 
 def parse_gpustat(text: str) -> str:
-    """Return the job and the uid from a file of jobstats; empty if it has anything else.
+    """Return the job and the uid from a file of jobstats; empty if the file has any other content.
 
     >>> parse_gpustat("4242 1000\\n")
     '4242 1000'
@@ -119,7 +119,7 @@ def parse_job_lines(text: str) -> str:
 
 
 def _read(directory: str, name: str) -> str:
-    """Return the text of a file; empty if there is none, or it is too long for a job."""
+    """Return the text of a file; empty if the file does not exist, or is too long for a job."""
     if not name or "/" in name or "\0" in name or name.startswith("."):
         return ""  # the name comes from a driver and must not lead outside the directory
     try:

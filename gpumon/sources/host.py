@@ -13,7 +13,7 @@ from gpumon.model.metrics import HOST_METRICS
 from gpumon.sources.processes import ProcessTable, detect_sandbox
 
 _SECTOR = 512
-"""Bytes of a sector in /proc/diskstats for any disk: Documentation/admin-guide/iostats.rst."""
+"""Bytes per sector in /proc/diskstats, the same for every disk: Documentation/admin-guide/iostats.rst."""
 _NAMES = tuple(metric.name for metric in HOST_METRICS)
 _UNKNOWN_BY_FILE = {
     name: dict.fromkeys((metric for metric in _NAMES if metric.startswith(prefixes)), NAN)
@@ -24,7 +24,7 @@ _UNKNOWN_BY_FILE = {
 }  # fmt: skip
 """NaN for each metric of a procfs file."""
 _MOST = 1 << 16
-"""Bytes read at once; more than any of these files has on most machines."""
+"""Maximum bytes of one read. On most machines all of these files are smaller."""
 
 
 class HostSource:
@@ -53,7 +53,7 @@ class HostSource:
             "loadavg": _load,
         }
         self._last: dict[str, bytes] = {}
-        """The text of each file as last parsed."""
+        """Content of each file when it was last parsed."""
         self._values = dict.fromkeys(_NAMES, NAN)
         self._cpu = self._cpu_times()
         self._utilization = NAN
@@ -74,7 +74,7 @@ class HostSource:
     def _cpu_utilization(self) -> float:
         busy, total = self._cpu_times()
         before_busy, before_total = self._cpu
-        # Below 10 clock ticks the share would be a guess, so the last one stays.
+        # With fewer than 10 clock ticks the share would be too inaccurate, so the last one stays.
         if total - before_total >= 10:
             self._utilization = min(1.0, max(0.0, (busy - before_busy) / (total - before_total)))
             self._cpu = busy, total
@@ -103,7 +103,10 @@ class HostSource:
             os.close(self._files.popitem()[1])
 
     def _read_file(self, name: str) -> bytes:
-        """Read a procfs file through a kept descriptor: opening it costs as much as reading it. Empty on an error."""
+        """Read a procfs file; empty on an error.
+
+        The file stays open, because opening it takes as long as reading it.
+        """
         try:
             fd = self._files.get(name, -1)
             if fd < 0:
@@ -132,7 +135,7 @@ def _memory(text: bytes) -> dict[str, float]:
 
 
 def _kib(text: bytes, key: bytes) -> float:
-    """Return the bytes of a line of /proc/meminfo, which counts in KiB; NaN if it is missing."""
+    """Return the value of a line of /proc/meminfo in bytes (the file has KiB); NaN if the line is missing."""
     at = text.find(key) + len(key)
     return float(text[at : text.find(b"kB", at)]) * 1024 if at >= len(key) else NAN
 

@@ -23,18 +23,18 @@ from gpumon.sources.cgroup import LONGEST, CgroupInfo, PodNames, parse_cgroup
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _EVICT_EVERY = 10 * SECOND
-"""ns between two evictions of processes that nobody has asked for meanwhile: they have ended, or left their GPUs."""
+"""ns between two evictions. Processes that were not described in between have ended, or have stopped using GPUs."""
 _MIN_WINDOW = SECOND // 10
-"""Minimum ns for a CPU share: the kernel counts in hundredths of a second. A process on several GPUs is described once
-per GPU, and within so short a time its share would be 0, or more than there are CPUs."""
+"""Minimum ns over which a CPU share is computed, because the kernel counts in hundredths of a second. A process on
+several GPUs is described once per GPU; over such a short time its share would be 0, or more than the number of CPUs."""
 _READ_ANYWAY = 30 * SECOND
-"""ns after which a process is read even if it has not run: the kernel may have swapped its pages out."""
+"""ns after which a process is read even if it has not run, because the kernel may have swapped its pages out."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 """Prefixes of the devices through which processes use GPUs."""
 
 
 class _TrackedProcess:
-    """A process that was described before."""
+    """State of a process that was described before."""
 
     __slots__ = (
         "cgroup", "cpu", "cpu_at", "described_at", "fd", "info", "is_idle", "name", "path", "raw", "read_at",
@@ -43,44 +43,45 @@ class _TrackedProcess:
 
     def __init__(self, path: str, fd: int, name: str, uid: int, started: float, cgroup: CgroupInfo) -> None:
         self.path = path
-        """Its directory."""
+        """Directory of the process in /proc."""
         self.fd = fd
-        """Its open `stat`, the only descriptor per process."""
+        """Descriptor of the open `stat` file, the only descriptor kept per process."""
         self.name = name
         self.uid = uid
         self.user = user_name(uid)
         self.started = started
         self.cgroup = cgroup
-        """Read once: runtimes move a process to its cgroup before its program starts."""
+        """Read only once, because runtimes move a process to its cgroup before its program starts."""
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
         self.described_at = 0
         self.run_time = -1
-        """ns for which it had run at `read_at`; negative if unknown."""
+        """CPU time in ns at `read_at`; negative if unknown."""
         self.read_at = 0
         self.raw = b""
         self.is_idle = False
-        """True if its last share was 0: while it does not run, its description stays the same."""
+        """True if its last CPU share was 0. Its description stays the same until it runs again."""
         self.stat: Stat | None = None
         """Parsed from `raw`."""
         self.info: ProcessInfo | None = None
-        """The same object while nothing changes; None if it must be built again."""
+        """Its last description, reused while nothing changes; None if it must be built again."""
 
 
 class ProcessTable:
     """Describes processes by pid. May be used from any thread.
 
-    `run_time` returns for how many ns a process has run, like `cpu_time` for processes of this machine.
+    `run_time`: returns the CPU time of a process in ns, like `cpu_time` for processes of this machine.
     """
 
     def __init__(
         self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
         run_time: Callable[[int], int] | None = None,
     ) -> None:  # fmt: skip
-        """`has_own_pids`: a driver's pid may be another process here, so only processes with an open GPU count.
+        """`has_own_pids`: whether a pid from the driver may be another process here. Then only processes count that
+        have opened a GPU.
 
-        `run_time` returns the ns that a process has run, as `cpu_time` does for processes of this machine.
+        `run_time`: returns the CPU time of a process in ns, as `cpu_time` does for processes of this machine.
         """
         self._clock = clock
         self._has_own_pids = has_own_pids
@@ -89,16 +90,17 @@ class ProcessTable:
         self._run_time = run_time or (cpu_time if proc == "/proc" else _unknown_run_time)
         self._tracked: dict[int, _TrackedProcess] = {}
         self._evicted_at = 0
-        """ns."""
+        """Time of the last eviction (ns, CLOCK_MONOTONIC)."""
         self._lock = Lock()
-        """Protects `_tracked` and its descriptors: one closed by another thread may be reused for another file."""
+        """Protects `_tracked` and its descriptors: if another thread closes one, its number may be reused for another
+        file."""
         self._boot = self._boot_time()
 
     def describe(self, pid: int) -> ProcessInfo:
         """Return what is known about a process.
 
-        Its CPU share covers the time since the last call, or more if that was just now. `stat` is not read if the
-        process has not run since; checking that takes only a tenth of the time.
+        Its CPU share covers the time since the last call, or a longer time if that call was less than 0.1 s ago. `stat`
+        is not read if the process has not run since; checking this takes only a tenth of the time.
         """
         with self._lock:
             now, process = self._clock.monotonic(), self._tracked.get(pid)
@@ -153,7 +155,7 @@ class ProcessTable:
         return True
 
     def evict(self) -> None:
-        """Close the descriptors of processes that were not described for a while. To be called once per tick."""
+        """Close the descriptors of processes that were not described for a while. Call this once per tick."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._evicted_at < _EVICT_EVERY:
@@ -235,7 +237,7 @@ def _owner(path: str) -> int:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user; the uid as text if it has no account, empty if the uid is unknown."""
+    """Return the name of a user; the uid as text if there is no such account, empty if the uid is unknown."""
     if uid < 0:
         return ""
     try:
@@ -282,16 +284,14 @@ class Sandbox(NamedTuple):
     """Which processes this process can see."""
 
     notice: str = ""
-    """A sentence for people; empty if all processes are visible."""
+    """A message that says which processes are hidden; empty if all processes are visible."""
     has_own_pids: bool = False
-    """Whether this is another pid namespace than the machine's, so that a driver's pid may be another process."""
+    """Whether this process is in a pid namespace of its own, so that a pid from the driver may be another process
+    here."""
 
     @property
     def lists_all(self) -> bool:
-        """Whether a process that the driver does not list is certainly not on the GPU.
-
-        Hidden names do not matter for this.
-        """
+        """Whether the driver's list contains every process on the GPU. Hidden process names do not matter for this."""
         return self.notice in ("", HIDDEN) and not self.has_own_pids
 
 
@@ -302,7 +302,7 @@ HIDDEN = "hidepid: /proc hides other users' processes, which have no names unles
 
 
 def detect_sandbox(proc: str = "/proc", dxg: str = "/dev/dxg") -> Sandbox:
-    """Find out what limits which processes are visible. `dxg`: device file through which WSL reaches its GPUs."""
+    """Detect which processes are hidden from this process. `dxg`: device file through which WSL uses its GPUs."""
     own_pids = has_own_pids(proc)
     if os.path.exists(dxg):
         return Sandbox(WSL, own_pids)

@@ -24,10 +24,13 @@ class SourceModule(Protocol):
     """What the package of a source must contain."""
 
     METRICS: frozenset[str]
-    """GPU metrics that it can have."""
+    """GPU metrics that the source can have."""
 
     def detect(self) -> bool:
-        """Return whether its hardware is on this machine. Must be fast: no driver call, and no waiting."""
+        """Return whether the hardware of this source is on this machine.
+
+        Must be fast: no driver call, and no waiting.
+        """
 
     def make(self, request: "Request") -> "Source":
         """Open the source. Raises UsageError if the argument is invalid, SourceError if it cannot be read."""
@@ -41,11 +44,14 @@ class HardwareModule(SourceModule, Protocol):
 
 
 class SourceKind(NamedTuple):
-    """A row of the table. No dataclass: every command imports this module, and dataclasses import slowly."""
+    """A row of the table.
+
+    Not a dataclass, because every command imports this module, and `dataclasses` imports slowly.
+    """
 
     name: str
     argument: str
-    """As in help: empty for none, `:FILE` for a required one, `[:FILE]` for an optional one."""
+    """The argument as shown in help: `:FILE` if required, `[:FILE]` if optional, empty if there is none."""
     help: str
     capabilities: Capability
 
@@ -111,7 +117,7 @@ def source_names(spec: str) -> str:
 def detect_hardware() -> list[SourceKind]:
     """Return the kinds of hardware on this machine.
 
-    If there is none, the first kind, which then reports the problem.
+    If there is none, return the first kind, whose source then reports the problem.
     """
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
@@ -140,7 +146,10 @@ def open_source(spec: str, request: "Request") -> "Source":
 
 
 def _kinds_to_open(spec: str) -> list[tuple[SourceKind, str, bool]]:
-    """Return kinds with their arguments, and whether each may fail: of several detected kinds, one is enough."""
+    """Return the kinds with their arguments, and whether opening each may fail.
+
+    If several kinds were detected, it is enough that one of them can be opened.
+    """
     kinds = [(kind, argument, False) for kind, argument in parse_spec(spec)]
     parts = spec.split(",")
     if AUTO not in parts:
