@@ -1,6 +1,6 @@
-"""Runs a command in place of this process: same terminal, same signals, same exit. Also publishes it as a run.
+"""Runs a command as a transparent wrapper: same terminal, signals and exit status. Also publishes it as a run.
 
-The command is a child in our process group and has our files, so that the terminal treats both as one job: the kernel
+The command is a child in our process group and inherits our files, so the terminal treats both as one job: the kernel
 sends Ctrl-C and Ctrl-Z to it directly. Signals sent only to this process are forwarded. All signals are blocked here
 and received one at a time, with their sender, by sigwaitinfo(2), so that none is lost and no handler runs between two
 lines of Python.
@@ -29,14 +29,14 @@ NOT_EXECUTABLE = 126
 """Exit codes of a shell for a command that it cannot start."""
 
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-# Never forwarded: signals that cannot be caught, that report an error of this process, or concern its own pipes.
+# Signals that are never forwarded: they cannot be caught, report an error of this process, or concern its own pipes.
 _NOT_FORWARDED = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGPIPE,
 }  # fmt: skip
 _HANDLED = signal.valid_signals() - _NOT_FORWARDED
 _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-"""Signals that the interpreter ignores from its start; the command gets their original handling."""
+"""Signals that the Python interpreter ignores. The command gets their original handling."""
 
 
 class ExitStatus(NamedTuple):
@@ -47,9 +47,9 @@ class ExitStatus(NamedTuple):
     signal: int = 0
     """The signal that ended it; 0 if it exited."""
     cpu: float = float("nan")
-    """CPU time of the command and the children that it waited for, s."""
+    """CPU time of the command and of the children that it waited for, in seconds."""
     memory: float = float("nan")
-    """Peak resident memory of the largest of them, bytes."""
+    """Peak resident memory of the largest of these processes, in bytes."""
 
     @property
     def is_success(self) -> bool:
@@ -59,7 +59,7 @@ class ExitStatus(NamedTuple):
 class Child:
     """A running command. Must be created before any thread is, because it blocks all signals in this process.
 
-    Raises OSError if the command cannot be started; then nothing has changed.
+    Raises OSError if the command cannot be started. In this case nothing has changed.
     """
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
@@ -74,10 +74,12 @@ class Child:
             raise
 
     def wait(self, is_member: Callable[[int], bool]) -> ExitStatus:
-        """Forward signals until the command ends. `is_member`: returns whether a pid is one of the command's processes.
+        """Forward signals until the command ends, and return how it ended.
 
-        If SIGSTOP is sent only to the command, it is ignored unless the job has the terminal: if only the command
-        stopped, the shell would not take the terminal back.
+        `is_member`: returns whether a pid is one of the command's processes.
+
+        If only the command is stopped with SIGSTOP, this process stops too if the job has the terminal, because the
+        shell would not take the terminal back otherwise. Without the terminal, this process does not stop.
         """
         while True:
             if (status := self._reap()) is not None:
@@ -88,13 +90,13 @@ class Child:
                 continue
             if number == signal.SIGCONT:
                 self._continue()
-            # A signal from the kernel (a key, a terminal change) has gone to the command too. A signal from the command
-            # itself was meant for its whole group, and the command has received it.
+            # The kernel sends its signals (a key, a terminal change) to the command, too. The command sends signals to
+            # its whole group, so it has received them itself.
             elif info.si_code <= 0 and not is_member(info.si_pid):
                 self._send(number)
 
     def _reap(self) -> ExitStatus | None:
-        """Reap ended children; return the exit status of the command if it has ended."""
+        """Reap children that have ended. Return the exit status of the command if it has ended, else None."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
@@ -107,7 +109,7 @@ class Child:
             if os.WIFSTOPPED(status):
                 self._stop(os.WSTOPSIG(status))
                 continue
-            # execve(2) keeps the peak of this process, so that the peak of a smaller command is unknown.
+            # The peak of this process survives execve(2), so the peak of a smaller command is unknown.
             memory = usage.ru_maxrss * 1024.0 if usage.ru_maxrss > self._own_maxrss else float("nan")
             cpu = usage.ru_utime + usage.ru_stime
             if os.WIFSIGNALED(status):
@@ -115,24 +117,23 @@ class Child:
             return ExitStatus(os.WEXITSTATUS(status), 0, cpu, memory)
 
     def _stop(self, number: int) -> None:
-        """Stop this process by the signal that stopped the command, so that the shell sees its job stopped.
+        """Stop this process with the signal `number` that stopped the command, so that the shell sees its job stopped.
 
-        A SIGSTOP sent only to the command is ignored, unless the job has the terminal: without this process stopping
-        too, the shell would not take the terminal back.
+        If the signal is SIGSTOP, do this only if the job has the terminal, because the shell must take it back.
         """
         if number not in _JOB_CONTROL:
             if number != signal.SIGSTOP or not _has_terminal():
                 return
             os.kill(os.getpid(), number)
         else:
-            # Sent while blocked, so that it merges with the signal of the same key press, which may be pending.
+            # Sent while the signal is blocked, so that it merges with a pending signal of the same key press.
             os.kill(os.getpid(), number)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
             signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         self._continue()
 
     def _continue(self) -> None:
-        """Continue the command if it is still stopped, because SIGCONT was sent only to this process."""
+        """Continue the command if it is still stopped, as when SIGCONT was sent only to this process."""
         process = read_stat(self.pid)
         if process and process.state == "T":
             self._send(signal.SIGCONT)
@@ -141,11 +142,11 @@ class Child:
         try:
             os.kill(self.pid, number)
         except PermissionError:
-            return  # it has changed its user, as sudo does; ProcessLookupError is impossible before it is reaped
+            return  # it runs as another user, as with sudo; ProcessLookupError is impossible before it is reaped
 
 
 def exit_like(status: ExitStatus) -> int:
-    """End this process by the signal that ended the command, or return the command's exit code."""
+    """End this process with the signal that ended the command. If there was none, return the command's exit code."""
     if not status.signal:
         return status.code
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no second core dump
@@ -157,7 +158,7 @@ def exit_like(status: ExitStatus) -> int:
 
 
 def start_error(error: OSError, word: str) -> tuple[str, int]:
-    """Return message and exit code for a command that could not be started. `word`: the command as typed."""
+    """Return the message and the exit code for a command that could not be started. `word`: the command as typed."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(word):
         return f"command not found: '{word}'. Give the command as you would type it, after --", NOT_FOUND
     return f"cannot run '{word}': {error.strerror or error}", NOT_EXECUTABLE
@@ -215,15 +216,15 @@ def _is_starter(words: Sequence[str]) -> bool:
 
 
 class CommandRun:
-    """Publishes a command as a run, until a training in it publishes itself. `script`: script that the command runs.
+    """Publishes a command as a run, until a training in the command publishes its own run.
 
-    `began`: when the command began (ns, CLOCK_MONOTONIC), 0 for now.
+    `script`: script that the command runs. `began`: when the command started (ns, CLOCK_MONOTONIC); 0 means now.
     """
 
     def __init__(self, name: str, places: Places, script: str = "", began: int = 0) -> None:
         description = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
         self._at = began
-        """Current time of the board, ns of CLOCK_MONOTONIC; 0: the clock's."""
+        """Time that is written to the board as the current time (ns, CLOCK_MONOTONIC); 0 means the actual time."""
         self._board = Board(lambda: tag_dir_for_client(places), description, self._monotonic, self._now)
         self._at, self._began = 0, self._monotonic()
         self._board.cpu_time = CpuTime(own=False, since_start=bool(began)).seconds
@@ -237,24 +238,24 @@ class CommandRun:
 
     @property
     def key(self) -> str:
-        """Name of the board; empty if there is none."""
+        """Name of the run's board; empty if there is none."""
         return os.path.basename(self._board.path)
 
     def add_devices(self, uuids: tuple[str, ...]) -> None:
-        """Publish devices that the command uses now. Earlier ones stay."""
+        """Publish devices that the command currently uses. Devices that were published earlier stay."""
         known = self._board.description.devices
         new = tuple(uuid for uuid in uuids if uuid not in known)
         if new:
             self._board.describe(devices=known + new)
 
     def withdraw(self) -> None:
-        """Hide this run, because a training in the command publishes more about itself."""
+        """Withdraw this run, because a training in the command publishes a run with more details."""
         self._board.close(withdrawn=True)
 
     def end(self, status: ExitStatus, at: int = 0) -> None:
-        """End the run. `at`: when the command ended (ns, CLOCK_MONOTONIC), 0 for now.
+        """End the run. `at`: when the command ended (ns, CLOCK_MONOTONIC); 0 means now.
 
-        After Ctrl-C it counts as interrupted, even if the command turned that into an exit code.
+        After Ctrl-C the run counts as interrupted, even if the command handled the signal and returned an exit code.
         """
         interrupted = status.signal == signal.SIGINT or status.code == 128 + signal.SIGINT
         self._at = at if at > self._began else 0

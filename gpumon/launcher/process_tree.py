@@ -1,8 +1,8 @@
 """The processes of a command: the command itself and all its descendants.
 
-A process belongs to the command if the chain of its parents leads there. This process adopts orphans
-(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. A process that has ended still counts,
-because its last sample may come later.
+A process belongs to the command if the chain of its parents leads to the command. This process adopts orphans
+(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. A process that has ended still belongs
+to the command, because its last sample may come later.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Parentage(NamedTuple):
-    """Parent and start of a process, as the kernel reports them."""
+    """Parent and start time of a process, as the kernel reports them."""
 
     parent: int = 0
     started: int = 0
-    """Clock ticks after boot; 0 if the process does not exist or is hidden from us."""
+    """Start time in clock ticks after boot; 0 if the process does not exist or is hidden from us."""
 
 
 class ProcessTree:
-    """The processes of the command whose pid is `root`. Its orphans become children of `adopter`."""
+    """The processes of the command with pid `root`. Their orphans become children of the process `adopter`."""
 
     def __init__(self, root: int, adopter: int, read: Callable[[int], Parentage]) -> None:
         self._root = root
@@ -35,7 +35,7 @@ class ProcessTree:
         """Start times of all known processes of the command, by pid."""
 
     def has_member(self, pid: int) -> bool:
-        """Return whether `pid` is, or was until it ended, a process of the command."""
+        """Return whether `pid` is a process of the command, or was one until it ended."""
         process = self._read(pid)
         started = self._members.get(pid)
         if started is not None and process.started in (0, started):

@@ -1,4 +1,4 @@
-"""Sums the cost of a command and of its trainings from frames, and prints the summary at its end."""
+"""Adds up the cost of a command and of its trainings from frames, and prints the summary at its end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpumon.model.units import AT_LEAST
 from gpumon.model.vendors import short_name
 
 _VALID_INTERVALS = 3
-"""Intervals for which a value is valid."""
+"""A value is valid for this many sampling intervals."""
 _MIN_ENERGY_SECONDS = 1.0
-"""Seconds below which the energy counter is too coarse."""
+"""Minimum seconds for an energy value. The energy counter is too coarse for less."""
 _COVERED = 0.98
-"""Share of the time on a device from which on its energy counts as complete; the same as in the ledger."""
+"""Energy counts as complete if it is known for at least this share of the time on a device, as in the ledger."""
 
 
 class DeviceCost:
@@ -36,11 +36,12 @@ class DeviceCost:
         self.device = device
         self.seconds = 0.0
         self.unseen = 0.0
-        """Seconds before the first frame, if that shows the command on the device: it may have used it before."""
+        """Seconds before the first frame in which the command may have used the device; 0 if that frame does not show
+        the command on it."""
         self.seen = 0.0
         """Seconds with a known utilization."""
         self.memory_peak = NAN
-        """Peak of the memory of all processes of the command, bytes."""
+        """Peak memory of all processes of the command together, in bytes."""
         self.memory_total = NAN
         self._busy = 0.0
         self._idle = 0.0
@@ -57,7 +58,7 @@ class DeviceCost:
 
     @property
     def energy(self) -> float:
-        """Joules of the whole board; NaN if unknown or if it was used for less than a second."""
+        """Joules used by the whole graphics board; NaN if unknown, or if the device was used for less than a second."""
         return self._energy if self._energy_seconds >= _MIN_ENERGY_SECONDS else NAN
 
     @property
@@ -67,7 +68,7 @@ class DeviceCost:
 
     @property
     def lacks_time(self) -> bool:
-        """Whether the command may have used the device for longer than is known."""
+        """Whether the command may have used the device for longer than was observed."""
         return self.seconds < _COVERED * (self.seconds + self.unseen)
 
     @property
@@ -76,13 +77,13 @@ class DeviceCost:
         return self._energy_seconds < _COVERED * (self.seconds + self.unseen)
 
     def add_energy(self, joules: float, seconds: float) -> None:
-        """Add joules used within `seconds`; NaN is ignored."""
+        """Add the joules used within `seconds`. NaN is ignored."""
         if is_known(joules):
             self._energy += joules
             self._energy_seconds += seconds
 
     def add(self, sample: Sample, seconds: float, valid_seconds: float) -> None:
-        """Add `seconds` of use, with the values of `sample` for `valid_seconds` of them."""
+        """Add `seconds` of use. The values of `sample` are valid for `valid_seconds` of them."""
         self.device = sample.device
         self.seconds += seconds
         if sample.state is not Availability.OK:
@@ -101,10 +102,10 @@ class DeviceCost:
 
 
 class CommandCost:
-    """Sums the cost of a command from frames.
+    """Adds up the cost of a command from frames.
 
-    `began`: when the command began (ns, CLOCK_MONOTONIC). `is_member`, `is_own_run`: return whether a process or a run
-    belongs to the command.
+    `began`: when the command started (ns, CLOCK_MONOTONIC). `is_member`, `is_own_run`: return whether a process (pid)
+    or a run belongs to the command.
     """
 
     def __init__(self, began: int, is_member: Callable[[int], bool], is_own_run: Callable[[Run], bool]) -> None:
@@ -120,14 +121,14 @@ class CommandCost:
         self._is_own_run = is_own_run
         self._last: Frame | None = None
         self._readings: dict[str, EnergyReadings] = {}
-        """By UUID."""
+        """Energy counter readings by UUID of the device."""
         self._memory: Mapping[str, float] = {}
-        """Bytes that the command uses on each device, by UUID."""
+        """Memory of the command on each device in bytes, by UUID."""
 
     def add(self, frame: Frame, ended: int = 0) -> None:
-        """Add the next frame. `ended`: when the command ended (ns, CLOCK_MONOTONIC), 0 while it runs."""
+        """Add the next frame. `ended`: when the command ended (ns, CLOCK_MONOTONIC); 0 while it runs."""
         self.devices = sum(not sample.device.is_divided for sample in frame.samples)
-        # A frame that is not full has no processes: use is assumed not to have changed.
+        # A frame that is not full has no processes, so the same devices are assumed to be in use as before.
         if frame.is_full and frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
             self._memory = self._read_memory(frame)
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
@@ -146,7 +147,7 @@ class CommandCost:
         self._read_energy(frame, until)
 
     def finish(self, ended: int) -> None:
-        """Count the time from the last frame to the end of the command, `ended` (ns, CLOCK_MONOTONIC)."""
+        """Add the time from the last frame to the end of the command. `ended`: that end (ns, CLOCK_MONOTONIC)."""
         last = self._last
         if last is None or last.monotonic_ns >= ended or last.monotonic_ns < self._began:
             return
@@ -160,11 +161,11 @@ class CommandCost:
 
     @property
     def devices_in_use(self) -> tuple[str, ...]:
-        """UUIDs of the devices that the command uses now."""
+        """UUIDs of the devices that the command currently uses."""
         return tuple(self._memory)
 
     def _set_unseen(self, first: Frame) -> None:
-        """Record for how long the devices in the first frame may have been used before it."""
+        """Set how long devices may have been used before the first frame (`DeviceCost.unseen`)."""
         unseen = (first.monotonic_ns - self._began) / SECOND
         for sample in first.samples:
             if unseen > 0 and sample.device.uuid in self._memory:
@@ -195,13 +196,13 @@ class CommandCost:
         memory: dict[str, float] = {}
         for process in frame.processes:
             if self._is_member(process.pid):
-                # One unknown part makes the sum unknown.
+                # If the memory of one process is unknown, so is the sum.
                 memory[process.uuid] = memory.get(process.uuid, 0.0) + process.memory_used
         runs = {run.key: run for run in frame.runs if run.state is RunState.RUNNING and self._is_own_run(run)}
         for sample in frame.samples:
             uuid = sample.device.uuid
             if uuid not in memory and any(uuid in run.gpus for run in runs.values()):
-                # The driver does not show the process here (a container), but the training reports its memory.
+                # In a container, the driver does not show the process, but the training reports its memory.
                 memory[uuid] = sample.value("gpu.run_reserved") if sample.run in runs else NAN
         return memory
 
@@ -211,7 +212,7 @@ _MAX_METRICS = 2
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training that the command ran. For a distributed training, the values are those of its first rank."""
+    """A training that the command ran. The values of a distributed training come from its first rank."""
 
     id: str
     name: str
@@ -220,13 +221,13 @@ class Training:
     seconds: float
     """Mean duration of an epoch; NaN before the first is complete."""
     metrics: Mapping[str, float]
-    """Last logged values of the losses; without losses, of the first metric."""
+    """Last logged values of the losses, or of the first metric if no loss was logged."""
     steps: int = 0
-    """Over the whole run; 0 if not counted."""
+    """Number of steps in the whole run; 0 if steps are not counted."""
 
 
 class _Rank:
-    """Complete epochs of one rank and their total duration, ns."""
+    """Number of complete epochs of one rank, and their total duration in ns."""
 
     def __init__(self) -> None:
         self._fold = EpochFold()
@@ -259,14 +260,20 @@ class _Rank:
 
 
 class CommandTrainings:
-    """Collects the trainings of the command from frames and boards. A boundary may be passed twice; it counts once."""
+    """Collects the trainings of the command from frames and boards.
+
+    A boundary that is passed twice counts only once.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._ranks: dict[str, _Rank] = {}
 
     def update(self, runs: Iterable[Run], boundaries: Iterable[Boundary]) -> None:
-        """Add what is new about the command's `runs`. Boundaries of other runs are ignored."""
+        """Update the trainings from the command's `runs` and from new boundaries.
+
+        Boundaries of other runs are ignored.
+        """
         self._runs.update((run.key, run) for run in runs)
         for boundary in boundaries:
             if boundary.run in self._runs:
@@ -276,7 +283,7 @@ class CommandTrainings:
         return bool(self._runs)
 
     def trainings(self) -> list[Training]:
-        """Return the trainings in the order in which they began."""
+        """Return the trainings in the order in which they started."""
         first: dict[str, Run] = {}
         for run in sorted(self._runs.values(), key=lambda run: (run.rank, run.started)):
             first.setdefault(run.id, run)
@@ -289,15 +296,15 @@ class CommandTrainings:
 
 
 def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the losses among the logged values; without losses, the first value."""
+    """Return the losses among the logged values, or the first value if there is no loss."""
     losses = [name for name in metrics if "loss" in name.lower()] or list(metrics)[:1]
     return {name: metrics[name] for name in losses[:_MAX_METRICS]}
 
 
 _SHOWN = 4
-"""Trainings with a line of their own."""
+"""Maximum number of trainings with their own line."""
 _SEEN_AFTER = 10.0
-"""Seconds after which a process on a device is certainly seen: the driver's list is read only every few seconds."""
+"""A process that uses a device for this many seconds is always seen. The driver's list is read every few seconds."""
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -310,7 +317,7 @@ class SummaryLine(NamedTuple):
 
 
 def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *, color: bool) -> str:
-    """Return the summary of a command that ran for `seconds`. `color`: use colors of a terminal."""
+    """Return the summary of a command that ran for `seconds`. `color`: whether to use terminal colors."""
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
     lines = list(_lines(status, seconds, report))
     titles, values = (max(len(part) for part in parts) for parts in list(zip(*lines, strict=True))[:2])
@@ -325,7 +332,7 @@ def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *
 
 
 def failure_text(status: ExitStatus) -> str:
-    """Return why a command failed; empty if it did not."""
+    """Return why a command failed; empty if it did not fail."""
     if status.signal:
         is_named = status.signal in set(signal.Signals)
         return f"ended by {signal.Signals(status.signal).name if is_named else f'signal {status.signal}'}"

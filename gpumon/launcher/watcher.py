@@ -1,4 +1,4 @@
-"""Observes a command in a separate thread. When the command ends, this delays the exit by no more than a moment."""
+"""Observes a command in a separate thread. Delays the exit at the end of the command by at most `PATIENCE` seconds."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 
 class CommandBoards:
-    """Finds the boards of the command with process `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
+    """Finds the boards of the command whose process is `pid`.
 
-    `is_member`: returns whether a pid is, or was, one of the command's processes.
+    `began`: when the command started (ns, CLOCK_MONOTONIC). `is_member`: returns whether a pid is, or was, one of the
+    command's processes.
     """
 
     def __init__(self, places: Places, pid: int, began: int, is_member: Callable[[int], bool]) -> None:
@@ -40,7 +41,8 @@ class CommandBoards:
         self._began = began
         self._is_member = is_member
         self._ended: dict[str, bool] = {}
-        """Whether a training belongs to the command, if its process had ended when it was first seen; by key."""
+        """Whether a training belongs to the command, by key. Only for trainings whose process had ended when first
+        seen."""
 
     def read(self) -> Poll:
         """Return the runs of all boards, with all boundaries that are still stored."""
@@ -58,7 +60,7 @@ class CommandBoards:
         if run.pid:
             return self._is_member(run.pid)
         if run.key not in self._ended:
-            # The kernel names no lock holder any more: only the board itself shows who wrote it.
+            # The kernel no longer reports a lock holder, so only the board itself shows which process wrote it.
             self._ended[run.key] = self._was_own(run.key)
         return self._ended[run.key]
 
@@ -101,14 +103,14 @@ def _namespace() -> int:
 _RETRY_EVERY = 2.0
 """Seconds between two attempts to become the sampler."""
 _POLL_EVERY = 0.05
-"""Seconds between two checks for an expected frame."""
+"""Seconds between two checks for a frame that is expected soon."""
 
 
 class Sampling:
-    """Frames of a daemon or of another process that samples. If there is none, this process samples.
+    """Returns the frames of a daemon or of another process that samples. If there is none, this process samples.
 
-    `open_recorder` opens a recorder in this process and may raise GpumonError or OSError. Its argument is called with a
-    line for each later problem.
+    `open_recorder`: opens a recorder in this process; may raise GpumonError or OSError. Its argument is a function that
+    the recorder calls with one line of text for each later problem.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class Sampling:
         The first call begins with the last frame before `since` (ns, CLOCK_MONOTONIC).
         """
         if self._thread is not None and not self._thread.is_alive():
-            self._close()  # it failed, or another sampler took over
+            self._close()  # our sampler failed, or another one took over
         if self._recorder is None and not self._live.is_alive():
             self._become_sampler()
         if not self._last_frame:
@@ -159,7 +161,11 @@ class Sampling:
         return self._live.origin().problem
 
     def last(self, ended: int, wait: float) -> list[Frame]:
-        """Return the last frames: our own sampler takes one more; waits up to `wait` seconds for another's."""
+        """Return the last frames after the command ended at `ended` (ns, CLOCK_MONOTONIC).
+
+        If this process samples, take one more sample. Otherwise wait up to `wait` seconds for the other sampler's
+        frame.
+        """
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
@@ -172,7 +178,7 @@ class Sampling:
         return frames
 
     def close(self) -> None:
-        """Take one more sample, for events published since the last, and stop our own sampler."""
+        """Take one more sample, which includes the latest events, and stop our own sampler."""
         self._sample_once()
         self._close()
 
@@ -224,13 +230,13 @@ class Sampling:
 
 
 PATIENCE = 2.0
-"""Seconds that the end of a command may wait for this thread."""
+"""Maximum seconds that the end of a command waits for this thread."""
 _MAX_INTERVAL = 1.0
-"""Largest number of seconds between two checks for frames."""
+"""Maximum seconds between two checks for frames."""
 _LATE = 0.2
-"""Seconds that a frame may be late."""
+"""Seconds by which a frame may be late."""
 _MAX_WAIT = 1.2
-"""Most seconds to wait for a last frame, if there is a training whose end it should include."""
+"""Maximum seconds to wait for a last frame that should include the end of a training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,29 +251,29 @@ class WatchOptions:
     gpm: bool = True
     """Whether to read the GPUs' performance counters if this process samples."""
     script: str = ""
-    """The script that the command runs; its commit is kept with the run."""
+    """The script that the command runs. Its git commit is stored with the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandReport:
-    """Observations of a command."""
+    """Result of observing a command."""
 
     uses: Sequence[DeviceCost] = ()
     trainings: Sequence[Training] = ()
     devices: int = 0
     """Number of visible devices."""
     hidden: bool = False
-    """Whether the command may have used devices unseen."""
+    """Whether the command may have used devices without being seen on them."""
     problem: str = ""
     """Why the report is incomplete; empty if it is complete."""
     shown_as: str = ""
-    """Id of the run in the ledger; empty if the ledger has none."""
+    """Id of the run in the ledger; empty if the run is not in the ledger."""
     awaited: str = ""
-    """Frameworks whose trainings `--auto` would have recorded; empty without `--auto`."""
+    """Names of the frameworks whose trainings `--auto` records; empty without `--auto`."""
 
 
 class Watcher:
-    """A thread that observes the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC)."""
+    """A thread that observes the command with process `pid`, started at `began` (ns, CLOCK_MONOTONIC)."""
 
     def __init__(self, pid: int, began: int, options: WatchOptions) -> None:
         self.tree = ProcessTree(pid, os.getpid(), read_parentage)
@@ -284,7 +290,10 @@ class Watcher:
         self._thread.start()
 
     def finish(self, status: ExitStatus, at: int) -> CommandReport:
-        """Return the report on the command, which ended at `at` (ns, CLOCK_MONOTONIC). Waits `PATIENCE` at most."""
+        """Return the report on the command, which ended at `at` (ns, CLOCK_MONOTONIC).
+
+        Waits at most `PATIENCE` seconds.
+        """
         self._ended = status, at
         self._over.set()
         self._thread.join(PATIENCE)
@@ -332,8 +341,8 @@ class Watcher:
             ),
         )  # fmt: skip
         frames = sampling.frames(self._began)
-        # The energy of a run is known between two readings of the counter: if this process samples, the run begins with
-        # the first reading.
+        # The energy of a run is the difference of two counter readings. If this process samples, the run therefore
+        # starts at the first reading.
         command_run = CommandRun(options.name, places, options.script, 0 if sampling.is_own else self._began)
 
         def is_own_run(run: Run) -> bool:
@@ -365,7 +374,7 @@ class Watcher:
 
 
 def _read(boards: CommandBoards, trainings: CommandTrainings, is_own_run: Callable[[Run], bool]) -> None:
-    """Update the trainings from the boards: frames may lack a training or its end."""
+    """Update the trainings from the boards, because frames may lack a training or its end."""
     poll = boards.read()
     trainings.update(filter(is_own_run, poll.runs), poll.boundaries)
 
@@ -394,7 +403,7 @@ def _stale_problem(devices: int) -> str:
 
 
 def _run_in_ledger(places: Places, command_run: CommandRun, trainings: CommandTrainings) -> str:
-    """Return the id of the last training, else of the command itself; empty if no ledger has it."""
+    """Return the id of the last training, or of the command itself if there was none; empty if no ledger has it."""
     from gpumon.storage.ledger.reader import Ledgers
 
     id = trainings.trainings()[-1].id if trainings else command_run.id
