@@ -1,4 +1,4 @@
-"""Decides who may scrape: by client certificate, token or password. The file with these may change at any time."""
+"""Decides who may scrape, by client certificate, token or password. Their configuration may change at any time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from gpumon.common.errors import GpumonError, MissingPackage
 from gpumon.export.web_config import WebConfig, read_web_config
 
 _MAX_CACHED = 64
-"""Correct passwords that are remembered: a check by bcrypt takes as long as fifty scrapes."""
+"""Maximum number of accepted passwords that are cached. A bcrypt check takes as long as fifty scrapes."""
 _DUMMY_HASH = "$2b$10$AGShMgVbijdZKrx0Gw7IvuNuKDtN7ybmfR6Mw1VB3WIvWTswQX4Ym"
-"""Checked for unknown names, so that these take as long as known ones."""
+"""Hash that is checked for unknown user names, so that a check takes as long as for existing names."""
 _MAX_WAITING, _MAX_WAITING_PER_ADDRESS = 16, 2
-"""Maximum waiting password checks, in all and for an address: guesses from one address do not block others."""
+"""Maximum number of waiting password checks, in total and per address. The second limit keeps guesses from one address
+from blocking others."""
 
 
 class TooManyChecks(GpumonError):
-    """Raised if too many passwords are being checked, so that it is unknown whether this one is correct."""
+    """Raised if too many password checks are waiting, so that this password cannot be checked."""
 
 
 class Credentials:
@@ -36,32 +37,35 @@ class Credentials:
     def __init__(
         self, token: str = "", users: Mapping[str, str] | None = None, previous: Credentials | None = None
     ) -> None:
-        """`users` are bcrypt hashes by name. Passwords that `previous` accepted by the same hash need no new check."""
+        """`users`: bcrypt hashes of passwords, by user name. `previous`: credentials that these replace.
+
+        A password that `previous` accepted is not checked again if the user's hash is the same.
+        """
         self._token = token.encode()
         self._users = dict(users or {})
         self._check = _password_checker() if self._users else None
         self._salt: bytes = previous._salt if previous else secrets.token_bytes(16)
         self._accepted: dict[bytes, str] = previous._accepted if previous else {}
-        """Hashes by which passwords were accepted, by a digest of name and password."""
+        """The bcrypt hash that accepted a password, by a digest of user name and password."""
         self._lock = Lock()
         self._waiting: Counter[str] = Counter()
-        """Waiting checks by address."""
+        """Number of waiting checks, by client address."""
         self._waiting_lock = Lock()
 
     @property
     def is_required(self) -> bool:
-        """Whether a token or password is configured."""
+        """True if a token or password is configured."""
         return bool(self._token or self._users)
 
     @property
     def challenge(self) -> str:
-        """Value for the header `WWW-Authenticate`."""
+        """Value of the response header `WWW-Authenticate`."""
         return 'Basic realm="gpumon"' if self._users else "Bearer"
 
     def accepts(self, authorization: str, address: str = "") -> bool:
-        """Return whether the value of the header `Authorization` is correct. Raises TooManyChecks.
+        """Return True if the request's credentials are correct. Raises TooManyChecks.
 
-        `address`: address of the client.
+        `authorization`: value of the header `Authorization`. `address`: address of the client.
         """
         if not self.is_required:
             return True
@@ -81,7 +85,7 @@ class Credentials:
         hashed = self._users.get(name)
         if hashed is not None and self._accepted.get(digest) == hashed:
             return True
-        with self._queued(address), self._lock:  # one at a time: guesses use at most one core
+        with self._queued(address), self._lock:  # one check at a time, so that guesses use at most one core
             is_correct = self._check(password, hashed or _DUMMY_HASH) and hashed is not None
         if is_correct and hashed is not None:
             if len(self._accepted) >= _MAX_CACHED:
@@ -91,7 +95,7 @@ class Credentials:
 
     @contextmanager
     def _queued(self, address: str) -> Iterator[None]:
-        """Occupy a place in the queue of checks. Raises TooManyChecks if it is full."""
+        """Count a waiting check during the `with` block. Raises TooManyChecks if too many are waiting."""
         with self._waiting_lock:
             if self._waiting.total() >= _MAX_WAITING or self._waiting[address] >= _MAX_WAITING_PER_ADDRESS:
                 raise TooManyChecks
@@ -124,7 +128,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AuthState:
-    """The configuration that is valid now."""
+    """The current configuration."""
 
     config: WebConfig
     credentials: Credentials
@@ -139,12 +143,15 @@ _ENCRYPTION, _CERTIFICATES, _NAMES, _CREDENTIALS = (
 class Authenticator:
     """Decides who may scrape, from a token and a file in the format of `web_config`.
 
-    The file is read again when it changes. No scrape is allowed while it is invalid, or after it stops requiring
+    The file is read again when it changes. Scrapes are refused while it is invalid, and also if it no longer requires
     something that it required before.
     """
 
     def __init__(self, file: str = "", token: str = "", log: Callable[[str], None] = lambda _: None) -> None:
-        """`file` may be empty. `log` gets later problems of the file. Raises GpumonError if it is invalid now."""
+        """`file`: path of the file, or empty for none. `log`: called with later problems of the file.
+
+        Raises GpumonError if the file is invalid.
+        """
         self._file, self._token, self._log = file, token, log
         self._lock = Lock()
         self._state: AuthState | None = None
@@ -152,25 +159,25 @@ class Authenticator:
         self._problem = ""
         self._files: tuple[str, ...] = (file,) if file else ()
         self._required: frozenset[str] = frozenset()
-        """What scrapers had to present when the file was last valid."""
+        """The kinds of credentials that scrapers had to present when the file was last valid."""
         self.uses_tls = False
-        """Whether connections are encrypted, or were when the file was last valid."""
+        """True if connections are encrypted, or were encrypted when the file was last valid."""
         self._credentials: Credentials | None = None
         self._state = self._read()
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone who can connect may scrape."""
+        """True if anyone who can connect may scrape."""
         state = self._state
         return state is not None and not {_CERTIFICATES, _CREDENTIALS} & _requirements(state)
 
     def current(self) -> AuthState | None:
-        """Return the configuration that is valid now; None while the file is invalid."""
+        """Return the current configuration, or None while the file is invalid."""
         if not self._file:
             return self._state
         with self._lock:
             if self._stamps() != self._stamp:
-                self._state = None  # first: even if reading fails in any way, the previous state is over
+                self._state = None  # set first, so that the previous state is not used if reading fails in any way
                 try:
                     self._state, self._problem = self._read(), ""
                 except GpumonError as error:
@@ -180,7 +187,7 @@ class Authenticator:
             return self._state
 
     def _read(self) -> AuthState:
-        self._stamp = self._stamps()  # first: a change meanwhile causes another reading
+        self._stamp = self._stamps()  # before reading, so that a change in the meantime causes another reading
         config = read_web_config(self._file) if self._file else WebConfig()
         if config.tls is not None:
             self.uses_tls = True
@@ -202,7 +209,7 @@ class Authenticator:
 
 
 def _requirements(state: AuthState) -> frozenset[str]:
-    """Return what scrapers must present; certificates that are optional do not count."""
+    """Return the kinds of credentials that scrapers must present. Optional certificates do not count."""
     tls = state.config.tls
     checks = {
         _ENCRYPTION: tls is not None,
@@ -214,7 +221,7 @@ def _requirements(state: AuthState) -> frozenset[str]:
 
 
 def _stamp(file: str) -> tuple[int, int, int]:
-    """Return values that change with a file; zeros if it does not exist."""
+    """Return values that change whenever a file changes, or zeros if it does not exist."""
     try:
         status = os.stat(file)
     except OSError:
@@ -223,7 +230,7 @@ def _stamp(file: str) -> tuple[int, int, int]:
 
 
 def has_allowed_name(connection: ssl.SSLSocket, names: tuple[str, ...]) -> bool:
-    """Return whether a client's certificate has one of these names; True if `names` is empty."""
+    """Return True if the client's certificate has one of `names`, or if `names` is empty."""
     if not names:
         return True
     certificate = connection.getpeercert() or {}

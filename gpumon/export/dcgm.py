@@ -1,9 +1,9 @@
 """Metrics with the names of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work unchanged.
 
 Names, units and labels are taken from its `etc/default-counters.csv` and from rows that sites often add to it
-(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as before 4.9, which made it a ratio. In
-prometheus-client, a family without `_total` cannot be a counter, so it is written without a type, which works in every
-query.
+(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as it was before version 4.9 made it a ratio. In
+prometheus-client, a family without `_total` cannot be a counter. So counters are written without a type, which works in
+every query.
 
 vGPU licenses, profiling of GPUs before Hopper, and health checks are not included, because gpumon does not read them.
 """
@@ -95,18 +95,22 @@ ROWS: tuple[DialectRow, ...] = (
                "Rate of data received over NVLink (in B/s).", is_whole=True),
 )  # fmt: skip
 HOST_LABEL = "Hostname"
-"""Up to 4.8.2; later versions write it in lower case."""
+"""Label of the host name in dcgm-exporter up to 4.8.2. Later versions write it in lower case."""
 _GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID")
 _OTHER_LABELS = ("DCGM_FI_DRIVER_VERSION", "hpc_job", "pod", "namespace")
 RESERVED_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS, "job", "instance"))
-"""Labels that cannot be used for the host name; Prometheus itself adds the last two to every series."""
+"""Labels that cannot be used for the host name. Prometheus itself adds `job` and `instance` to every series."""
 _PROFILE = re.compile(r"\b\d+(?:c\.\d+)?g\.\d+gb\S*")
 
 
 def dcgm_families(
     snapshot: Snapshot, host_label: str = HOST_LABEL, hostname: str = "", users: UserNames = UserNames.NAME
 ) -> list[Family]:
-    """Return the families of a live node; none otherwise."""
+    """Return the families of a node, or none if no daemon is sampling.
+
+    `host_label`: name of the label with the host name, empty for no such label. `hostname`: value of this label.
+    `users`: how users are named in labels.
+    """
     if not snapshot.live:
         return []
     names = (*_GPU_LABELS, *((host_label,) if host_label else ()), *_OTHER_LABELS)
@@ -121,7 +125,10 @@ def dcgm_families(
 
 
 def _identity(gpu: GpuFacts) -> tuple[str, ...]:
-    """Return the labels of a GPU; for a MIG instance, of its GPU, with profile and number of the instance."""
+    """Return the labels that identify a GPU.
+
+    A MIG instance has the labels of its GPU, and also the profile and number of the instance.
+    """
     device = gpu.sample.device
     number = str(device.index) if device.index >= 0 else ""
     profile = _PROFILE.search(device.name) if device.is_instance else None
@@ -133,7 +140,7 @@ def _identity(gpu: GpuFacts) -> tuple[str, ...]:
 
 
 def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
-    """Return name and namespace of the pod whose processes are on a GPU; empty for none or several."""
+    """Return the name and namespace of the pod whose processes are on a GPU. Both are empty for no or several pods."""
     pods_and_users = {(pod_parts(process.pod)[1], process.user) for process in gpu.processes or ()}
     pods = {pod for pod, _ in pods_and_users if pod}
     if len(pods) != 1:
@@ -145,7 +152,10 @@ def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
 
 
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:
-    """Yield the last XID error of each GPU; 0 if there was none since the counters began and XID errors are read."""
+    """Yield the code of each GPU's last XID error.
+
+    It is 0 if XID errors are read and there was none since counting started.
+    """
     if snapshot.totals is None:
         return
     last: dict[str, tuple[float, int]] = {}

@@ -1,7 +1,7 @@
 """Writes families in Prometheus' text format, or as OpenMetrics if the scraper prefers it, with prometheus-client.
 
-Between two scrapes, little changes except the values. So prometheus-client renders the lines of a family once, and
-again when its labels change. In between, only the values are replaced, which takes a tenth of the time.
+Between two scrapes, little changes except the values. So prometheus-client renders the lines of a family only the first
+time and when its labels change. Otherwise only the values are replaced, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ except ImportError as error:
     raise MissingPackage("gpumon export", "prometheus-client") from error
 
 _LEVEL = 1
-"""Of gzip: higher levels take three times as long for ten percent less."""
+"""Compression level of gzip. Higher levels take three times as long for an answer that is ten percent smaller."""
 
 _END = "# EOF\n"
-"""The last line in OpenMetrics."""
+"""The last line of a text in OpenMetrics format."""
 
 
 class _Lines(NamedTuple):
-    """Cached lines of a family, and their text with the values of the last scrape, many of which do not change."""
+    """Cached lines of a family, and their text with the values of the last scrape.
+
+    The text is cached too because the values of many families do not change.
+    """
 
     help: str
     labels: list[tuple[str, ...]]
@@ -41,11 +44,11 @@ class _Lines(NamedTuple):
 
 
 class Renderer:
-    """Writes the families of an exporter at each scrape, and caches what has not changed."""
+    """Renders the families of an exporter as text at each scrape, and caches the parts that have not changed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Lines] = {}
-        """Cached lines by content type and name."""
+        """Cached lines by content type and family name."""
 
     def render(self, families: Sequence[Family], accept: str) -> tuple[bytes, str]:
         """Return the text and its content type. `accept`: value of the scraper's header `Accept`."""
@@ -78,7 +81,7 @@ def compress(text: bytes) -> bytes:
 
 
 class _Registry(Collector):
-    """A registry with one family, or none."""
+    """A prometheus-client registry with the given metrics: one family, or none."""
 
     def __init__(self, *metrics: Metric) -> None:
         self._metrics = metrics

@@ -10,7 +10,7 @@ from gpumon.common.text import clean
 from gpumon.model.metrics import METRICS, Kind, Metric, Unit
 
 Series = tuple[tuple[str, ...], float]
-"""Label values, in the order of the family's labels, and the value."""
+"""The label values, in the order of the family's label names, and the value."""
 
 
 class FamilyKind(Enum):
@@ -19,11 +19,11 @@ class FamilyKind(Enum):
     GAUGE = "gauge"
     COUNTER = "counter"
     INFO = "info"
-    """A gauge that is always 1; its labels have the information."""
+    """A gauge that is always 1. The information is in its labels."""
 
 
 class Family(NamedTuple):
-    """Samples with the same name. The name of a counter includes `_total` if the set of metric names has it."""
+    """Samples with the same name. The name of a counter includes `_total` if the dialect has this suffix."""
 
     name: str
     help: str
@@ -33,35 +33,37 @@ class Family(NamedTuple):
 
 
 def gauge(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of gauges; series whose value is missing are left out."""
+    """Return a family of gauges. `labels`: label names. Series whose value is NaN are left out."""
     return Family(name, help, FamilyKind.GAUGE, tuple(labels), _drop_missing(series))
 
 
 def counter(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of counters; series whose value is missing are left out."""
+    """Return a family of counters. `labels`: label names. Series whose value is NaN are left out."""
     return Family(name, help, FamilyKind.COUNTER, tuple(labels), _drop_missing(series))
 
 
 def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str, ...]]) -> Family:
-    """Return a family whose labels are the information and whose values are 1. Duplicates are left out."""
+    """Return a family with information in its labels. All values are 1.
+
+    `labels`: label names. `series`: label values of each series; duplicates are left out.
+    """
     return Family(name, help, FamilyKind.INFO, tuple(labels), [(values, 1.0) for values in dict.fromkeys(series)])
 
 
 def _drop_missing(series: Iterable[Series]) -> list[Series]:
-    """Return series without NaN, which Prometheus would take for a value."""
-    # NaN != NaN; no call of is_known, since a function call would be slow for the hundreds of series in each scrape.
+    """Return the series whose value is not NaN, because Prometheus would treat NaN as a value."""
+    # False for NaN. A call of is_known would be slow for the hundreds of series in each scrape.
     return [sample for sample in series if sample[1] == sample[1]]
 
 
 MAX_LETTERS = 100
 MAX_BYTES = 190
-"""Maximum size of a label value in UTF-8: Prometheus rejects the whole scrape if one is larger than its limit."""
+"""Maximum size of a label value in bytes of UTF-8. Prometheus rejects the whole scrape if a value exceeds its limit."""
 _MORE = "…"
 
 
 def label_text(text: str, letters: int = MAX_LETTERS) -> str:
-    """Return an untrusted text as a label value.
-
+    """Return an untrusted text as a safe label value of at most `letters` characters.
     >>> len(label_text("\\u6a21" * 70))
     63
     """
@@ -69,8 +71,7 @@ def label_text(text: str, letters: int = MAX_LETTERS) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a sentence as a label value, cut between words and then marked with an ellipsis.
-
+    """Return a sentence as a label value. A long one is cut between words, and ends with an ellipsis.
     >>> sentence("restart it " * 20)[-22:]
     'restart it restart it…'
     """
@@ -81,7 +82,7 @@ def sentence(text: str) -> str:
 
 
 def truncate(text: str, max_bytes: int = MAX_BYTES) -> str:
-    """Return the whole letters of a text that fit into `max_bytes` of UTF-8."""
+    """Cut a text to at most `max_bytes` of UTF-8 without splitting a character."""
     if len(text) * 4 <= max_bytes or (text.isascii() and len(text) <= max_bytes):
         return text
     return text.encode(errors="replace")[:max_bytes].decode(errors="ignore")
@@ -104,7 +105,7 @@ _SUFFIXES: Mapping[Unit, str] = {
 
 
 def exported_name(metric: Metric) -> str:
-    """Return the exported name of a metric: its own name, its unit, and `_total` for a counter.
+    """Return the exported name of a metric, which consists of its own name, its unit, and `_total` for a counter.
 
     >>> from gpumon.model.metrics import BY_NAME
     >>> exported_name(BY_NAME["gpu.energy"])
@@ -115,4 +116,4 @@ def exported_name(metric: Metric) -> str:
 
 
 EXPORTED: Mapping[str, str] = {metric.name: exported_name(metric) for metric in METRICS}
-"""Exported names by names in the metric table."""
+"""The exported name of each metric, by its name in the metric table."""

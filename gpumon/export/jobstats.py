@@ -41,7 +41,7 @@ ROWS: tuple[DialectRow, ...] = (
 
 
 def jobstats_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
-    """Return the families of a live node; none otherwise."""
+    """Return the families of a node, or none if no daemon is sampling. `users`: how users are named in labels."""
     if not snapshot.live:
         return []
 

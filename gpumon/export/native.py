@@ -1,4 +1,8 @@
-"""Metrics with gpumon's own names. GPUs have only the labels `gpu` and `uuid`; other facts are joined by these."""
+"""Metrics with gpumon's own names.
+
+Metrics of a GPU have only the labels `gpu` and `uuid`. Other information, such as the model, is in families of its own,
+which queries can join by these labels.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ BY_ALLOCATION, BY_PROCESS = "allocation", "process"
 def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
     """Yield the scheduler job and the pods of each GPU.
 
-    If there are several jobs on a GPU, none is exported, so that a join matches at most one.
+    If there are several jobs on a GPU, none is exported, so that a join in PromQL matches at most one.
     """
     jobs = [(gpu, job) for gpu in snapshot.gpus if (job := find_job(gpu)).job]
     yield info(
@@ -48,11 +52,11 @@ def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
 
 _LABELS = ("uuid", "run")
 IDENTITY = ("uuid", "run", "name", "user", "slurm_job", "pod_uid", "pod_name")
-"""Not `job` and `pod`, which are labels that a scrape adds."""
+"""Labels that identify a run. `job` and `pod` are not used as names, because a scrape adds labels with these names."""
 
 
 def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the current run of each GPU, at most one, so that a join matches only one."""
+    """Yield the current run of each GPU. There is at most one per GPU, so that a join in PromQL matches only one."""
     runs = [(gpu, run) for gpu in snapshot.gpus if (run := _current_run(gpu, snapshot)) is not None]
     yield info(
         "gpumon_run_info",
@@ -65,7 +69,7 @@ def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
                 [(labels, float(run.epoch) if run.epoch >= 0 else NAN) for labels, run in labeled])  # fmt: skip
     yield gauge("gpumon_run_epochs", "Planned epochs of the run.", _LABELS,
                 [(labels, float(run.epochs) if run.epochs > 0 else NAN) for labels, run in labeled])  # fmt: skip
-    # These have no label for the run, which would add new series on each GPU for every run: a join finds it.
+    # These have no label for the run, because each run would then add new series on each GPU. Queries can join the run.
     yield gauge("gpumon_run_step", "Last published step of the run on a GPU.", _LABELS[:1],
                 [((gpu.uuid,), float(run.step)) for gpu, run in runs])  # fmt: skip
     yield gauge("gpumon_run_start_timestamp_seconds", "When the run on a GPU began, seconds since 1970.", _LABELS[:1],
@@ -96,14 +100,15 @@ _STATE = {
     GpuState.LOST: "lost",
 }
 _BY_DESIGN = (Availability.OF_WHOLE_GPU, Availability.IN_MIG_MODE)
-"""Reasons why every MIG instance lacks a metric: for 56 instances, these would be most of a scrape and no news."""
+"""Reasons why every MIG instance lacks a metric. They are not exported: for 56 instances they would be most of a
+scrape, without being useful."""
 _PROCESSES = "gpumon_gpu_processes"
 ALL_METRICS = "all"
-"""Label `metric` of a GPU that does not answer."""
+"""Value of the label `metric` for a GPU that does not answer."""
 
 
 def native_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
-    """Return all families of a node."""
+    """Return all families of a node. `users`: how users are named in labels."""
     families = [*node_families(snapshot), gpus_family(snapshot)]
     if snapshot.live:
         families += device_families(snapshot)
@@ -140,7 +145,7 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 def gpus_family(snapshot: Snapshot) -> Family:
     """Return the number of GPUs in each state.
 
-    Without a daemon all are unknown; before the first sample there is no series.
+    Without a daemon, all GPUs are in the state `unknown`. Before the first sample, there is no series.
     """
     devices = countable_uuids([gpu.sample.device for gpu in snapshot.gpus])
     counts = Counter(_state(gpu) for gpu in snapshot.gpus if gpu.uuid in devices)
@@ -159,13 +164,14 @@ def gpus_family(snapshot: Snapshot) -> Family:
 
 def _state(gpu: GpuFacts) -> str:
     if gpu.state is GpuState.ALLOCATED:
-        # Idle for a minute, but held for less. Otherwise its idle time is not known, as for a MIG instance.
+        # The GPU has been idle for a minute, but held for less. If its idle time is unknown, as for a MIG instance, so
+        # is its state.
         return "busy" if gpu.idle >= PAUSE else "unknown"
     return _STATE.get(gpu.state, "unknown")
 
 
 def device_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield the metrics and descriptions of GPUs, and which metrics they lack."""
+    """Yield the metrics and descriptions of GPUs, and a family with the metrics that they lack."""
     gpus = snapshot.gpus
     answering = [((gpu.gpu, gpu.uuid), gpu.sample.values) for gpu in gpus if gpu.answers]
     for index, metric in enumerate(GPU_METRICS):
@@ -203,7 +209,7 @@ def _family(metric: Metric, labels: Sequence[str], series: Sequence[tuple[tuple[
 
 
 def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for gpu in gpus:  # first: if there are too many series, the last ones are dropped
+    for gpu in gpus:  # before the others, because the last series are dropped if there are too many
         if not gpu.answers:
             yield (gpu.gpu, gpu.uuid, ALL_METRICS, gpu.sample.state.name.lower()), 1.0
     for gpu in gpus:

@@ -14,13 +14,15 @@ _VERSIONS = ("1.0.0", "0.0.1", "")
 _MAX_CHOICES = 32
 TIMEOUT_HEADER = "X-Prometheus-Scrape-Timeout-Seconds"
 MAX_WAIT = 10.0
-"""Maximum time for which a scrape waits for others, s."""
+"""Maximum seconds that a scrape waits for other scrapes to finish."""
 _MARGIN = 0.5
-"""Part of a scraper's timeout that is reserved for sending the answer, s."""
+"""Seconds of a scraper's timeout that are reserved for sending the answer."""
 
 
 def choose_format(accept: str) -> str:
-    """Return `OPENMETRICS` if the scraper prefers it to the text format; else `PLAIN`, which every scraper reads.
+    """Return `OPENMETRICS` if the scraper prefers it to the text format, otherwise `PLAIN`.
+
+    Every scraper can read `PLAIN`. `accept`: value of the header `Accept`.
 
     >>> choose_format("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1")
     'application/openmetrics-text; version=1.0.0'
@@ -34,12 +36,12 @@ def choose_format(accept: str) -> str:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Return whether the answer may be compressed with gzip."""
+    """Return True if the answer may be compressed with gzip. `accept_encoding`: value of the header."""
     return any(quality > 0 and kind in ("gzip", "x-gzip", "*") for quality, kind, _ in _parse_choices(accept_encoding))
 
 
 def parse_timeout(timeout: str) -> float:
-    """Return how many seconds a scrape may take. `timeout`: value of the header `TIMEOUT_HEADER`."""
+    """Return the maximum seconds that a scrape may take. `timeout`: value of the header `TIMEOUT_HEADER`."""
     try:
         seconds = float(timeout)
     except ValueError:
@@ -48,7 +50,7 @@ def parse_timeout(timeout: str) -> float:
 
 
 def _parse_choices(header: str) -> Iterator[tuple[float, str, dict[str, str]]]:
-    """Yield quality, name and parameters of each choice in a header, in their order."""
+    """Yield the quality, name and parameters of each choice in a header, in the order of the header."""
     for choice in header.split(",")[:_MAX_CHOICES]:
         kind, *rest = (part.strip() for part in choice.split(";"))
         parameters = {key.strip().lower(): value.strip() for key, _, value in (part.partition("=") for part in rest)}

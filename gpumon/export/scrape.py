@@ -20,11 +20,11 @@ from gpumon.export.snapshot import LiveData, Snapshot, UserNames, take_snapshot
 
 @dataclass(frozen=True, slots=True)
 class DialectOptions:
-    """Options that determine the labels."""
+    """Options of a dialect that determine the labels."""
 
     users: UserNames = UserNames.NAME
     host_label: str | None = None
-    """Name of the label with the host name, in dialects that have one; empty for none, None for the default."""
+    """Name of the label with the host name, in dialects that have one. Empty for no label, None for the default."""
     hostname: str = ""
 
 
@@ -34,7 +34,7 @@ class Dialect:
 
     families: Callable[[Snapshot, DialectOptions], Sequence[Family]]
     plain: bool = False
-    """Whether it has no OpenMetrics form, since its counters lack the `_total` that OpenMetrics requires."""
+    """True if the dialect has no OpenMetrics form, because its counters lack the `_total` that OpenMetrics requires."""
 
 
 def _dcgm(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
@@ -54,15 +54,20 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 MAX_FAMILY_SERIES = 512
-"""Maximum series of a family: more than the GPUs, users and runs of any node need."""
+"""Maximum number of series of a family. It is more than the GPUs, users and runs of any node need."""
 MAX_SERIES = 4500
-"""Maximum series of a scrape. The shipped server settings allow a few more; a server rejects a scrape with too many."""
+"""Maximum number of series of a scrape. A server rejects a scrape with too many, and the shipped server settings allow
+a few more than this."""
 _LAST = "gpumon_gpu_unavailable"
-"""The family that gets the remaining series: it may be as long as all others, and matters least."""
+"""The family that is cut first if there are too many series. It is the least important one, and may be as long as all
+others together."""
 
 
 def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
-    """Return the families with no more series than allowed per family and in all, and the number of series left out."""
+    """Return the families, cut to the maximum number of series, and the number of series that were left out.
+
+    The maximum numbers are `MAX_FAMILY_SERIES` for a family and `MAX_SERIES` in total.
+    """
     limited = list(families)
     remaining, dropped = MAX_SERIES, 0
     for index in sorted(range(len(limited)), key=lambda index: limited[index].name == _LAST):
@@ -82,7 +87,7 @@ class ScrapeResult:
     body: bytes
     content_type: str
     encoding: str
-    """`gzip`, or empty."""
+    """`gzip` if the body is compressed, otherwise empty."""
 
 
 class Exporter:
@@ -91,7 +96,7 @@ class Exporter:
     def __init__(
         self, live: LiveData, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
     ) -> None:
-        """`lock` protects `live` if others read it, too."""
+        """`dialect`: name of the set of metric names. `lock`: protects `live` if it is also read elsewhere."""
         self._live = live
         self._dialect = DIALECTS[dialect]
         self._options = options or DialectOptions()
@@ -111,7 +116,7 @@ class Exporter:
         return families
 
     def scrape(self, accept: str = PLAIN, accept_encoding: str = "", max_wait: float = MAX_WAIT) -> ScrapeResult:
-        """Answer a scrape. `accept`, `accept_encoding`: values of its headers.
+        """Answer a scrape. `accept`, `accept_encoding`: values of the request's headers.
 
         Raises TimeoutError if it had to wait for other scrapes for more than `max_wait` seconds.
         """
@@ -126,6 +131,6 @@ class Exporter:
         return ScrapeResult(body, content_type, "")
 
     def is_ready(self) -> bool:
-        """Return whether a daemon is sampling this machine and can read its GPUs."""
+        """Return True if a daemon is sampling this machine and can read its GPUs."""
         with self._lock:
             return self._live.state().live and not self._live.origin().problem

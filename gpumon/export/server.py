@@ -29,11 +29,11 @@ PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"
 MAX_CONNECTIONS = 256
 MAX_ANSWERS = 64
-"""Requests that are answered at a time."""
+"""Maximum number of requests that are answered at the same time."""
 _IDLE_TIMEOUT = 150.0
-"""Seconds for which a connection may be silent between two scrapes."""
+"""Maximum seconds between two scrapes on a connection before it is closed."""
 _REQUEST_TIMEOUT = 10.0
-"""Seconds that a client may take to send a request, and to receive the answer."""
+"""Maximum seconds that a client may take to send a request, and again to receive the answer."""
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -53,17 +53,18 @@ class ScrapeServer:
     def __init__(
         self, exporter: Exporter, listener: socket.socket, auth: Authenticator, names: frozenset[str] | None = None
     ) -> None:
-        """`names` are the host names that requests may use if no credentials are required; None allows any.
+        """`names`: the host names that requests may use if no credentials are required. None allows any name.
 
-        They keep a page of another site, open in a browser of this machine, from reading the metrics by DNS rebinding.
+        The check keeps a web page of another site, opened in a browser on this machine, from reading the metrics by DNS
+        rebinding.
         """
         self.exporter, self.auth = exporter, auth
         self.names = names
         self._listener = listener
         self._last_used: dict[socket.socket, float] = {}
-        """When each connection was last used."""
+        """Time of the last use of each connection."""
         self._encrypted: dict[socket.socket, socket.socket] = {}
-        """TLS sockets by connection."""
+        """The TLS socket of each encrypted connection."""
         self._answering: set[socket.socket] = set()
         """Connections with a request that is being answered."""
         self._lock = Lock()
@@ -97,7 +98,10 @@ class ScrapeServer:
 
     @contextmanager
     def answering(self, connection: socket.socket) -> Iterator[bool]:
-        """Keep a connection open while it is answered. Yields False if too many answers are in progress."""
+        """Protect a connection from being closed during the `with` block, in which a request is answered.
+
+        Yield False if too many answers are in progress.
+        """
         with self._lock:
             is_allowed = len(self._answering) < MAX_ANSWERS
             if is_allowed:
@@ -109,7 +113,7 @@ class ScrapeServer:
                 self._answering.discard(connection)
 
     def _connections(self) -> list[socket.socket]:
-        """Return all connections, the one that has been silent longest first."""
+        """Return all connections, starting with the one that was used least recently."""
         with self._lock:
             return sorted(self._last_used, key=self._last_used.__getitem__)
 
@@ -136,7 +140,7 @@ class ScrapeServer:
                 if not has_allowed_name(stream, state.config.tls.allowed_names if state.config.tls else ()):
                     return
             elif state is None and self.auth.uses_tls:
-                return  # never answer in plain text what is usually encrypted
+                return  # never answer in plain text if connections are normally encrypted
             _Requests(stream, self, connection, state.context if state else None)
         except (OSError, ValueError):
             return  # the client has gone, is too slow, or speaks another protocol
@@ -156,7 +160,7 @@ class _Requests(BaseHTTPRequestHandler):
     def __init__(
         self, stream: socket.socket, server: ScrapeServer, connection: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        """`context` is the TLS context of the connection."""
+        """`context`: TLS context of the connection, or None without TLS."""
         self._server, self._connection, self._context = server, connection, context
         super().__init__(stream, ("", 0), server)  # type: ignore[arg-type]
 
@@ -170,7 +174,7 @@ class _Requests(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # the body is not read, and must not be taken for the next request
+            self.close_connection = True  # the body is not read, and must not be parsed as the next request
         return True
 
     def do_GET(self) -> None:
@@ -236,11 +240,11 @@ class _Requests(BaseHTTPRequestHandler):
         return Response(HTTPStatus.OK, result.body, result.content_type, headers)
 
     def _has_own_host(self) -> bool:
-        """Whether the request is for a name of this machine, if that matters."""
+        """Return True if the request is for an allowed host name, or if any name is allowed."""
         names = self._server.names
         if names is None or not self._server.auth.is_open:
             return True
-        # Every browser sends Host; a client of HTTP/1.0 need not.
+        # Every browser sends Host. A client of HTTP/1.0 may omit it.
         host = self.headers.get("Host")
         return "Origin" not in self.headers and (host is None or _is_named(host, names))
 
@@ -248,7 +252,7 @@ class _Requests(BaseHTTPRequestHandler):
         return "gpumon"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: there are thousands of scrapes a day."""
+        """Log nothing, because there are thousands of scrapes a day."""
 
 
 _BUSY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many scrapes at once: try again later.\n")
@@ -256,18 +260,18 @@ _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"no daemon samples the GP
 
 
 def _address(connection: socket.socket) -> str:
-    """Return the address of a client; empty for a Unix socket."""
+    """Return the address of a client. It is empty for a Unix socket."""
     peer = connection.getpeername()
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def machine_names() -> frozenset[str]:
-    """Return the host names of this machine, without its addresses."""
+    """Return the host names of this machine. IP addresses are not included."""
     return frozenset({*LOCAL, socket.gethostname().lower()})
 
 
 def _is_named(host: str, names: frozenset[str]) -> bool:
-    """Return whether a host is one of these names or an IP address."""
+    """Return True if a host is an IP address or one of `names`."""
     try:
         name = host_of(host)
         return name in names or bool(ipaddress.ip_address(name.partition("%")[0]))

@@ -1,4 +1,4 @@
-"""The state of a machine at one scrape, read from the ring at once, and helpers that build families from it."""
+"""The state of a machine at one scrape, which is read from the ring once, and helpers that build families from it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class UserNames(StrEnum):
     NAME = "name"
     UID = "uid"
     HASH = "hash"
-    """Hash of the name: the same on every machine, so that sums over a cluster stay right. It is no secret: anyone who
-    guesses a name can verify it."""
+    """Hash of the name. It is the same on every machine, so that sums over a cluster are correct. It does not keep
+    names secret, because anyone who guesses a name can verify it."""
     OFF = "off"
 
     def label(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
-        """Return the label for a user; empty if the user is unknown.
+        """Return the label value for a user. It is empty if the user is unknown.
 
         `uid_of`: returns the uid of a user name as text.
         """
@@ -54,18 +54,27 @@ class UserNames(StrEnum):
         return label_text(user)
 
     def redact(self, text: str, user: str) -> str:
-        """Return a text of `user` for a label; hidden if it contains the user's name and names must not be shown."""
+        """Return a label value for `text`, which `user` wrote.
+
+        The text is replaced if it contains the user's name and names must not be shown.
+        """
         return label_text(SOMEBODY if self is not UserNames.NAME and contains_user_name(text, user) else text)
 
     def run_id(self, run_id: str, user: str) -> str:
-        """Return a run's id for a label; hashed if it contains the user's name and names must not be shown."""
+        """Return a run's id as a label value.
+
+        The id is hashed if it contains the user's name and names must not be shown.
+        """
         if self is UserNames.NAME or not contains_user_name(run_id, user):
             return label_text(run_id)
         return "run-" + hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
 
 
 def _uid_of(user: str) -> str:
-    """Return the uid of a user; empty if unknown. A user without an account here is already named by the uid."""
+    """Return the uid of a user as text, or an empty text if it is unknown.
+
+    If `user` is a number, it is returned: a user without an account on this machine is named by the uid.
+    """
     if user.isascii() and user.isdigit():
         return user
     try:
@@ -81,13 +90,13 @@ class LiveData(Protocol):
         """Return the newest frame."""
 
     def state(self) -> LiveState:
-        """Return whether the data is current."""
+        """Return the state of the data, such as whether it is current."""
 
     def sums(self) -> Sums | None:
-        """Return the running sums of the daemon; None if there are none."""
+        """Return the daemon's running sums, or None if there are none."""
 
     def driver(self) -> Driver:
-        """Return the driver."""
+        """Return the driver and its version."""
 
     def hostname(self) -> str:
         """Return the name of the machine."""
@@ -96,7 +105,7 @@ class LiveData(Protocol):
         """Return the version of gpumon that the daemon is running."""
 
     def origin(self) -> Origin:
-        """Return where the data comes from."""
+        """Return the origin of the data."""
 
 
 class GpuFacts(NamedTuple):
@@ -105,20 +114,20 @@ class GpuFacts(NamedTuple):
     sample: Sample
     state: GpuState
     gpu: str
-    """Its number for display."""
+    """Number of the GPU, for display."""
     uuid: str
     processes: tuple[Process, ...] | None
-    """None if the list cannot be read or is not current."""
+    """The processes on the GPU. None if the list cannot be read or is not current."""
     runs: tuple[Ranks, ...]
-    """The current run first."""
+    """The runs on the GPU, with the current run first."""
     idle: float = NAN
-    """Seconds for which it has been idle; NaN if it is busy or that is unknown."""
+    """Seconds for which the GPU has been idle. NaN if it is busy or this is unknown."""
     has_unknown_holder: bool = False
-    """Whether it is held by an unknown user."""
+    """True if an unknown user holds the GPU."""
 
     @property
     def answers(self) -> bool:
-        """Whether its values are current."""
+        """True if the GPU answers, so that its values are current."""
         return self.sample.state in ANSWERS
 
 
@@ -127,26 +136,26 @@ class Snapshot:
     """The state of a machine at one scrape."""
 
     live: bool
-    """Whether a daemon samples now; else only `newest`, `interval` and `devices` are known."""
+    """True if a daemon is sampling. Otherwise only `newest`, `interval`, `version`, `devices` and `reason` are set."""
     newest: float
-    """Time of the newest sample, s since 1970; NaN if there is none."""
+    """Time of the newest sample (s since 1970), NaN if there is none."""
     interval: float
     version: str = ""
-    """Version of the daemon's gpumon."""
+    """The version of gpumon that the daemon runs."""
     driver: Driver = field(default_factory=Driver)
     host: Sequence[float] = ()
     gpus: Sequence[GpuFacts] = ()
     runs: Mapping[str, Run] = field(default_factory=dict)
-    """By key."""
+    """The runs by key."""
     totals: Totals | None = None
-    """None if no daemon sums up."""
+    """Usage totals, or None if no daemon keeps them."""
     devices: int = 0
-    """Number of GPUs in the newest frame, where MIG instances count in place of their GPU."""
+    """Number of GPUs in the newest frame. For a GPU divided by MIG, its instances are counted instead."""
     reason: str = ""
-    """Why it is not live, for display."""
+    """Why no daemon is sampling, as text for users. Empty if `live`."""
     origin: Origin = field(default_factory=lambda: Origin(""))
     problem: str = ""
-    """Why no GPU can be read, for display; empty if one can."""
+    """Why no GPU can be read, as text for users. Empty if at least one can be read."""
 
 
 def take_snapshot(live: LiveData) -> Snapshot:
@@ -159,7 +168,7 @@ def take_snapshot(live: LiveData) -> Snapshot:
         return Snapshot(False, frame.time, state.interval, live.version(), devices=devices, reason=state.text)
     totals, origin = totals_from_sums(sums) if sums else None, live.origin()
     if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
-        totals = None  # outdated: no daemon has summed up since
+        totals = None  # outdated, because no daemon has updated them since
     return Snapshot(
         live=True,
         newest=frame.time,
@@ -185,7 +194,7 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
         sums = totals.devices.get(device.uuid) if totals else None
         state, idle = status.state, NAN
         if sums and totals and status.since is not None:
-            # A single frame does not show since when a GPU is idle; the daemon has seen all frames.
+            # A single frame does not show how long a GPU has been idle, but the daemon has seen all frames.
             idle = sums.now.idle + max(0.0, (frame.monotonic_ns - totals.monotonic_ns) / SECOND)
             if state is GpuState.ALLOCATED and sums.state in (GpuState.HELD, GpuState.BUSY):
                 state = sums.state
@@ -202,7 +211,7 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
 
 def _processes(status: GpuStatus) -> tuple[Process, ...] | None:
     if status.sample.state not in ANSWERS:
-        return None  # the frame has the last list, and a scrape cannot express how old that is
+        return None  # the frame has an old list, and a scrape cannot express how old it is
     return None if PROCESSES in status.sample.device.missing and not status.processes else status.processes
 
 
@@ -214,17 +223,22 @@ class GpuJob:
     """The scheduler job on a GPU."""
 
     job: str = ""
-    """Its number; empty for no job."""
+    """Id of the job. Empty for no job."""
     uid: str = ""
-    """The uid of its user; empty if unknown."""
+    """The uid of the job's user. Empty if unknown."""
     user: str = ""
-    """Name of its user according to its processes; empty if it has none."""
+    """Name of the job's user, according to the job's processes on the GPU. Empty if there are none."""
     is_allocated: bool = False
-    """Whether the scheduler allocated the GPU to it, used or not; else its processes are on the GPU."""
+    """True if the scheduler allocated the GPU to the job, even if the job does not use it. False if the job is only
+    known because its processes are on the GPU."""
 
 
 def find_job(gpu: GpuFacts) -> GpuJob:
-    """Return the job of a GPU; an empty one if processes of several jobs are on it."""
+    """Return the job of a GPU.
+
+    This is the job to which the GPU is allocated, otherwise the job of its processes. The result is empty if there is
+    no job, or if processes of several jobs are on a GPU that is not allocated.
+    """
     job, uid = job_parts(gpu.sample.device.job)
     users = {process.user for process in gpu.processes or () if process.job and process.job == job}
     if job:
@@ -239,7 +253,7 @@ def find_job(gpu: GpuFacts) -> GpuJob:
 
 
 def has_no_job(gpu: GpuFacts) -> bool:
-    """Return whether it is known that a GPU is not allocated to a job and no process of a job is on it."""
+    """Return True if a GPU is known not to be allocated to a job and to have no process of a job."""
     if gpu.sample.device.job or gpu.processes is None or gpu.has_unknown_holder:
         return False
     return not any(process.job for process in gpu.processes)
@@ -249,17 +263,17 @@ Labels = Callable[[GpuFacts], tuple[str, ...]]
 
 
 class DialectRow(NamedTuple):
-    """Defines a family: its name, and how its values are computed from metrics."""
+    """Defines a family of a dialect: its name, and how its values are computed from metrics."""
 
     name: str
     metric: str
-    """A name of the metric table, or several with ` + ` and ` - ` between them."""
+    """Name of a metric in the metric table, or several names joined by ` + ` and ` - `."""
     factor: float
-    """From the base unit to the dialect's unit."""
+    """Factor that converts the base unit to the dialect's unit."""
     help: str
     is_counter: bool = False
     is_whole: bool = False
-    """Whether values are whole numbers, rounded down as NVIDIA's programs do."""
+    """True if values are rounded down to whole numbers, as in NVIDIA's programs."""
     optional: Sequence[str] = ()
     """Metrics that count as 0 if a GPU does not have them."""
 
@@ -267,9 +281,9 @@ class DialectRow(NamedTuple):
 def row_families(
     rows: Sequence[DialectRow], gpus: Sequence[GpuFacts], names: Sequence[str], labels: Labels
 ) -> Iterator[Family]:
-    """Yield a family for each row. `names`: label names; `labels`: returns the label values of a GPU.
+    """Yield a family for each row.
 
-    Values that a GPU does not have are left out.
+    `names`: label names. `labels`: returns the label values of a GPU. Metrics that a GPU does not have are left out.
     """
     answering = [(gpu, labels(gpu)) for gpu in gpus if gpu.answers]
     for row in rows:
@@ -293,5 +307,5 @@ def _value(row: DialectRow, terms: Mapping[str, float], gpu: GpuFacts) -> float:
         total += sign * value
     if not -inf < total < inf:
         return NAN
-    # The product may be slightly below the exact number.
+    # A small number is added, because rounding errors may make the product slightly smaller than a whole number.
     return float(floor(total * row.factor + 1e-6)) if row.is_whole else total * row.factor

@@ -1,4 +1,4 @@
-"""Writes the metrics to a file for node_exporter's textfile collector. The file is replaced atomically.
+"""Writes the metrics to a file for the textfile collector of node_exporter. The file is replaced atomically.
 
 The writer holds a lock on the file, so that another exporter neither overwrites nor removes it.
 """
@@ -17,14 +17,14 @@ from gpumon.export.scrape import Exporter
 INTERVAL = 15.0
 """Seconds between two writes."""
 _MODE = 0o644
-"""File mode, regardless of the umask: node_exporter runs as another user."""
+"""File mode. The umask does not apply, because node_exporter runs as another user."""
 
 
 class StopEvent(Protocol):
     """An event that can be waited for, such as `threading.Event`."""
 
     def wait(self, timeout: float, /) -> bool:
-        """Wait for at most `timeout` seconds; return whether the event is set."""
+        """Wait for at most `timeout` seconds. Return True if the event is set."""
 
 
 def write_textfile(exporter: Exporter, file: str) -> None:
@@ -36,11 +36,11 @@ def maintain_textfile(
     exporter: Exporter, file: str, stop: StopEvent, interval: float = INTERVAL,
     log: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Write the file every `interval` seconds until `stop` is set.
+    """Write the file every `interval` seconds until `stop` is set, and then remove it.
 
-    Then remove it, because its values would look current. Raises GpumonError if the first write fails. A later failure
-    is logged once, and writing is tried again. Until it succeeds there is no file; removing it works even on a full
-    disk.
+    The file is removed because its values would look current. Raises GpumonError if the first write fails. A later
+    failure is logged once. The file is then removed, which works even on a full disk, and writing is tried again at
+    each interval.
     """
     fd, problem = _replace(exporter, file), ""
     try:
@@ -64,16 +64,16 @@ def maintain_textfile(
 
 
 def _remove(file: str, fd: int) -> None:
-    """Remove the file if it is still the one of this descriptor."""
+    """Remove the file if the descriptor `fd` still refers to it."""
     with suppress(OSError):
         if os.path.samestat(os.stat(file), os.fstat(fd)):
             os.unlink(file)
 
 
 def _replace(exporter: Exporter, file: str, current: int = -1) -> int:
-    """Replace the file and return the locked descriptor of the new one.
+    """Replace the file, and return a locked descriptor of the new file.
 
-    `current` is our descriptor of the present file; -1 for none.
+    `current`: our descriptor of the existing file, or -1 if there is none.
     """
     temporary = f"{file}.{os.getpid()}"  # not `*.prom`, which node_exporter would read
     try:
@@ -96,11 +96,11 @@ def _replace(exporter: Exporter, file: str, current: int = -1) -> int:
 
 
 def _check_lock(file: str, current: int) -> None:
-    """Raise GpumonError if another exporter has locked the file."""
+    """Raise GpumonError if another exporter has locked the file. `current`: our descriptor of the file, or -1."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # a file without read permission is not from an exporter: these have mode 0644
+        return  # a file without read permission is not from an exporter, because exporters use mode 0644
     try:
         if current >= 0 and os.path.samestat(os.fstat(fd), os.fstat(current)):
             return
@@ -111,5 +111,5 @@ def _check_lock(file: str, current: int) -> None:
         is_replaced = os.fstat(fd).st_nlink == 0
     finally:
         os.close(fd)
-    if is_replaced:  # between opening and locking: the new file may be locked by another exporter
+    if is_replaced:  # another exporter replaced the file before we locked it, and may have locked the new file
         _check_lock(file, current)

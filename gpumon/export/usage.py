@@ -1,4 +1,4 @@
-"""Families about usage: counters for each GPU and for each user on it, and who holds each GPU now."""
+"""Families about usage: counters for each GPU and for each user of a GPU, and the users who currently hold each GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _DeviceCounter(NamedTuple):
 
 
 class _UserCounter(NamedTuple):
-    """A counter of a user on a GPU."""
+    """A counter for each user of a GPU."""
 
     name: str
     help: str
@@ -70,8 +70,9 @@ _USER_COUNTERS: tuple[_UserCounter, ...] = (
                  lambda account: account.energy if account.metered else NAN),
 )  # fmt: skip
 NEW_USER_SECONDS = 120.0
-"""Seconds for which the counters of a new user of a GPU stay 0. A server counts from the first sample of a series: with
-this it misses nothing, even if it scrapes once a minute and loses a scrape."""
+"""Seconds for which the counters of a new user of a GPU are exported as 0. A server computes growth from the first
+sample of a series. If this sample is 0, no usage is missed, even if the server scrapes once a minute and loses a
+scrape."""
 _GPU = ("gpu", "uuid")
 _USER = ("uuid", "user")
 
@@ -117,7 +118,7 @@ def _user_counters(totals: Totals, users: UserNames) -> Iterator[Family]:
 
 
 def _zero_new_users(parts: Mapping[tuple[str, str], float], totals: Totals) -> Mapping[tuple[str, str], float]:
-    """Return counters by user, with 0 for new users."""
+    """Return the counters by GPU and user, with 0 for users who are new on a GPU."""
     new = {key for key, age in totals.ages.items() if 0.0 <= age < NEW_USER_SECONDS}
     return {key: 0.0 if key in new and is_known(part) else part for key, part in parts.items()} if new else parts
 
@@ -125,7 +126,7 @@ def _zero_new_users(parts: Mapping[tuple[str, str], float], totals: Totals) -> M
 def _sum_by_labels(
     parts: Mapping[tuple[str, str], float], labels: Mapping[tuple[str, str], tuple[str, str]]
 ) -> Iterable[tuple[tuple[str, ...], float]]:
-    """Return known counters by labels; users with the same label are added up."""
+    """Return the known counters by label values. Counters of users with the same label are added up."""
     sums: dict[tuple[str, ...], float] = {}
     for key, part in parts.items():
         if is_known(part):
@@ -155,7 +156,7 @@ def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
 
 
 def _idle_holders(gpus: Iterable[GpuFacts], totals: Totals, users: UserNames) -> Family:
-    """Return how long each user has held an idle GPU; the longest of users with the same label."""
+    """Return how long each user has held each idle GPU. For users with the same label, it is the longest time."""
     idle = {gpu.uuid: gpu.gpu for gpu in gpus if is_known(gpu.idle)}
     longest: dict[tuple[str, ...], float] = {}
     for (uuid, user), seconds in totals.idle.items():

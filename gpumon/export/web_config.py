@@ -1,6 +1,6 @@
 """Reads the file of `--web-config`, in the format of `--web.config.file` in Prometheus' programs (exporter-toolkit).
 
-A setting that this server does not support is an error, because a security setting without effect is worse than none.
+A setting that this server does not support is an error, because a security setting must not be ignored silently.
 https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
 """
 
@@ -39,20 +39,21 @@ _VERIFY_MODES: Mapping[str, ssl.VerifyMode] = {
 }
 _BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _COSTS = range(4, 16)
-"""Costs of bcrypt. It takes 2 s at 15 and twice as long with each; as checks run one by one, slower ones block all."""
+"""Allowed cost parameters of bcrypt. A check takes 2 s at cost 15, and each further step doubles the time. Checks run
+one at a time, so slow ones would block all scrapers."""
 _MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Certificate of the server, and what it requires of clients. `context` reads the files."""
+    """Certificate of the server, and its requirements for client certificates. `context` reads the files."""
 
     cert_file: str
     key_file: str
     client_ca_file: str = ""
     verify_mode: ssl.VerifyMode = ssl.CERT_NONE
     allowed_names: tuple[str, ...] = ()
-    """Subject alternative names, of which a client's certificate must have one; empty for any."""
+    """A client's certificate must have one of these subject alternative names. Empty allows any."""
     min_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     max_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 
@@ -78,7 +79,7 @@ class TlsConfig:
         return context
 
     def _no_passphrase(self) -> str:
-        """Called for an encrypted key: without this, OpenSSL would wait for a passphrase at the terminal."""
+        """Called for an encrypted key. Without this function, OpenSSL would wait for a passphrase at the terminal."""
         raise GpumonError(f"the key {self.key_file} is encrypted with a passphrase: use an unencrypted key")
 
 
@@ -88,9 +89,9 @@ class WebConfig:
 
     tls: TlsConfig | None = None
     users: Mapping[str, str] = field(default_factory=dict)
-    """Bcrypt hashes by name."""
+    """Bcrypt hashes of passwords, by user name."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of every response."""
+    """Headers that are added to every response."""
 
 
 def read_web_config(file: str) -> WebConfig:
@@ -155,7 +156,7 @@ def _parse_version(file: str, settings: Mapping[str, Any], name: str, default: s
 
 
 def _parse_path(file: str, settings: Mapping[str, Any], name: str) -> str:
-    """Return a path, which is relative to the folder of the file."""
+    """Return the path in a setting. A relative path starts at the folder of `file`."""
     path = _parse_word(file, settings, name, "a path")
     return os.path.join(os.path.dirname(os.path.abspath(file)), path) if path else ""
 
@@ -179,14 +180,14 @@ def _parse_users(file: str, value: Any) -> dict[str, str]:
 
 
 def _reject_duplicate_keys(file: str, node: Any) -> None:
-    """Raise GpumonError for a key that a mapping has twice: YAML would silently use the last one."""
+    """Raise GpumonError if a mapping has a key twice, because YAML would silently use the last value."""
     stack: list[Any] = [node]
     seen: set[int] = set()
     while stack:
         current = stack.pop()
         if current is None or id(current) in seen or isinstance(current.value, str):
             continue
-        seen.add(id(current))  # an alias is the same node again
+        seen.add(id(current))  # an alias refers to a node that was already visited
         if current.id == "mapping":
             keys = Counter(key.value for key, _ in current.value if isinstance(key.value, str))
             for key, count in keys.items():
@@ -196,7 +197,7 @@ def _reject_duplicate_keys(file: str, node: Any) -> None:
 
 
 def _parse_mapping(file: str, section: str, value: Any, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a value that must be a mapping, with only the known keys if there are any."""
+    """Return a value that must be a mapping. `known`: the allowed keys; empty allows any."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise GpumonError(f"{file}: {section or 'the top level'} must be a mapping")
     for key in value:
