@@ -1,4 +1,4 @@
-"""Results of `gpumon doctor`. Each is about one part of this machine: its condition, and what to do."""
+"""Results of `gpumon doctor`: for each checked component of this machine, its condition and what to do."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 
 class Condition(IntEnum):
-    """Condition of a part. The worst comes last."""
+    """Condition of a component, from best to worst."""
 
     OK = 0
     NOTE = 1
     """Worth knowing; nothing needs to be done."""
     WARNING = 2
-    """Something is missing because of it."""
+    """Something does not work or is not shown because of it."""
     FAULT = 3
     """Until it is fixed, no GPU can be read or nothing is recorded."""
 
@@ -25,15 +25,15 @@ class Condition(IntEnum):
 
 
 class Check(NamedTuple):
-    """What was found about one part, and what to do."""
+    """Result of checking one component, and what to do."""
 
     name: str
-    """Such as `driver library`."""
+    """Name of the component, such as `driver library`."""
     condition: Condition
     text: str
-    """What was found, as a clause."""
+    """The finding, as a clause."""
     remedy: str = ""
-    """What to do, as a clause; empty if nothing."""
+    """What to do, as a clause; empty if nothing needs to be done."""
 
 
 class CheckSection(NamedTuple):

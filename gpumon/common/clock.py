@@ -21,7 +21,7 @@ SHORTEST, LONGEST = 0.01, 60.0
 
 
 class Sign(Protocol):
-    """A flag that can be set once and waited for, such as a `threading.Event`."""
+    """A flag that a thread can wait for, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds for the flag; return whether it is set."""
@@ -31,7 +31,7 @@ class Sign(Protocol):
 
 
 class Clock(Protocol):
-    """What the sampler needs of a clock."""
+    """The clock interface that the sampler needs."""
 
     def monotonic(self) -> int:
         """Return the time of CLOCK_MONOTONIC in ns.
@@ -49,7 +49,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    # Without methods around them, because each driver call is timed.
+    # Not wrapped in methods, for speed, because each driver call is timed.
     monotonic = staticmethod(time.monotonic_ns)
     time = staticmethod(time.time_ns)
 
@@ -58,9 +58,9 @@ class SystemClock:
 
 
 class StopSign:
-    """A flag that tells a thread to stop, for a thread that waits again and again.
+    """A flag that tells a thread to stop, for a thread that waits for it repeatedly.
 
-    It is a plain lock, because waiting for an Event goes through seven Python functions.
+    It is a plain lock, which is faster: waiting for an Event calls seven Python functions.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class StopSign:
     def wait(self, timeout: float) -> bool:
         is_set = self._lock.acquire(timeout=timeout)
         if is_set:
-            self.set()  # for the next call
+            self.set()  # so that the next call returns True as well
         return is_set
 
 
@@ -86,7 +86,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(length: str | float) -> float:
-    """Return a duration in seconds. `length`: seconds, or a text such as "90s", "10m", "2h". Raises UsageError."""
+    """Convert a duration to seconds. `length`: seconds, or a text such as "90s", "10m", "2h". Raises UsageError."""
     if isinstance(length, int | float):
         return float(length)
     try:
@@ -96,7 +96,7 @@ def seconds(length: str | float) -> float:
 
 
 def positive_seconds(length: str) -> float:
-    """Return a duration in seconds, which must be more than 0. Raises UsageError."""
+    """Convert a duration to seconds. Raises UsageError if it is invalid or not more than 0."""
     value = seconds(length)
     if not (isfinite(value) and value > 0):
         raise UsageError(f"'{length}' is not a duration: write 90s, 10m or 2h")
@@ -104,10 +104,10 @@ def positive_seconds(length: str) -> float:
 
 
 def point_in_time(point: str | float | datetime, now: float) -> float:
-    """Return a time in seconds since 1970. Raises UsageError.
+    """Convert a time to seconds since 1970. Raises UsageError.
 
-    `point`: seconds since 1970, a datetime, an ISO 8601 text, or a duration before `now` such as "7d". A time without a
-    time zone is local time.
+    `point`: seconds since 1970, a datetime, an ISO 8601 text, or a duration such as "7d", which means 7 days before
+    `now`. A time without a time zone is local time.
     """
     if isinstance(point, int | float):
         value = float(point)

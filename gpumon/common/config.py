@@ -1,6 +1,6 @@
-"""The settings file: where it is, how it is read, and its tables with groups of users and with prices.
+"""The settings file: its path, reading it, and its tables of user groups and prices.
 
-A user can be in only one group. So the sum over all groups is the sum over all users.
+A user can be in only one group, so that the sum over all groups equals the sum over all users.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gpumon.common.paths import read_regular
 
 NO_GROUP = "(no group)"
-"""Stands for the name of a group for users without one."""
+"""Group name that is shown for users without a group."""
 _MAX_GROUPS, _MAX_USERS = 1000, 100_000
 MAX_GROUP_LETTERS = 64
 
@@ -22,10 +22,10 @@ class UserGroups(NamedTuple):
     """Which user is in which group."""
 
     of_user: Mapping[str, str]
-    """Group by user."""
+    """Name of the group of each user."""
 
     def name(self, user: str) -> str:
-        """Return the group of a user; `NO_GROUP` if there is none."""
+        """Return the name of the user's group; `NO_GROUP` if the user is in no group."""
         return self.of_user.get(user, NO_GROUP)
 
     def shared_out(self, users: Iterable[str]) -> dict[str, Sequence[str]]:
@@ -38,7 +38,7 @@ class UserGroups(NamedTuple):
 
 
 def read_groups(table: Any) -> UserGroups:
-    """Read the table `[groups]`. Raises ValueError that says what is wrong."""
+    """Read the table `[groups]`. Raises ValueError with a message that says what is wrong."""
     if not isinstance(table, Mapping) or len(table) > _MAX_GROUPS:
         raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
     group_of: dict[str, str] = {}
@@ -61,7 +61,7 @@ def _is_name(value: Any) -> bool:
 
 NAN = float("nan")
 DEFAULT = "default"
-"""Name in `gpu-hour` for models that match no other name."""
+"""Name in the `gpu-hour` table that applies to models without a match."""
 HOURS = 24
 MAX_CURRENCY_LETTERS = 8
 _MAX_NAMES = 100
@@ -72,10 +72,10 @@ class Tariff(NamedTuple):
     """The price of electricity for some hours of the day."""
 
     begin: int
-    """Hour of the day; more than `end` if midnight is between them."""
+    """First hour of the day; greater than `end` if the tariff spans midnight."""
     end: int
     price: float
-    """Per kWh."""
+    """Price per kWh."""
 
     def covers(self, hour: int) -> bool:
         """Return whether the tariff applies in this hour of the day."""
@@ -85,23 +85,23 @@ class Tariff(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """The configured prices. If a price is NaN (unknown), amounts that depend on it are unknown, too."""
+    """The configured prices. If a price is unknown (NaN), amounts computed from it are unknown, too."""
 
     currency: str
-    """Such as EUR; chosen by the admin, and only shown."""
+    """Currency, such as EUR. The admin chooses it, and it is only displayed."""
     gpu_hour: Mapping[str, float] = {}
-    """Price of a GPU hour by a part of the model's name, or `default`."""
+    """Price of a GPU hour. Keys are substrings of model names, or `default`."""
     kwh: tuple[float, ...] = (NAN,) * HOURS
     """Price per kWh in each hour of the day."""
     pue: float = 1.0
-    """Power usage effectiveness: energy of the whole site per joule of its computers."""
+    """Power usage effectiveness: energy of the whole site divided by the energy of its computers."""
     co2: float = NAN
-    """Grams per kWh."""
+    """Grams of CO2 per kWh; NaN if unknown."""
 
     def of_model(self, model: str) -> float:
         """Return the price of a GPU hour for a model.
 
-        It is that of the longest configured name which is part of the model's name.
+        If several configured names are contained in the model's name, the longest one is used.
         """
         name = model.casefold()
         matches = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
@@ -114,7 +114,7 @@ class Prices(NamedTuple):
 
 
 def read_prices(table: Any) -> Prices:
-    """Read the table `[cost]`. Raises ValueError that says what is wrong."""
+    """Read the table `[cost]`. Raises ValueError with a message that says what is wrong."""
     if not isinstance(table, Mapping):
         raise ValueError('cost must be a table: write [cost], and below it lines such as currency = "EUR"')  # noqa: TRY004
     unknown = sorted(set(table) - _READERS.keys())
@@ -176,7 +176,7 @@ def _tariff(name: str, value: Any) -> Tariff:
 
 
 def _hour(name: str, value: Any) -> int:
-    """Parse a full hour: `22:00`, or 22."""
+    """Parse a full hour, such as `22:00` or 22."""
     digits = str(value).removesuffix(":00")
     if isinstance(value, bool) or len(digits) > 2 or not (digits.isascii() and digits.isdigit()) or int(digits) > HOURS:
         raise ValueError(f"{name} in [cost]: a tariff begins and ends at a full hour, such as 22:00, not {value!r}")
@@ -203,7 +203,7 @@ def settings_path(env: Mapping[str, str], name: str) -> str:
 
 
 def read_settings(path: str) -> bytes:
-    """Return the content of the file. Raises OSError, also if it is not a regular file or too large."""
+    """Return the content of the file. Raises OSError if it cannot be read, is not a regular file, or is too large."""
     content = read_regular(path, MAX_BYTES + 1, follow=True)
     if len(content) > MAX_BYTES:
         raise OSError(errno.EFBIG, "too large for a settings file", path)

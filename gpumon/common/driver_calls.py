@@ -1,4 +1,4 @@
-"""How long driver calls take: a file that the daemon writes and `gpumon status --verbose` shows.
+"""Durations of driver calls, in a file that the daemon writes and `gpumon status --verbose` shows.
 
 The file is one JSON object: {"schema": 1, "calls": [{"function", "calls", "mean", "worst", "every"}, …]}.
 """
@@ -14,24 +14,24 @@ from gpumon.common.text import clean
 
 FILE = "driver-calls.json"
 SHARE = 0.05
-"""Maximum share of the time for one call and GPU: a slower call is made less often, so that it stays below this."""
+"""Maximum share of the time that one kind of call may take per GPU. A slow call is made less often to stay below it."""
 _SCHEMA = 1
 _MAX_BYTES = 1 << 18
 _LONGEST_NAME = 80
 
 
 class DriverCall(NamedTuple):
-    """One function of the driver's library, over all GPUs since the daemon started."""
+    """Calls of one function of the driver's library, for all GPUs, since the daemon started."""
 
     function: str
     calls: int
     """Number of calls."""
     mean: float
-    """Seconds."""
+    """Mean duration in seconds."""
     worst: float
-    """Seconds."""
+    """Longest duration in seconds."""
     every: float = 0.0
-    """Seconds between two calls for a GPU if they are made less often because they are slow; else 0."""
+    """Seconds between two calls for a GPU if slow calls are made less often; otherwise 0."""
 
 
 def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:

@@ -32,18 +32,18 @@ class RingError(GpumonError):
 
 
 class NotBegunError(GpumonError):
-    """Raised if a daemon has not created a file yet or it is empty, perhaps because the disk is full."""
+    """Raised if a daemon has not yet created a file, or if the file is empty, perhaps because the disk is full."""
 
 
 def quoted(word: str) -> str:
-    """Return a path or name in quotes, if a shell needs them."""
+    """Return a path or name, in quotes if a shell needs them."""
     from shlex import quote  # needed only for messages
 
     return quote(word)
 
 
 def pip(arguments: str) -> str:
-    """Return a pip command for the Python environment of this program; a plain `pip` may belong to another one."""
+    """Return a pip command for this program's Python environment. A plain `pip` may belong to another environment."""
     return f"{quoted(sys.executable or 'python3')} -m pip {arguments}"
 
 

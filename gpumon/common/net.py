@@ -16,13 +16,13 @@ from gpumon.common.errors import GpumonError, UsageError, quoted
 from gpumon.common.paths import open_regular
 
 SHORTEST = 16
-"""Minimum characters of a token that a user chose."""
+"""Minimum length of a token that a user chose, in characters."""
 _NOT_PRIVATE, _NOT_GROUP_READABLE = 0o077, 0o037
 """Mode bits that a token file must not have."""
 VARIED = 8
-"""Minimum different characters in a token."""
+"""Minimum number of different characters in a token."""
 _NETLOC = re.compile(r"(?:\[([^\[\]@]+)\]|([^\[\]:@]+))(?::[0-9]*)?")
-"""A host, in brackets or not, and a port. `urlsplit` also accepts `[::1]other` and `user@host`."""
+"""Matches a host, with or without brackets, and a port. Not `urlsplit`, which accepts `[::1]other` and `user@host`."""
 
 
 def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
@@ -65,7 +65,7 @@ def host_of(netloc: str) -> str:
 
 
 def is_weak(token: str) -> bool:
-    """Return whether a token is easy to guess: few different characters, or a part that repeats."""
+    """Return whether a token is easy to guess: it has few different characters, or is a repeated substring."""
     repeats = any(token == (token[:length] * len(token))[: len(token)] for length in range(1, len(token) // 2 + 1))
     return repeats or len(set(token)) < VARIED
 
@@ -94,11 +94,11 @@ class Address(NamedTuple):
     host: str = LOCAL[0]
     port: int = 0
     path: str = ""
-    """Path of a unix socket; then host and port are unused."""
+    """Path of a unix socket; empty for a TCP socket. With a path, host and port are not used."""
     group: str = ""
-    """Name or number of a group that may also open the unix socket."""
+    """Name or number of a group whose members may also connect to the unix socket."""
     is_everywhere: bool = False
-    """Listen on all IPv4 and IPv6 addresses; then `host` is only for messages."""
+    """Whether to listen on all IPv4 and IPv6 addresses. In this case `host` appears only in messages."""
 
     @property
     def is_local(self) -> bool:
@@ -109,9 +109,9 @@ class Address(NamedTuple):
 
 
 def listen(address: Address, options: tuple[str, ...] = ("--host", "--port")) -> socket.socket:
-    """Return a socket that listens on `address`. Raises GpumonError that says what to do.
+    """Return a socket that listens on `address`. Raises GpumonError with a message that says what to do.
 
-    `options`: the command's options for the address, to be named in the message.
+    `options`: names of the command's options for host and port, for the message.
     """
     if address.path:
         return _listen_on_path(address.path, address.group)
@@ -139,8 +139,8 @@ class SocketFile:
         self._path, self._stamp = path, _inode(path)
 
     def remove(self) -> None:
-        """Remove the file if it is still the same. Call this before the socket is closed, because its inode may be
-        reused after that."""
+        """Remove the file if it is still the same. Call this before the socket is closed, because after that its inode
+        number may be reused."""
         with suppress(OSError):  # the file or its directory is gone
             if self._stamp is not None and _inode(self._path) == self._stamp:
                 os.unlink(self._path)
@@ -189,7 +189,7 @@ def _listen_on_path(path: str, group: str) -> socket.socket:
     except OSError as error:
         raise GpumonError(f"cannot listen on {path}: {error.strerror or error}") from error
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # others must not be able to connect at any time
+    before = os.umask(0o177)  # so that other users cannot connect, not even for a moment
     try:
         opened.bind(path)
     except OSError as error:

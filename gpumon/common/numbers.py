@@ -1,7 +1,7 @@
 """NaN as the missing value, and numbers in JSON.
 
-A logged loss that is NaN or infinite needs a word in JSON, because null means unknown and JSON has no such numbers. The
-words are those of JavaScript, which Python's `float` parses, too.
+JSON has no NaN or infinity, and null means unknown, so a logged loss with such a value is written as a word. The words
+are those of JavaScript, which Python's `float` can parse, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 NAN = float("nan")
 LARGEST = 2.0**65
-"""More bytes, joules or nanoseconds than any machine has: a larger value in a file counts as missing."""
+"""A larger value in a file counts as missing: no machine has so many bytes, joules or nanoseconds."""
 UNKNOWN_MODEL = "unknown model"
 """Name of a GPU whose model is unknown."""
 
@@ -29,11 +29,11 @@ _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _DIGITS = 5
 _EXACT = 2**53
-"""Integers below it are exact in a float."""
+"""Integers below this are exact in a float."""
 
 
 def shown(value: float) -> float | None:
-    """Return a number for JSON: integers such as bytes exactly, others rounded to the digits that a screen shows.
+    """Return a number for JSON; None if it is missing. Integers are exact, others are rounded as on the screen.
 
     >>> shown(629145600.0), shown(312.456789), shown(float("nan"))
     (629145600, 312.46, None)
@@ -46,7 +46,7 @@ def shown(value: float) -> float | None:
 
 
 def exact(value: float, digits: int = 0) -> float | None:
-    """Return a number for a file with `digits` decimals; None if it is missing.
+    """Round a number to `digits` decimals, for a file. Return None if it is missing.
 
     >>> exact(2678400.25), exact(6047.4049, 2), exact(float("nan"))
     (2678400, 6047.4, None)
@@ -57,7 +57,7 @@ def exact(value: float, digits: int = 0) -> float | None:
 
 
 def logged(value: float) -> float | int | str:
-    """Return a logged number for JSON: integers without a decimal point, and words for NaN and the infinities."""
+    """Convert a logged number to JSON. Integers have no decimal point; NaN and the infinities become words."""
     if not is_known(value):
         return "NaN"
     if math.isinf(value):
@@ -66,7 +66,7 @@ def logged(value: float) -> float | int | str:
 
 
 def parse_logged(cell: Any) -> float | None:
-    """Return the number from which `logged` made this JSON value; None for any other value."""
+    """Return the number that `logged` converted to this JSON value; None for any other value."""
     if isinstance(cell, str):
         return _WORDS.get(cell)
     if isinstance(cell, bool) or not isinstance(cell, int | float):

@@ -1,11 +1,11 @@
 """Opening files safely, and the directories in which gpumon keeps its files.
 
 Live directory, in this order: `--dir` or GPUMON_DIR; `/run/gpumon` (a daemon for the whole machine);
-`$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It has the ring, the writer's lock and, in `tags/`, the boards of
-training processes.
+`$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It contains the ring, the writer's lock and, in `tags/`, the boards
+of training processes.
 
 State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon for the whole machine);
-`$XDG_STATE_HOME/gpumon`. It has the ledger and the history.
+`$XDG_STATE_HOME/gpumon`. It contains the ledger and the history.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ NOT_REGULAR = "not a regular file"
 
 
 def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
-    """Open the file at `path` for reading; return its descriptor. Symbolic links are rejected unless `follow`.
+    """Open the file at `path` for reading, and return its descriptor. Symbolic links are rejected unless `follow` is
+    set.
 
-    Raises OSError, also if it is not a regular file.
+    Raises OSError if it cannot be opened or is not a regular file.
     """
-    # Not at import: Windows lacks these flags, and trainings there import this module.
+    # Not at import time, because Windows lacks these flags, and trainings there import this module.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
         fd = os.open(path, flags, dir_fd=dir_fd)
@@ -77,9 +78,9 @@ def require_regular(fd: int, path: str) -> None:
 
 
 def require_regular_or_absent(path: str) -> None:
-    """Raise OSError if there is something at `path` that is not a regular file, such as a symbolic link.
+    """Raise OSError if `path` exists but is not a regular file, for example if it is a symbolic link.
 
-    For files that SQLite opens. They cannot be opened here, because closing them would release SQLite's locks.
+    Used for files that SQLite opens. They cannot be opened here, because closing them would release SQLite's locks.
     """
     with suppress(FileNotFoundError):
         _require(os.lstat(path).st_mode, path)
@@ -111,9 +112,9 @@ def is_directory_of(path: str, owners: Collection[int]) -> bool:
 def is_trusted(path: str, uid: int) -> bool:
     """Return whether user `uid` can trust the files in the directory `path`.
 
-    This is so if only its owner can write to it, and the owner is `uid`, root, or a user to whom root gave it. The last
-    case is that of `/run/gpumon`, which a service manager creates for the daemon's user; nobody else can create it
-    there.
+    True if only the owner can write to the directory, and the owner is `uid`, root, or a user to whom root gave it. An
+    example of the last case is `/run/gpumon`, which a service manager creates for the daemon's user. No other user can
+    create a directory there.
     """
     status = _stat_directory(path)
     if status is None or status.st_mode & _OTHERS_WRITE:
@@ -139,7 +140,7 @@ LOG = "daemon.log"
 LEDGER = "ledger.sqlite"
 HISTORY = "history.sqlite"
 PLAYED = "played.sqlite"
-"""Runs of a simulation or a recording, next to the ring of the daemon that plays it."""
+"""File name of the ledger for runs of a simulation or a recording, next to the ring of the daemon that plays it."""
 
 SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"
@@ -148,32 +149,32 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class MakeDir(Protocol):
-    """Makes a directory for one user, like `make_private_dir`."""
+    """Creates a directory for one user, like `make_private_dir`."""
 
     def __call__(self, directory: str, uid: int, *, shared: bool = False) -> None: ...
 
 
 class Places(NamedTuple):
-    """The directories to use. Tests pass their own."""
+    """The directories to use. Tests pass their own directories."""
 
     explicit: str = ""
-    """From `--dir` or GPUMON_DIR; if set, no other is used."""
+    """Live directory from `--dir` or GPUMON_DIR. If it is set, no other live directory is used."""
     system: str = SYSTEM_DIR
     runtime: str = ""
     """$XDG_RUNTIME_DIR; empty if not set."""
     shared_memory: str = SHARED_MEMORY
     state: str = ""
-    """Survives a reboot. The ring is kept here only if there is no memory for it."""
+    """The user's state directory, which survives a reboot. It has the ring only if there is no room in memory."""
     user_runtime: str = USER_RUNTIME
     uid: int = 0
     system_state: str = SYSTEM_STATE
-    """State of a daemon for the whole machine, which everybody may read."""
+    """State directory of a daemon for the whole machine. All users may read it."""
     usual_state: bool = False
-    """Whether `state` is the default: then a daemon for the whole machine keeps its ledger in `system_state`."""
+    """Whether `state` is the default. If so, a daemon for the whole machine stores its ledger in `system_state`."""
 
     @property
     def machine_state(self) -> str:
-        """The state directory of a machine-wide daemon, if readers use it; empty if another directory was given."""
+        """The state directory of a machine-wide daemon, if it is to be read; empty if `--dir` or GPUMON_DIR is set."""
         return "" if self.explicit else self.system_state
 
     @property
@@ -190,7 +191,10 @@ class Places(NamedTuple):
 
 
 def places(directory: str | None = None, state: str | None = None, env: Mapping[str, str] | None = None) -> Places:
-    """Return the directories for this user, from options and environment. Options take precedence."""
+    """Return the directories for this user.
+
+    `directory`, `state`: values of `--dir` and `--state-dir`, which take precedence over the environment `env`.
+    """
     env = os.environ if env is None else env
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
     named_state = state or env.get("GPUMON_STATE_DIR", "")
@@ -204,7 +208,7 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path, because a detached daemon and trainings change their working directory."""
+    """Return the absolute path, which is needed because daemons and trainings change their working directory."""
     if not path or os.path.isabs(path):
         return path
     try:
@@ -247,7 +251,10 @@ def unreadable_reason(path: str) -> str:
 
 
 def _failure(path: str) -> OSError | None:
-    """Return why this user cannot read the file at `path`; None if it can be read, is no file, or does not exist."""
+    """Return the error if this user cannot read the file at `path`.
+
+    None if the file can be read, does not exist, or is not a regular file.
+    """
     try:
         os.close(open_regular(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -258,7 +265,7 @@ def _failure(path: str) -> OSError | None:
 
 
 def why_unread(places: Places) -> str:
-    """Return why a ring that may exist is not read, and what to do; empty if there is none."""
+    """Return why a ring that may exist is not read, and what to do; empty if there is no such ring."""
     for path in untrusted_rings(places):
         directory = os.path.dirname(path)
         return (
@@ -268,12 +275,12 @@ def why_unread(places: Places) -> str:
 
 
 def dir_option(places: Places) -> str:
-    """Return the option by which another command uses the same directory. Empty if it is the default directory."""
+    """Return the option with which another command uses the same directory; empty for the default directory."""
     return f" --dir {quoted(places.explicit)}" if places.explicit else ""
 
 
 def is_missing(places: Places) -> bool:
-    """Return whether a directory was given that does not exist."""
+    """Return whether the user chose a live directory that does not exist."""
     return bool(places.explicit) and not os.path.lexists(places.explicit) and not may_exist(places.explicit)
 
 
@@ -300,9 +307,9 @@ def ledger_path(places: Places) -> str:
 
 
 def ledger_paths(places: Places) -> list[str]:
-    """Return the existing ledgers to read: the user's own first, then that of a machine-wide daemon.
+    """Return the existing ledgers to read: the user's own ledger first, then the ledger of a machine-wide daemon.
 
-    The user's own is included even if its directory may not be searched.
+    The user's own ledger is included even if this user may not search its directory.
     """
     own, machine = ledger_path(places), f"{places.machine_state}/{LEDGER}" if places.machine_state else ""
     existing = [own] if own and may_exist(own) else []
@@ -315,7 +322,7 @@ def history_path(places: Places) -> str:
 
 
 def history_paths(places: Places) -> list[str]:
-    """Return the existing history files to read, the one modified last first."""
+    """Return the existing history files to read, the most recently modified first."""
     own, machine = history_path(places), f"{places.machine_state}/{HISTORY}" if places.machine_state else ""
     existing = [own] if own and may_exist(own) else []
     existing += [machine] if machine not in ("", own) and os.path.exists(machine) else []
@@ -340,14 +347,14 @@ def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[
     """Return the live directory for a daemon of this user, and create it if it does not exist.
 
     `make`: function that creates a directory, or only checks it. `full`: directories on a full disk, which are not
-    used. Raises GpumonError if none can be used, with the reason for each.
+    used. Raises GpumonError with the reason for each directory if none can be used.
     """
     problems = []
     for directory in places.candidates():
         if directory in full:
             problems.append(f"{directory}: no room")
             continue
-        # Only root, or a user for whom the service manager created it, owns the machine-wide directory.
+        # The machine-wide directory belongs to root, or to a user for whom the service manager created it.
         if directory == places.system and not places.explicit and places.uid != 0 and not os.access(directory, os.W_OK):
             continue
         try:
@@ -361,9 +368,10 @@ def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[
 
 
 def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Create `directory` if it does not exist. Raise an error if another user may have put it there.
+    """Create `directory` if it does not exist. Raise an error if another user may have created it.
 
-    That of a machine-wide daemon (`shared`) gets mode 0755, because others may read the ring in it; any other 0700.
+    The directory of a machine-wide daemon (`shared`) gets mode 0755, because other users may read the ring in it. Any
+    other directory gets mode 0700.
     """
     parent = os.path.dirname(directory.rstrip("/"))
     if shared or not os.path.isdir(parent):
@@ -407,14 +415,14 @@ def _require_own(directory: str, uid: int) -> None:
 def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
     """Return the directory for boards of this user's trainings, and create it if it does not exist.
 
-    `make`: function that creates a directory, or only checks it. Raises OSError if none can be used, with the reason
-    for each.
+    `make`: function that creates a directory, or only checks it. Raises OSError with the reason for
+    each directory if none can be used.
     """
     problems: list[OSError] = []
     for directory in places.candidates():
         tags = f"{directory}/{TAGS}"
         machine_wide = directory == places.system and not places.explicit
-        # The machine-wide directory, and a named one, may belong to another user who shares it with a group.
+        # The machine-wide directory, or one that the user chose, may belong to another user who shares it with a group.
         if (machine_wide or places.explicit) and os.access(tags, os.W_OK | os.X_OK):
             return tags
         if machine_wide or (directory == f"{places.runtime}/gpumon" and not os.access(places.runtime, os.W_OK)):
@@ -435,8 +443,8 @@ def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
     """Create the directory for boards next to a daemon's ring, and return its path.
 
-    `everyone`: let all users add boards, for a machine-wide daemon. With mode 1733, users cannot list the directory or
-    change boards of others.
+    `everyone`: whether all users may add boards, as for a machine-wide daemon. Mode 1733 prevents users from listing
+    the directory or changing boards of other users.
     """
     tags = f"{live_dir}/{TAGS}"
     os.makedirs(tags, mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How a server shows the names of users: unchanged, hashed, or hidden together with all texts that users wrote."""
+"""Policy for user names on a server: shown, hashed, or hidden together with all texts that users wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 SHOWN, HASHED, HIDDEN = "shown", "hashed", "hidden"
 WAYS = (SHOWN, HASHED, HIDDEN)
 SOMEBODY = "hidden"
-"""Stands for a hidden name."""
+"""Shown in place of a hidden name."""
 _USER, _RUN = "user-", "run-"
 _DIGITS = 10
 _HOME = re.compile(r"/(?:home|Users)/[^/\s]")
@@ -25,17 +25,17 @@ def contains_user_name(text: str, user: str) -> bool:
 
 
 class People(NamedTuple):
-    """How to show the names of users."""
+    """The policy for showing user names."""
 
     way: str = SHOWN
-    """One of `WAYS`."""
+    """How names are shown: one of `WAYS`."""
     salt: bytes = b""
-    """Secret of the server, which prevents finding a name by trying hashes."""
+    """The server's secret, without which a name cannot be found by hashing guesses."""
     me: str = ""
-    """Hash of the user who views their own page while names are hidden."""
+    """Hash of the user who is viewing their own page while names are hidden; otherwise empty."""
 
     def name(self, user: str) -> str:
-        """Return the name of a user as it is to be shown; empty if the user is unknown."""
+        """Return the name to show for a user; empty if the user is unknown."""
         if self.way == SHOWN or not user:
             return user
         alias = self.alias(user)
@@ -46,18 +46,21 @@ class People(NamedTuple):
         return _USER + self._hash(user)
 
     def run_id(self, run_id: str) -> str:
-        """Return the id of a run as it is to be shown.
+        """Return the id to show for a run.
 
-        Users choose ids, so if names are hidden this is a hash: `run-3fa9c1d20b`.
+        Users choose ids. So if names are hidden, this is a hash such as `run-3fa9c1d20b`.
         """
         return run_id if self.way == SHOWN or not run_id else _RUN + self._hash(run_id)
 
     def text(self, text: str) -> str:
-        """Return a text that a user wrote, or a path. It is hidden if names are, because it may contain names."""
+        """Return the text to show for a text that a user wrote, or for a path. It is hidden if names are hidden."""
         return text if self.way == SHOWN or not text else SOMEBODY
 
     def label(self, label: str) -> str:
-        """Return the label of a source. If names are hidden, only its first word, because a file name may follow."""
+        """Return the label to show for a source.
+
+        If names are hidden, this is only its first word, because a file name may follow.
+        """
         return label if self.way == SHOWN else label.partition(" ")[0]
 
     def _hash(self, text: str) -> str:
@@ -67,18 +70,18 @@ class People(NamedTuple):
 
 
 EVERYBODY = People()
-"""Shows every name."""
+"""Policy that shows all names."""
 _POLICY: ContextVar[People] = ContextVar("people", default=EVERYBODY)
 
 
 def current_policy() -> People:
-    """Return how to show names now."""
+    """Return the policy that is currently in use."""
     return _POLICY.get()
 
 
 @contextmanager
 def use_policy(people: People) -> Iterator[None]:
-    """Show names in this way during the `with` statement."""
+    """Use this policy within the `with` statement."""
     token = _POLICY.set(people)
     try:
         yield

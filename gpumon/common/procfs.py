@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 _CPUCLOCK_SCHED = 2
-"""linux/posix-timers.h: the time that the scheduler has counted."""
+"""Clock type for the CPU time that the scheduler counts: linux/posix-timers.h."""
 _INIT_NAMESPACE = "pid:[4026531836]"
 """The machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
 
@@ -15,20 +15,20 @@ class Stat(NamedTuple):
     """Fields of `/proc/<pid>/stat`: proc(5)."""
 
     name: bytes
-    """Chosen by the process: any bytes, usually at most 15."""
+    """Name of the process, which it chooses itself. May be any bytes, usually at most 15."""
     state: str
     """One letter; "Z" is a zombie, "X" dead, "T" stopped."""
     parent: int
     cpu: int
     """User and system time in clock ticks."""
     started: int
-    """Clock ticks after boot; with the pid it identifies a process."""
+    """Start time in clock ticks after boot. With the pid, it identifies a process."""
     resident_pages: int
 
 
 @cache
 def boot_id() -> bytes:
-    """Return 16 bytes that differ after each boot; zeros if unknown."""
+    """Return the 16 bytes of the kernel's boot id, which change with each boot; zeros if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return bytes.fromhex(file.read().strip().replace(b"-", b"").decode())
@@ -37,9 +37,9 @@ def boot_id() -> bytes:
 
 
 def cpu_with_children(raw: bytes) -> int:
-    """Return user and system time from a `/proc/<pid>/stat`, including ended children, in clock ticks.
+    """Return a process's user and system time in clock ticks, including its ended children.
 
-    0 if it cannot be parsed. Fields 14 to 17 of proc(5).
+    `raw`: content of `/proc/<pid>/stat`, of which fields 14 to 17 are used: proc(5). Returns 0 if it cannot be parsed.
     """
     try:
         return sum(map(int, _split_stat(raw, 16)[1][11:15]))
@@ -50,7 +50,7 @@ def cpu_with_children(raw: bytes) -> int:
 def _split_stat(raw: bytes, limit: int) -> tuple[bytes, list[bytes]]:
     """Return the text up to the end of the name, and the fields from the third on; the last has all beyond `limit`.
 
-    The name in parentheses may contain anything, even parentheses, so the fields are counted from the last ')'.
+    The name is in parentheses, but may itself contain parentheses. So the fields are counted from the last ')'.
     """
     head, _, rest = raw.rpartition(b")")
     return head, rest.split(None, limit)
@@ -80,20 +80,20 @@ def read_stat(pid: int | str = "self", proc: str = "/proc") -> Stat | None:
 
 
 def start_time(pid: int | str = "self", proc: str = "/proc") -> int:
-    """Return the start of a process in clock ticks after boot; 0 if unknown."""
+    """Return the start time of a process in clock ticks after boot; 0 if unknown."""
     stat = read_stat(pid, proc)
     return stat.started if stat else 0
 
 
 def start_timestamp(started: int) -> float:
-    """Convert a start time in clock ticks after boot to seconds since 1970, by the wall clock as it is set now."""
+    """Convert a start time in clock ticks after boot to seconds since 1970, using the current wall clock."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_time(pid: int) -> int:
-    """Return for how many ns all threads of a process have run; -1 if it does not exist or this is unknown.
+    """Return the CPU time of all threads of a process in ns; -1 if the process does not exist or the time is unknown.
 
-    It is read from the clock of clock_getcpuclockid(3).
+    Read from the process's CPU-time clock: clock_getcpuclockid(3).
     """
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
@@ -108,7 +108,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def has_own_pids(proc: str = "/proc") -> bool:
-    """Return whether this process is in another pid namespace than the machine, as in a container; False if unknown."""
+    """Return whether this process is in its own pid namespace, as in a container; False if unknown."""
     try:
         return os.readlink(f"{proc}/self/ns/pid") != _INIT_NAMESPACE
     except OSError:

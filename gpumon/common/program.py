@@ -1,4 +1,4 @@
-"""How to call this program again from a shell, for hints in messages."""
+"""The shell command that calls this program, for hints in messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 _COMMAND = "'gpumon "
-"""How a command begins in a message."""
+"""Start of a gpumon command in a message."""
 
 
 def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> str:
@@ -24,5 +24,5 @@ def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.envir
 
 
 def callable_commands(text: str) -> str:
-    """Return a message in which each command 'gpumon …' is written so that it can be run from this shell."""
+    """Rewrite each command 'gpumon …' in a message so that it can be run from this shell."""
     return text.replace(_COMMAND, f"'{program()} ") if _COMMAND in text else text

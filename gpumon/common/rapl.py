@@ -1,7 +1,7 @@
 """Energy of the CPU packages from RAPL, the counters of Intel and AMD processors under /sys/class/powercap.
 
-Most kernels let only root read them. A counter wraps at `max_energy_range_uj`, within minutes at full load, and must be
-read more often than that.
+On most kernels only root can read them. A counter wraps at `max_energy_range_uj`, at full load within minutes, so it
+must be read more often than that.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gpumon.common.numbers import NAN
 
 POWERCAP = "/sys/class/powercap"
 _ZONE = "intel-rapl:"
-"""Also for AMD processors; `intel-rapl-mmio:` is the same counter through another interface."""
+"""Start of the names of RAPL zones, also of AMD processors. `intel-rapl-mmio:` has the same counter, so is not used."""
 _MICRO = 1e-6
 
 
 class PackageReading(NamedTuple):
-    """The energy counters of all CPU packages, added up, at one time."""
+    """The sum of the energy counters of all CPU packages at one time."""
 
     monotonic_ns: int
     joules: float
-    """Since the first reading; NaN if unknown."""
+    """Energy since the first reading; NaN if unknown."""
 
 
 class _Zone(NamedTuple):
@@ -34,7 +34,7 @@ class _Zone(NamedTuple):
 
 
 class PackageEnergy:
-    """Reads the energy counters of this machine's CPU packages. They are searched at the first read."""
+    """Reads the energy counters of this machine's CPU packages. The first read searches for them."""
 
     def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self.unknown = ""
@@ -71,7 +71,7 @@ class PackageEnergy:
         zones = []
         for name in names:
             path = f"{self._root}/{name}"
-            # A part of a package has two colons, and the platform is no package.
+            # Zones within a package have two colons. The platform zone is not a package.
             if name.startswith(_ZONE) and name.count(":") == 1 and _text(f"{path}/name").startswith("package"):
                 zones.append(_Zone(path, _number(f"{path}/max_energy_range_uj")))
         return zones

@@ -16,7 +16,7 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x180B, 0x1810), *range(0xE0100, 0xE01F0))
 }
 _SPACE = "Zs"
-"""Spaces: with an unusual one, two different names would look the same."""
+"""Category of spaces. Unusual spaces are escaped, because different names could look the same."""
 _MARKS = frozenset(("Mn", "Me"))
 _MARKS_ON_A_LETTER = 2
 
@@ -24,14 +24,14 @@ _MARKS_ON_A_LETTER = 2
 def clean(text: str, limit: int = 256) -> str:
     """Return `text` on one line with harmful characters escaped, at most `limit` characters.
 
-    A letter keeps two combining marks, because a stack of them would cover neighboring lines.
+    At most two combining marks per letter are kept, because more would cover neighboring lines.
 
     >>> clean("evil\\x1b[31m")
     'evil\\\\x1b[31m'
     """
     text = text[:limit]
     if text.isascii() and text.isprintable():
-        return text  # nearly every name
+        return text  # true of nearly every name
     try:
         from unicodedata import category
     except (ImportError, OSError):  # no free descriptor to load it
