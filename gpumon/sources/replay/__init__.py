@@ -1,4 +1,4 @@
-"""Recordings of gpumon, and logs of nvidia-smi, played as if they were live."""
+"""Plays recordings of gpumon and logs of nvidia-smi as if they were live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRICS = frozenset(
 
 
 def detect() -> bool:
-    """Return False: a recording is used only by name."""
+    """Return False, because a recording is used only if `--source` names it."""
     return False
 
 

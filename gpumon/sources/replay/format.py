@@ -1,4 +1,4 @@
-"""The interface of log formats, and what they share: rows, units, and parsing of cells."""
+"""The interface of log formats, and their common code: rows, units, and parsing of cells."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _MISSING = {
 
 
 class BadLine(Exception):
-    """Raised if a line cannot be parsed. The message says why, without the number of the line."""
+    """Raised if a line cannot be parsed. The message has the reason, but not the line number."""
 
 
 class Value(NamedTuple):
-    """A number, or NaN and why it is missing."""
+    """A number, or NaN with the reason why it is missing."""
 
     number: float
     availability: Availability = _OK
@@ -48,12 +48,12 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """The units that numbers in a column can have."""
+    """The kind of quantity in a column, with its possible units."""
 
     default: str
-    """Unit in lower case if neither the cell nor the heading has one."""
+    """Unit, in lower case, that is assumed if neither the cell nor the heading has one."""
     units: Mapping[str, float]
-    """Base units in one of each unit."""
+    """Size of each unit in base units."""
     lowest: float = 0.0
 
 
@@ -70,7 +70,7 @@ TIME_US = Quantity("us", {"us": 1e-6, "ms": 1e-3, "s": 1, "ns": 1e-9})
 
 
 def missing_reason(cell: str) -> Availability | None:
-    """Return why a cell such as `[N/A]` has no value; None if it is not such a cell."""
+    """Return why a cell such as `[N/A]` has no value; None if the cell does not say that a value is missing."""
     text = cell.strip().lower()
     if text.startswith("[") and text.endswith("]"):
         return _MISSING.get(text[1:-1].strip(), Availability.FAILED)
@@ -112,8 +112,8 @@ Parse = Callable[[str, Quantity, str], Value]
 def parse_time(text: str, not_before: int) -> int:
     """Parse a local time such as `2025/07/27 00:34:45.155` in this machine's time zone; returns ns since 1970.
 
-    In the hour that repeats in autumn, the second pass is meant if the first would be earlier than `not_before`.
-    Raises BadLine if it is no time.
+    In autumn one hour occurs twice. The second occurrence is used if the first would be before `not_before` (ns since
+    1970). Raises BadLine if the text is not a time.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -134,11 +134,11 @@ def parse_time(text: str, not_before: int) -> int:
 
 NO_VALUES = (NAN,) * len(GPU_METRICS)
 NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESSES), Availability.NOT_RECORDED)
-"""Why the values of a log are missing: every metric without a column. No log lists processes."""
+"""Reasons for the values that are not in a log: metrics without a column, and processes, which no log lists."""
 
 
 class Row(NamedTuple):
-    """A line of a log: values of one GPU at one time."""
+    """One line of a log: the values of one GPU at one time."""
 
     line: int
     time_ns: int | None
@@ -153,19 +153,19 @@ class Row(NamedTuple):
     values: Sequence[float] = NO_VALUES
     missing: Mapping[str, Availability] = NOT_RECORDED
     rates: tuple[str, ...] = ()
-    """Metrics that are counters, but whose values here are rates per second."""
+    """Counter metrics for which the log has rates per second instead of totals."""
     is_lost: bool = False
     is_first: bool = False
-    """First row after a heading, where nvidia-smi was started."""
+    """True for the first row after a heading, where nvidia-smi was started."""
     is_broken: bool = False
-    """The line could not be parsed; the row only keeps its place."""
+    """True for a line that could not be parsed. The row has no values and only keeps the order of the GPUs."""
 
 
 def is_duplicate(row: Row, other: Row, *, follows: bool) -> bool:
     """Return whether a row repeats `other`, an earlier row with the same time.
 
-    Times in whole seconds may be those of several ticks. So such a row is a duplicate only if it comes directly after
-    the other (`follows`).
+    If times are whole seconds, several ticks may have the same time. Such a row is a duplicate only if it comes
+    directly after `other` (`follows`).
     """
     if row.time_ns is None or row.time_ns != other.time_ns or row.is_broken:
         return False
@@ -175,18 +175,18 @@ def is_duplicate(row: Row, other: Row, *, follows: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogColumn:
-    """Which metric a column of a log gives, and how."""
+    """The metric in a column of a log, and how to parse it."""
 
     metric: str
     quantity: Quantity
     parse: Parse = parse_number
     rank: int = 0
-    """Of several columns for one metric, the one with the lowest rank is used."""
+    """If several columns have the same metric, the one with the lowest rank is used."""
     is_rate: bool = False
 
 
 class ColumnPosition(NamedTuple):
-    """A column in the lines of one log."""
+    """A column of one log, with its position in the lines."""
 
     position: int
     column: LogColumn
@@ -201,13 +201,13 @@ class LogFormat(Protocol):
     """Whether rows identify their GPU."""
     has_times: bool
     has_metrics: bool
-    """Whether any column is a metric of gpumon."""
+    """Whether any column has a metric of gpumon."""
 
     def parse_row(self, line: int, text: str, last: int) -> Row:
-        """Parse a line. `line`: its number. `last`: time of the row before it in ns. Raises BadLine."""
+        """Parse the line `text`. `line`: its number. `last`: time of the previous row in ns. Raises BadLine."""
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line that cannot be parsed was meant as a row."""
+        """Return whether a line that cannot be parsed looks like a damaged row, rather than other text."""
 
 
 def select_columns(columns: Sequence[ColumnPosition]) -> tuple[ColumnPosition, ...]:
@@ -223,7 +223,7 @@ def select_columns(columns: Sequence[ColumnPosition]) -> tuple[ColumnPosition, .
 def parse_cells(
     cells: Sequence[str], columns: Sequence[ColumnPosition]
 ) -> tuple[list[float], dict[str, Availability], bool]:
-    """Return values in the order of `GPU_METRICS`, why others are missing, and whether the GPU is lost."""
+    """Return the values in the order of `GPU_METRICS`, the reasons for missing values, and whether the GPU is lost."""
     values = list(NO_VALUES)
     missing = dict(NOT_RECORDED)
     is_lost = False

@@ -35,11 +35,11 @@ _KINDS = (
     (r"#\s*(?:Entity|ID)\b", "a log of 'dcgmi dmon'"),
     (r"[{\[]\s*(?:[\"{\[]|$)", "JSON"),
 )
-"""Regular expression for the beginning of a line, and the kind of file that has such a line."""
+"""Pairs of a regular expression for the start of a line and the kind of file that has such lines."""
 
 
 def detect_kind(lines: Sequence[str]) -> str:
-    """Return what kind of file begins with these lines, as words for a sentence; empty if unknown."""
+    """Return the kind of a file that starts with these lines, as words for a message; empty if unknown."""
     for pattern, kind in _KINDS:
         if any(re.match(pattern, line) for line in lines):
             return kind
@@ -59,7 +59,7 @@ class LogLine(NamedTuple):
     """Counts from 1."""
     text: str
     is_whole: bool
-    """False for a last line without a line end, which may have been cut."""
+    """False for a last line without a line end, which may be incomplete."""
 
 
 class LogFile:
@@ -71,7 +71,7 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.cut = ""
-        """Why the file ended too early, for a label; empty if it did not."""
+        """Why the file ended too early, as text for the label; empty if it is complete."""
         try:
             self._raw = os.fdopen(open_regular(path, follow=True), "rb")
         except IsADirectoryError:
@@ -103,14 +103,17 @@ class LogFile:
         if not head:
             raise SourceError(f"{self.name} is empty: log with '{COMMAND}'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
-        # Control characters other than tab, line ends and escape do not belong in a log.
+        # A text log has no control characters except tab, line ends and escape.
         foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)
         if foreign * 50 > len(head):
             raise SourceError(f"{self.name}: line 1: binary, not text: pass an nvidia-smi log")
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
     def __iter__(self) -> Iterator[LogLine]:
-        """Yield the lines; a damaged end sets `cut` and ends them. Raises SourceError for a line of 64 KiB."""
+        """Yield the lines.
+
+        If the rest of the file is damaged, set `cut` and stop. Raises SourceError for a line of 64 KiB.
+        """
         number = 0
         while True:
             number += 1
@@ -143,10 +146,10 @@ _SKIPPED_FREE = 10
 _SKIPPED_SHARE = 100
 """A log is rejected if more than `_SKIPPED_FREE` lines and more than one of `_SKIPPED_SHARE` lines are skipped."""
 _MAX_PREFACE = 20
-"""Lines before a heading."""
+"""Maximum number of lines before the heading."""
 _MAX_GPUS = 1024
 _SLEW = SECOND
-"""ns that times may go back when a clock is adjusted; more is an error of the log."""
+"""Times may go back by this many ns, as when a clock is adjusted. More is an error in the log."""
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
 
@@ -155,21 +158,21 @@ class LogRows:
 
     A line is skipped, and counted in `skipped`, if it cannot be parsed or its time is more than a second before that of
     the previous one. SourceError is raised if more than 10 lines and more than 1 % of the lines so far are skipped,
-    with the line and the reason, or if there is no heading.
+    with the line and the reason. It is also raised if there is no heading.
     """
 
     def __init__(self, log: LogFile) -> None:
         self._log = log
         self.skipped = 0
         self.format: LogFormat | None = None
-        """None before the first row."""
+        """Format of the rows; None before the first row."""
         self._lines = 0
 
     def __iter__(self) -> Iterator[Row]:
         return self._in_order(_without_duplicates(self._rows()))
 
     def validated_format(self, head: Sequence[Row]) -> LogFormat:
-        """Return the format. `head`: first rows of the log. Raises SourceError if they contain nothing to show."""
+        """Return the format. `head`: first rows of the log. Raises SourceError if these rows have nothing to show."""
         if self.format is None or all(row.is_broken for row in head):
             raise SourceError(f"{self._log.name}: a header but no readable row: log for longer")
         if not self.format.has_metrics:
@@ -210,7 +213,7 @@ class LogRows:
             raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
 
     def _parse_row(self, log_format: LogFormat, line: LogLine, text: str, last: int, ending: str) -> Row | None:
-        """Parse a line; returns a broken row that keeps its place, or None, if this fails."""
+        """Parse a line. If this fails, return None, or a broken row that keeps its place in the order."""
         try:
             if line.is_whole or not _is_cut(text, ending):
                 return log_format.parse_row(line.number, text, last)
@@ -225,7 +228,7 @@ class LogRows:
         return Row(line.number, max(last, 0) if log_format.has_times else None, (), -1, is_broken=True)
 
     def _parse_heading(self, text: str) -> LogFormat | None:
-        """Return the format from here on if `text` is a heading."""
+        """Return the format of the following rows if `text` is a heading; otherwise None."""
         if text.startswith("#"):
             if isinstance(self.format, nvidia_smi_csv.QueryFormat):
                 return None
@@ -235,7 +238,7 @@ class LogRows:
         return nvidia_smi_csv.parse_heading(text.lstrip("\ufeff"))
 
     def _in_order(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield rows whose times do not go back. Of two that disagree, the one that is ahead is skipped."""
+        """Yield the rows whose times do not go back. If the times of two rows conflict, skip the row that is ahead."""
         start = list(islice(rows, 3))
         if len(start) == 3 and _is_behind(start[1], start[0]) and not _is_behind(start[2], start[0]):
             self._skip(start.pop(1).line, "its time goes back")
@@ -268,7 +271,7 @@ class LogRows:
 
 
 def _without_duplicates(rows: Iterable[Row]) -> Iterator[Row]:
-    """Drop lines of identified GPUs that repeat the last line of their GPU with the same time."""
+    """Drop rows that repeat the last row of the same GPU with the same time. Rows without an identified GPU stay."""
     last: dict[str, Row] = {}
     before: Row | None = None
     for row in rows:
@@ -287,12 +290,15 @@ def _is_behind(row: Row, other: Row) -> bool:
 
 
 def _ending(text: str) -> str:
-    """Return what follows the last digit, such as a unit."""
+    """Return the text after the last digit, such as a unit."""
     match = re.search(r"[^0-9]*$", text)
     return match[0] if match else ""
 
 
 def _is_cut(text: str, ending: str) -> bool:
-    """Return whether a line without a line end stops within the unit that ended the line before."""
+    """Return whether `text`, a line without a line end, is cut within its last unit.
+
+    `ending`: text after the last digit of the previous line.
+    """
     own = _ending(text)
     return own != ending and ending.startswith(own)

@@ -24,27 +24,31 @@ from gpumon.sources.replay.nvidia_smi_csv import QueryFormat
 from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, detect_layout, group_ticks
 
 _TAIL = 64 * 1024
-"""Bytes at the end in which the last line is searched."""
+"""The last line is searched for in this many bytes at the end of the log."""
 _MAX_UNPACKED = 256 * 2**20
-"""Maximum bytes that are decompressed for it."""
+"""Maximum bytes that are decompressed to find the last line."""
 _GZIP = b"\x1f\x8b"
 
 
 def find_end(path: str, log_format: LogFormat, until_ns: int, playback: Playback) -> None:
-    """Set the end of `playback` in a thread, at most `until_ns`; not at all if the log does not have it."""
+    """Set the end of `playback` from the last line of the log, in a separate thread. Limit it to `until_ns` (ns since
+    1970).
+
+    The end is not set if it cannot be read from the log.
+    """
 
     def work() -> None:
         end = read_end_ns(path, log_format)
         if end > 0:
             playback.end = min(end, until_ns) / SECOND
 
-    # Times of dmon may lack the date, so that they depend on the lines before.
+    # Times of dmon may have no date. Then they depend on the lines before.
     if isinstance(log_format, QueryFormat) and log_format.has_times:
         Thread(target=work, name="gpumon-log-end", daemon=True).start()
 
 
 def read_end_ns(path: str, log_format: LogFormat) -> int:
-    """Return the time of the last complete line in ns since 1970; 0 if it cannot be read."""
+    """Return the time of the last complete line of a log in ns since 1970; 0 if it cannot be read."""
     try:
         with os.fdopen(open_regular(path, follow=True), "rb") as file:
             tail = _unpacked_tail(file) if file.read(2) == _GZIP else _tail(file)
@@ -87,13 +91,13 @@ class ReplaySource:
     Every tick of the log becomes one reading, with its own time (`Reading.time_ns`) and its own spacing
     (`Reading.monotonic_ns`). A tick is due when the time since the start, times `speed`, has reached its distance from
     the first tick. Times in the log are read in this machine's time zone. A log without times has one tick per second,
-    beginning now.
+    starting at the current time.
 
-    A line that cannot be parsed, or whose time goes back by more than a second, is skipped; the label has their number.
-    A log with more than 10 such lines and more than 1 % of them is rejected: the constructor raises, or later `read`
-    returns nothing more and `origin().problem` says why. A GPU without a row in a tick keeps its last values as stale.
-    Rows that do not identify their GPU are assigned by the gaps between ticks; if this is impossible, they are shown as
-    one GPU, and the label says so.
+    A line that cannot be parsed, or whose time goes back by more than a second, is skipped. The label has the number of
+    skipped lines. If these are more than 10 and more than 1 % of the lines, the log is rejected: the constructor raises
+    an error, or later `read` returns no more readings and `origin().problem` says why. If a GPU has no row in a tick,
+    it keeps its last values, marked as stale. If rows do not identify their GPU, they are assigned by the gaps between
+    ticks. If this is impossible, they are shown as one GPU, and the label says so.
     """
 
     capabilities = RECORDED
@@ -103,8 +107,9 @@ class ReplaySource:
     ) -> None:
         """Open the log at `path` and read its beginning.
 
-        `speed`: log seconds per second; `start`: seconds of the log to skip; `playback`: has the portion to play, and
-        pauses it. Raises UsageError for an invalid speed, start or portion, SourceError if the log cannot be read.
+        `speed`: seconds of the log per second. `start`: seconds of the log to skip. `playback`: the portion to play,
+        and the pause control. Raises UsageError for an invalid speed, start or portion, SourceError if the log cannot
+        be read.
         """
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
@@ -126,7 +131,7 @@ class ReplaySource:
             layout = detect_layout(head, log_format.has_ids, len(head) < LOOKAHEAD)
             self._is_certain = layout.is_certain
             self.interval = layout.interval_ns / SECOND
-            """Seconds between two ticks of the log: the median of its beginning."""
+            """Median seconds between two ticks at the start of the log."""
             self.tick_period = self.interval / speed
             self._readings = self._read_ticks(
                 self._complete_ticks(group_ticks(chain(head, rows), layout)), clock.time()
@@ -144,7 +149,7 @@ class ReplaySource:
             raise
         self._monotonic = self._last = clock.monotonic()
         self._played = 0.0
-        """ns of the log that have become due."""
+        """Played time of the log in ns."""
 
     def _seek(self, offset: int) -> None:
         begin = self._next.time_ns if self._next else 0
@@ -159,7 +164,7 @@ class ReplaySource:
         self._first = self._next.time_ns if self._next else 0
 
     def _complete_ticks(self, ticks: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        """Yield the ticks, without the last one if the end of the log cuts it: the other GPUs answered too."""
+        """Yield the ticks. Leave out the last one if the log ends within it, because rows of other GPUs are missing."""
         before, rows = next(ticks, None), 0
         for tick in ticks:
             if before is not None:
@@ -170,14 +175,17 @@ class ReplaySource:
             yield before
 
     def _read_ticks(self, ticks: Iterator[list[Row]], now: int) -> Iterator[Reading]:
-        """Yield a reading per tick. Its time is that of its first row, and always later than the one before."""
+        """Yield a reading per tick.
+
+        Its time is the time of its first row, and always later than the previous reading.
+        """
         last = -1
         pace = Pace(round(self.interval * SECOND), 0, 0, 0, 0)
         for tick in ticks:
             time = next((row.time_ns for row in tick if row.time_ns is not None and not row.is_broken), None)
             if time is None:
                 time = now if last < 0 else last + (SECOND if not self._has_times else SECOND // 1000)
-            # Times in whole seconds may cover several ticks: a millisecond separates them.
+            # If times are whole seconds, several ticks may have the same time. They are set a millisecond apart.
             last = max(time, last + SECOND // 1000) if last >= 0 else time
             samples = self._devices.samples(tick, last)
             if samples:
@@ -194,7 +202,7 @@ class ReplaySource:
         return reading
 
     def origin(self) -> Origin:
-        """Return the name of the log, the speed, whether it has ended, and what could not be read."""
+        """Return the name of the log, the speed, whether it has ended, and which problems it has."""
         remarks = []
         if not self._has_times:
             remarks.append("no times: 1 s a tick")
@@ -214,7 +222,7 @@ class ReplaySource:
         return self._devices.driver
 
     def read(self) -> Sequence[Reading]:
-        """Return every tick that has become due, oldest first, at most `BURST`; none while paused or after the end."""
+        """Return the ticks that have become due, oldest first, at most `BURST`; none while paused or after the end."""
         now = self._clock.monotonic()
         if not self._playback.is_paused:
             self._played += min((now - self._last) * self._speed, float(_FAR))
@@ -227,6 +235,6 @@ class ReplaySource:
         return readings
 
     def close(self) -> None:
-        """Close the log; nothing more is read."""
+        """Close the log. Nothing is read after that."""
         self._next = None
         self._log.close()

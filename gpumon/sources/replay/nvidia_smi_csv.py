@@ -82,7 +82,7 @@ _BUSES = ("pci.bus_id", "gpu_bus_id")
 _INDEXES = ("index",)
 _MODELS = ("name", "gpu_name")
 _HOSTS = ("hostname", "host", "node")
-"""In logs of several machines, where each has a GPU 0."""
+"""Columns with the machine's name, in logs of several machines that each have a GPU 0."""
 _DRIVERS = ("driver_version",)
 _KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
 
@@ -94,8 +94,8 @@ _FAMILIES = {
     "remapped_rows", "reset_status", "retired_pages", "serial", "vbios_version", "vgpu_device_capability",
     "vgpu_driver_capability",
 }  # fmt: skip
-"""First parts of nvidia-smi's column names. A heading is accepted if at least half of its columns have one of these,
-because other programs write `timestamp` and `name`, too."""
+"""First words of nvidia-smi's column names. A heading is accepted if at least half of its columns start with one of
+them, because other programs write columns `timestamp` and `name`, too."""
 
 
 class QueryFormat:
@@ -150,12 +150,13 @@ class QueryFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line has at least half as many cells as the heading, so that it was meant as a row."""
+        """Return whether a line has at least half as many cells as the heading, which means that it is a damaged
+        row."""
         return 2 * len(_split(text)) > self._count > 1
 
 
 def parse_heading(text: str) -> QueryFormat | None:
-    """Return the columns in a heading of such a log; None if the line is not one."""
+    """Return the columns if the line is a heading of such a log; otherwise None."""
     names, units = [], []
     for cell in _split(text):
         match = _HEADING.fullmatch(cell.strip().lower())

@@ -37,7 +37,7 @@ COLUMNS: dict[str, LogColumn] = {
     "mclk": LogColumn("gpu.clock_memory", CLOCK),
     "pclk": LogColumn("gpu.clock_sm", CLOCK),
     "fb": LogColumn("gpu.memory_used", MEMORY),
-    # A share of time, accumulated to seconds. `tviol` is only yes or no, without a duration.
+    # The value is a share of time, which is accumulated to seconds. `tviol` is not used: it is only yes or no.
     "pviol": LogColumn("gpu.throttled_sw_power", RATIO, is_rate=True),
     "rxpci": LogColumn("gpu.pcie_received", RATE, is_rate=True),
     "txpci": LogColumn("gpu.pcie_sent", RATE, is_rate=True),
@@ -45,7 +45,7 @@ COLUMNS: dict[str, LogColumn] = {
 """Metrics by dmon's column names; other columns are ignored."""
 
 _UNITS = {"idx", "w", "c", "%", "mhz", "mb", "mb/s", "bool", "errs", "yyyymmdd", "hh:mm:ss", "gb/s", "kb/s", "mib"}
-"""Words of the second heading line."""
+"""Words in the second heading line, which has the units."""
 
 
 class DmonFormat:
@@ -63,7 +63,7 @@ class DmonFormat:
         self.set_units([])
 
     def set_units(self, units: list[str]) -> None:
-        """Set the units in the line below the heading. Ignored if their number is not that of the columns."""
+        """Set the units from the line below the heading. Ignore them if there is not exactly one per column."""
         if len(units) != len(self._names):
             units = [""] * len(self._names)
         self._columns = select_columns([
@@ -74,7 +74,7 @@ class DmonFormat:
         self.has_metrics = bool(self._columns)
 
     def has_names(self, names: list[str]) -> bool:
-        """Return whether `names` repeat this heading."""
+        """Return whether `names` are the same columns as in this heading."""
         return names == self._names
 
     def parse_row(self, line: int, text: str, last: int) -> Row:
@@ -99,11 +99,14 @@ class DmonFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return False: rows have their index, so no placeholder is needed."""
+        """Return False, because rows contain the GPU index, so a damaged row needs no placeholder."""
         return False
 
     def _parse_time(self, cells: list[str], last: int) -> int:
-        """Parse the time of a row. Without dates, the last day is that of the file's last modification."""
+        """Parse the time of a row.
+
+        If the log has no dates, its last day is the day on which the file was last modified.
+        """
         clock = cells[self._time]
         if self._date >= 0:
             date = cells[self._date]
@@ -112,26 +115,27 @@ class DmonFormat:
         time = parse_time(f"{day:%Y/%m/%d} {clock}", last)
         if last < 0:
             return time - _DAY if time > self._modified + SECOND else time
-        # Half a day back is not an adjusted clock but the next day.
+        # A time that goes back by more than half a day belongs to the next day.
         return time + _DAY if last - time > _DAY // 2 else time
 
 
 def _split(text: str) -> list[str]:
-    """Return the cells of a line, separated by spaces or commas."""
+    """Split a line into cells at spaces or commas."""
     return text.replace(",", " ").split()
 
 
 def _is_heading(names: list[str]) -> bool:
-    """Return whether these are columns of dmon. Headings of pmon, and prose, share some of them."""
+    """Return whether these are columns of dmon. Headings of pmon, and other text, contain some of the same words."""
     first = [name for name in names[:3] if name not in ("date", "time")][:1]
     is_of_processes = bool({"pid", "type", "command"} & set(names))
     return first == ["gpu"] and bool(COLUMNS.keys() & set(names)) and not is_of_processes
 
 
 def parse_heading(text: str, before: LogFormat | None, modified: int) -> DmonFormat | None:
-    """Return the columns in a heading of such a log; `before` if it repeats that, None if the line is no heading.
+    """Return the columns if the line is a heading of such a log; otherwise None.
 
-    `modified`: when the file was last modified (ns since 1970).
+    `before`: the current format, which is returned if the heading repeats it. `modified`: when the file was last
+    modified (ns since 1970).
     """
     names = [word.lower() for word in _split(text.lstrip("#"))]
     known = before if isinstance(before, DmonFormat) else None

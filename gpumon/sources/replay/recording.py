@@ -19,20 +19,23 @@ from gpumon.sources.base import Pace, Reading
 BURST = 2000
 """Maximum readings per `read`, so that a high speed does not block the sampler."""
 PAST = 600
-"""Seconds before the position of a seek whose frames are shown at once."""
+"""After a seek, the frames of this many seconds before the new position are returned at once."""
 
 
 class RecordingSource:
     """Plays a recording of `gpumon record`.
 
-    Frames become due in their own spacing divided by `speed`; they keep their times and everything else. A clock change
-    or a suspended machine in the recording causes no wait. `Playback` pauses it and moves it elsewhere.
+    Frames become due at their recorded intervals divided by `speed`. Their times and contents are unchanged. If the
+    recorded clock was changed or the machine was suspended, playback does not wait. `playback` pauses it and seeks.
     """
 
     capabilities = RECORDED
 
     def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, playback: Playback | None = None) -> None:
-        """Raises SourceError if the file cannot be played, UsageError for an invalid speed or portion."""
+        """Open the file. Raises SourceError if it cannot be played, UsageError for an invalid speed or portion.
+
+        `speed`: seconds of the recording per second. `playback`: the portion to play, and the controls.
+        """
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
         self._clock = clock
@@ -63,7 +66,7 @@ class RecordingSource:
         self.tick_period = self.interval / speed
 
     def origin(self) -> Origin:
-        """Return the file, the recorded source, the speed, whether it has ended, and where it is damaged."""
+        """Return the file name, the recorded source, the speed, whether the end is reached, and where it is damaged."""
         ended = self._next is None
         return playback_origin(self._reader, self._current, ended=ended, speed=self._speed)
 
@@ -72,7 +75,7 @@ class RecordingSource:
         return self._current.context.driver if self._current else Driver()
 
     def read(self) -> Sequence[Reading]:
-        """Return every frame that has become due, oldest first, at most `BURST`; none while paused or after the end."""
+        """Return the frames that have become due, oldest first, at most `BURST`; none while paused or after the end."""
         seconds = self._playback.pop_seek()
         if seconds:
             self._seek(seconds)
@@ -92,7 +95,7 @@ class RecordingSource:
         return readings
 
     def close(self) -> None:
-        """Close the file; nothing more is read."""
+        """Close the file. Nothing is read after that."""
         self._next = None
         self._reader.close()
 

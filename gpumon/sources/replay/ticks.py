@@ -1,4 +1,4 @@
-"""Groups the rows of a log into ticks, and keeps the GPUs of a log with their last values."""
+"""Groups the rows of a log into ticks, and stores the last values of each GPU in the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogDevice:
         self.device = device
         values = list(row.values)
         for metric in row.rates:
-            # A rate covers the time before its row, which is unknown for the first one.
+            # A rate covers the time since the previous row, so its duration is unknown for the first row.
             rate = values[GPU_INDEX[metric]]
             elapsed = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
             if is_known(rate):
@@ -52,14 +52,17 @@ class LogDevice:
         return self._last
 
     def stale_sample(self, time_ns: int) -> Sample | None:
-        """Return the last sample as stale, for a tick without a row of this GPU; None if there is none."""
+        """Return the last sample, marked as stale, for a tick without a row of this GPU; None if there is no sample."""
         if self._last is None or self._last.state is Availability.LOST:
             return self._last
         return self._last._replace(state=Availability.STALE, age=(time_ns - self._time) / SECOND)
 
 
 class LogDevices:
-    """All GPUs of a log, identified by UUID, else by bus, else by index, else by their place in a tick."""
+    """All GPUs of a log.
+
+    They are identified by UUID, PCI address, index, or position in the tick, whichever exists first.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, LogDevice] = {}
@@ -82,7 +85,7 @@ class LogDevices:
 
     def _find(self, row: Row, index: int) -> LogDevice | None:
         names = row.names or (f"place {index}",)
-        # Only the most reliable name counts: an index may belong to another card later.
+        # Only the most reliable name is used, because an index may later belong to another card.
         device = self._by_name.get(names[0])
         if device is None:
             if len(self._devices) >= _MAX_DEVICES:
@@ -108,16 +111,16 @@ class LogDevices:
 
 
 LOOKAHEAD = 4096
-"""Rows that are analyzed before the first one is shown; no more are kept."""
+"""Maximum number of rows that are stored and analyzed before the first row is shown."""
 _MS = SECOND // 1000
 _STALL = 50 * _MS
-"""ns: rows of one tick are rarely further apart, because the driver answers for a GPU in 1 to 10 ms."""
+"""Rows of one tick are usually closer than this many ns, because the driver answers for a GPU in 1 to 10 ms."""
 _MAX_ROWS = 1024
 """Maximum rows in a tick."""
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Numbers of GPUs that are tried. A gap found with one of them usually separates ticks of other numbers, too."""
+"""Numbers of GPUs to try. A gap length found with one of them usually separates ticks of other numbers as well."""
 _LEAST_TICKS = 8
-"""Minimum ticks that confirm a pattern."""
+"""Minimum number of ticks that confirm a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +130,17 @@ class LogLayout:
     has_ids: bool
     """Whether rows identify their GPU."""
     gpus: int
-    """Rows in a tick, if rows do not identify their GPU."""
+    """Number of rows in a tick, if rows do not identify their GPU."""
     gap_ns: int
-    """ns; rows further apart than this belong to two ticks. 0 if every row is a tick."""
+    """Rows that are more than this many ns apart belong to different ticks. 0 if every row is a tick."""
     interval_ns: int = SECOND
-    """ns between two ticks: the median."""
+    """Median ns between two ticks."""
     is_certain: bool = True
-    """False if the rows may be of several GPUs that cannot be told apart: they are shown as one GPU."""
+    """False if the rows may come from several GPUs that cannot be distinguished. Then they are shown as one GPU."""
 
 
 def detect_layout(rows: Sequence[Row], has_ids: bool, is_complete: bool) -> LogLayout:
-    """Return the layout of a log from its beginning; `is_complete` if `rows` are the whole log.
+    """Detect the layout of a log from its first rows. `is_complete`: whether `rows` are the whole log.
 
     If rows do not identify their GPU, the number of GPUs is the most common number of rows between two large gaps:
     nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
@@ -166,7 +169,7 @@ def group_ticks(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
 
 
 def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """Begin a tick when a GPU repeats, or when an earlier GPU follows after a pause."""
+    """Yield ticks. A new tick starts when a GPU occurs again, or when an earlier GPU follows after a pause."""
     order: dict[str, int] = {}
     tick: list[Row] = []
     highest = 0
@@ -187,7 +190,7 @@ def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]
 
 
 def _group_by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """Make ticks of `layout.gpus` rows; what follows a gap tells a shorter tick from a stall."""
+    """Yield ticks of `layout.gpus` rows. The rows after a gap show whether a tick was shorter or the driver stalled."""
     source = iter(rows)
     ahead: deque[Row] = deque()
 
@@ -199,7 +202,7 @@ def _group_by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]
         tick = [ahead.popleft()]
         while len(tick) < layout.gpus and fill(1) and not ahead[0].is_first:
             if _is_apart(tick[-1], ahead[0], layout.gap_ns):
-                # The rows up to the next gap either complete this tick, or are a whole tick.
+                # The rows up to the next gap either complete this tick or form a whole tick.
                 fill(layout.gpus)
                 following = next(
                     (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.is_first or _is_apart(a, b, layout.gap_ns)),
@@ -222,7 +225,7 @@ def _layout_without_ids(gpus: int = 1, gap_ns: int = 0, *, is_certain: bool = Tr
 
 
 def _layout_by_gaps(rows: Sequence[Row], is_complete: bool) -> LogLayout:
-    """Find the number of GPUs from the gaps between rows, which are short within a tick and long between ticks."""
+    """Detect the number of GPUs from the gaps between rows, which are short within a tick and long between ticks."""
     if not rows or rows[0].time_ns is None:
         lengths = _tick_lengths(rows, 0, only_first=True)
         if len(lengths) > 1:
@@ -244,8 +247,8 @@ def _layout_by_gaps(rows: Sequence[Row], is_complete: bool) -> LogLayout:
 
 
 def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> LogLayout | None:
-    """Split at the widest step in the sorted gaps that makes ticks of equal length."""
-    # A gap between ticks has few smaller gaps of similar size.
+    """Find the widest step in the sorted gaps that separates ticks of equal length."""
+    # Few of the shorter gaps are nearly as long as the gaps between ticks.
     fewest = max(1, len(rows) // 130)
     steps = sorted(
         ((gaps[i + 1] + _MS) / (gaps[i] + _MS), i)
@@ -263,7 +266,7 @@ def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) ->
 
 
 def _layout_by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> LogLayout | None:
-    """Split at half of the typical longest gaps, if a driver that stalls at times leaves no clear step.
+    """Use half of the typical longest gap as the limit, if there is no clear step because the driver stalls at times.
 
     In a log of N GPUs, every Nth gap is between ticks. N is unknown: each is tried, and the clearest result is used.
     """
@@ -280,7 +283,7 @@ def _layout_by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> LogLayout
 
 
 def _is_regular(gaps: Sequence[int]) -> bool:
-    """Return whether nearly all rows are evenly spaced, like those of a single GPU."""
+    """Return whether nearly all rows are evenly spaced, as in a log of a single GPU."""
     if not gaps:
         return True
     typical = gaps[len(gaps) // 2]
@@ -300,7 +303,8 @@ def _tick_lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) ->
 
 
 def _most_common(lengths: Sequence[int]) -> tuple[int, float, int]:
-    """Return the most common length (the longest of equals), the share of rows in such ticks, and their number."""
+    """Return the most common tick length (the longest if several are equally common), the share of rows in such ticks,
+    and the number of such ticks."""
     counts = Counter(lengths)
     length = max(counts, key=lambda length: (counts[length], length))
     return length, length * counts[length] / sum(lengths), counts[length]

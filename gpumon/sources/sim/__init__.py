@@ -1,7 +1,7 @@
-"""A simulated machine for demonstrations and scale tests; labeled SIMULATED everywhere.
+"""A simulated machine for demonstrations and scale tests. It is labeled SIMULATED everywhere.
 
-Everything is a pure function of the time and the seed: a load that repeats with each epoch, plus slow waves. So any
-time can be computed directly, and counters are exact integrals.
+All values are pure functions of the time and the seed: a load that repeats with each epoch, plus slow waves. So values
+can be computed directly for any time, and counters are exact integrals.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ __all__ = ["HISTORY", "METRICS", "SCENARIOS", "SimSource", "detect", "make"]
 
 
 def detect() -> bool:
-    """Return False: a simulation is used only by name."""
+    """Return False, because a simulation is used only if `--source` names it."""
     return False
 
 
 def make(request: Request) -> SimSource:
-    """Return the simulation of the named scenario, or the default one. Raises UsageError for an unknown name."""
+    """Return the simulation of the named scenario, or of the default scenario.
+
+    Raises UsageError for an unknown name.
+    """
     return SimSource(clock=request.clock, scenario=request.argument or "default")

@@ -40,9 +40,9 @@ class Curve:
 
 
 _DIPS_EVERY = 8.0
-"""Seconds between two reads of the driver's samples, which cover the time since the last read."""
+"""Seconds between two simulated reads of the driver's samples. A read covers the time since the previous one."""
 _THROTTLE_AT = 87.0
-"""°C at which the clocks are lowered. Such a card reports the margin, but no threshold."""
+"""°C at which the clocks are lowered. The simulated card reports the margin to it, but not the threshold."""
 
 CONSTANT = {
     "gpu.pcie_generation_max": 5.0,
@@ -72,7 +72,7 @@ CONSTANT = {
 
 
 def activity(load: float, tensor: float) -> dict[str, float]:
-    """Return the performance counters at a load (0 to 1); `tensor` is its share on tensor cores."""
+    """Return the performance counters at a load (0 to 1). `tensor`: share of the load on tensor cores (0 to 1)."""
     return {
         "gpu.graphics_activity": round(load, 4),
         "gpu.sm_activity": round(0.93 * load, 4),
@@ -85,12 +85,12 @@ def activity(load: float, tensor: float) -> dict[str, float]:
 
 
 def margin(temperature: float) -> float:
-    """Return the degrees below the temperature at which the clocks are lowered."""
+    """Return how many °C `temperature` is below the temperature at which the clocks are lowered."""
     return _THROTTLE_AT - temperature
 
 
 class Dips:
-    """Lowest utilization and idle share of a load, as of the last read of the driver's samples."""
+    """Computes the lowest utilization and the idle share of a load, as of the last read of the driver's samples."""
 
     def __init__(self, load: Curve) -> None:
         self._load = load
@@ -98,11 +98,11 @@ class Dips:
         self._values = {"gpu.utilization_low": 0.0, "gpu.idle_share": 1.0}
 
     def values(self, time: float) -> dict[str, float]:
-        """Return both at `time` (s)."""
+        """Return both metrics at `time` (s)."""
         read_number = int(time / _DIPS_EVERY)
         if read_number != self._read_number:
             count = round(_DIPS_EVERY / CELL)
-            end = max(1, read_number) * count  # before the first read, the values of the first
+            end = max(1, read_number) * count  # before the first read, the values of the first read are used
             cells = self._load.cells
             loads = [cells[cell % len(cells)] for cell in range(end - count, end)]
             idle = sum(load < IDLE for load in loads) / count
@@ -116,13 +116,13 @@ _LIMIT = 700.0
 _IDLE_WATTS = 71.0
 _FULL_WATTS = 655.0
 _DRIVER = 3 * 2.0**20
-"""Bytes in use without a process."""
+"""Bytes of memory in use while no process runs."""
 FAULTS_FROM = 300.0
-"""Seconds after which faults begin."""
+"""Seconds after which faults start."""
 _LAG = 18.0
-"""Seconds in which a temperature covers two thirds of a step."""
+"""Seconds in which the temperature makes two thirds of a change."""
 _WAVE = (0.41, 3.0)
-"""Radians per second and watts of a slow wave in every GPU's power."""
+"""Frequency (radians per second) and amplitude (watts) of a slow wave in the power of every GPU."""
 _ALWAYS_ZERO = (
     "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake", "gpu.throttled_sync_boost",
     "gpu.encoder_utilization", "gpu.decoder_utilization",
@@ -136,7 +136,7 @@ class SimulatedGpu:
     def __init__(
         self, index: int, seed: int, model: str, job: Job | None, faults: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """`faults`: values that replace those of a healthy card from `FAULTS_FROM` on."""
+        """`faults`: values of metrics that replace the values of a healthy card after `FAULTS_FROM` seconds."""
         self.job = job
         self._faults = faults
         # All ranks of a run have the same load, because they wait for each other.
@@ -144,7 +144,7 @@ class SimulatedGpu:
         self._noise = Random(f"{seed} {index}")
         self._angle = self._noise.random() * math.tau
         full = _FULL_WATTS * (1 + 0.02 * (self._noise.random() - 0.5))
-        context = 46.0 if job else 0.0  # watts: a context alone keeps the clocks up
+        context = 46.0 if job else 0.0  # watts, because a context alone keeps the clocks up
         self.load = Curve(loads)
         self.power = Curve([_IDLE_WATTS + context + (full - _IDLE_WATTS - context) * load for load in loads])
         self.throttled = Curve([0.35 if load > 0.96 else 0.0 for load in loads])
@@ -160,7 +160,7 @@ class SimulatedGpu:
 
     @cached_property
     def temperature(self) -> Curve:
-        """Follows the power with a lag. Periodic from the third period on."""
+        """Temperature, which follows the power with a lag. It is periodic from the third period on."""
         cells = self.power.cells
         temperature = 27 + 0.058 * sum(cells) / len(cells)
         for _ in range(3):
@@ -173,7 +173,7 @@ class SimulatedGpu:
             yield temperature
 
     def sample(self, time: float, run: str) -> Sample:
-        """Return all metrics at `time`, seconds since the simulation began."""
+        """Return a sample with all metrics at `time` (seconds since the start of the simulation)."""
         values = self.values(time)
         return Sample(self.device, Availability.OK, [values.get(metric.name, NAN) for metric in GPU_METRICS], run)
 
@@ -223,4 +223,4 @@ class SimulatedGpu:
 
 
 METRICS = frozenset(SimulatedGpu(0, 0, "", None).values(0.0))
-"""Metrics of a simulated GPU. Others, such as a fan, are missing, which is not 0."""
+"""Metrics of a simulated GPU. Others, such as the fan speed, are missing (not 0)."""

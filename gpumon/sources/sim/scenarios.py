@@ -14,17 +14,17 @@ _LAPTOP = "NVIDIA GeForce RTX 4060 Laptop GPU (simulated)"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program on some GPUs, with one process on each."""
+    """A simulated program with one process on each of its GPUs."""
 
     name: str
-    """Name of the run; empty for a program without one."""
+    """Name of the run; empty for a program that publishes no run."""
     process: str
     user: str
     gpus: tuple[int, ...]
     loads: Callable[[Random], list[float]]
-    """Returns the load of one period (0 to 1) in cells of 0.1 s."""
+    """Returns the load (0 to 1) in each 0.1 s of one period."""
     memory: float
-    """GiB on each GPU."""
+    """GiB of memory on each GPU."""
     cpu: float = 1.0
     """CPU cores per process."""
     resident: float = 8.0
@@ -32,13 +32,13 @@ class Job:
     tensor: float = 0.1
     """Share of the load on tensor cores."""
     phases: tuple[tuple[str, float], ...] = ()
-    """Phases of an epoch, each with the second at which it begins."""
+    """Phases of an epoch: name, and the second of the epoch at which the phase starts."""
     framework: str = ""
     epochs: int = 0
     steps: int = 0
-    """Per epoch."""
+    """Number of steps per epoch."""
     metrics: Callable[[float], Mapping[str, float]] = lambda progress: {}
-    """Returns the logged values after a number of epochs."""
+    """Returns the logged values by name after a number of epochs, which may be a fraction."""
 
 
 def _distributed(rng: Random) -> list[float]:
@@ -119,7 +119,7 @@ _HOSTILE = (
 
 
 _WRONG_ADDRESS = ((4, 31, 1700.0),)
-"""A notebook with an illegal address: an application error, no alarm."""
+"""An XID error of a notebook with an illegal address. This is an application error that raises no alarm."""
 _FAULTS: Mapping[int, Mapping[str, float]] = {
     2: {"gpu.nvlink_active": 16.0, "gpu.nvlink_crc_errors": 412.0, "gpu.nvlink_replays": 57.0},
     3: {"gpu.pcie_width": 8.0, "gpu.pcie_replays": 1284.0},
@@ -142,7 +142,7 @@ class Scenario:
     asleep: tuple[int, ...] = ()
     """GPUs that are powered down."""
     faults: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """Values of metrics by GPU from `gpu.FAULTS_FROM` on."""
+    """Faulty values of metrics, by GPU. They apply after `gpu.FAULTS_FROM` seconds."""
     xids: tuple[tuple[int, int, float], ...] = ()
     """Periodic XID errors: GPU, code, and period in seconds."""
 

@@ -22,7 +22,10 @@ _CPUS = 64
 
 
 def host_values(time: float, cores: float, resident: float) -> list[float]:
-    """Return all host metrics at `time` (s); programs keep `cores` busy and use `resident` bytes."""
+    """Return all host metrics at `time` (s).
+
+    `cores`: number of CPU cores that programs keep busy. `resident`: host memory that they use, in bytes.
+    """
     is_busy = cores > 0
     cores = cores + 1.5 + math.sin(time * 0.13)
     values = {
@@ -42,11 +45,11 @@ def host_values(time: float, cores: float, resident: float) -> list[float]:
 
 
 HISTORY = 600
-"""Seconds of the past in the first `read`."""
+"""Seconds of history that the first `read` returns."""
 
 
 class SimSource:
-    """A simulated server; the same seed has the same values at the same time since the start."""
+    """A simulated server. With the same seed, it has the same values at the same time since its start."""
 
     capabilities = SIMULATED
     tick_period = 0.0
@@ -63,7 +66,7 @@ class SimSource:
         self._offset = begin - self._zero
         self._last = -1
         self._is_behind = False
-        """Whether computing the past took time, which the next `read` includes."""
+        """True if the last `read` computed the history. The next one also returns the time that this took."""
         jobs = machine.jobs
         job_of = {gpu: job for job in jobs for gpu in job.gpus}
         self._gpus = [
@@ -86,9 +89,10 @@ class SimSource:
         return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:
-        """Return the machine at `monotonic_ns` (ns), without boundaries; the same for the same times.
+        """Return the reading at `monotonic_ns` and `time_ns`, without epoch boundaries. Equal times have equal
+        readings.
 
-        The simulation begins 10 minutes before the source was made; before that, nothing changes.
+        The simulation starts 10 minutes before the source was created. Earlier readings do not change.
         """
         now = max(0, monotonic_ns - self._zero)
         ranks = self._ranks
@@ -109,10 +113,11 @@ class SimSource:
         )  # fmt: skip
 
     def read(self) -> Sequence[Reading]:
-        """Return the machine now; the first time with the last 10 minutes, a second apart, oldest first.
+        """Return the current reading. The first call also returns the last 10 minutes, one reading per second, oldest
+        first.
 
-        Computing these may take seconds. The second read includes that time, so that no gap makes views forget how long
-        a GPU has been idle.
+        Computing these may take seconds. The second call also returns readings of that time, because after a gap views
+        would not know how long a GPU has been idle.
         """
         now = self._clock.monotonic()
         is_first, since = self._last < 0, self._zero + self._last
@@ -135,7 +140,7 @@ class SimSource:
         return replace(reading, boundaries=boundaries, xids=xids)
 
     def _xid_events(self, after: int, until: int) -> list[XidEvent]:
-        """Return the XID errors in (`after`, `until`], ns since the simulation began."""
+        """Return the XID errors in the interval (`after`, `until`], in ns since the start of the simulation."""
         events = []
         for gpu, code, every in self._xids:
             step = round(every * SECOND)
@@ -145,4 +150,4 @@ class SimSource:
         return events
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because no file is open."""

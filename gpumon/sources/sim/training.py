@@ -24,7 +24,7 @@ class Rank:
         self._gpu = gpu
         self._pid = 40211 + 1000 * number + rank
         self._begin = begin
-        """ns since 1970 at which the simulation begins."""
+        """Start of the simulation in ns since 1970."""
         self._user = clean(job.user)
         self._name = clean(job.name)
         self._id = f"sim-{number}"
@@ -37,16 +37,16 @@ class Rank:
             if phase == "checkpoint":
                 self._marks.append((start, Mark.CHECKPOINT, phase))
         self._marks.append((self._period, Mark.EPOCH_END, ""))
-        # While it trains, the GPU waits for data whenever it is idle.
+        # An idle GPU in the training phase is waiting for data.
         train_cells = round(job.phases[1][1] / CELL) if job.phases else 0
         self._wait = Curve([max(0.0, 0.95 - load) * (i < train_cells) for i, load in enumerate(gpu.load.cells)])
 
     def _position(self, time_ns: int) -> tuple[int, int]:
-        """Return the number of the run in an endless sequence, and the ns since it began."""
+        """Return the number of the current run (one starts after another), and the ns since its start."""
         return divmod(time_ns, self._period * self._job.epochs)
 
     def key(self, time_ns: int) -> str:
-        """Return the key of the run at `time_ns` (ns since the simulation began); empty without a run."""
+        """Return the key of the run at `time_ns` (ns since the start of the simulation); empty if there is no run."""
         return f"{self._id}-{self._position(time_ns)[0]}-{self._rank}" if self._name else ""
 
     def process(self, time_ns: int) -> Process:
@@ -77,12 +77,15 @@ class Rank:
         return epoch * self._job.steps + min(self._job.steps, int(elapsed / train * self._job.steps))
 
     def _wait_time(self, number: int, elapsed: int) -> float:
-        """Return the seconds waited since the run began. Rounded, because a difference of sums is not exact."""
+        """Return the wait time in seconds since the start of the run.
+
+        Rounded, because a difference of sums is not exact.
+        """
         begin = number * self._period * self._job.epochs
         return round(self._wait.integral((begin + elapsed) / SECOND) - self._wait.integral(begin / SECOND), 6)
 
     def run(self, time_ns: int) -> Run:
-        """Return the run at `time_ns`, as from a board."""
+        """Return the run at `time_ns`, as if it were read from a board."""
         job = self._job
         number, elapsed = self._position(time_ns)
         epoch, in_epoch = divmod(elapsed, self._period)
@@ -114,7 +117,7 @@ class Rank:
         )
 
     def finished_run(self, time_ns: int) -> Run | None:
-        """Return the previous run for as long as a real finished run is shown; None after that."""
+        """Return the previous run while it is as recent as a real finished run that is still shown; None after that."""
         if not self._name:
             return None
         number, elapsed = self._position(time_ns)
@@ -157,7 +160,10 @@ class Rank:
         return sample._replace(values=values)
 
     def boundaries(self, after: int, until: int, monotonic_ns: int) -> Iterator[Boundary]:
-        """Yield the boundaries in (`after`, `until`], ns since the simulation began at `monotonic_ns`."""
+        """Yield the boundaries in the interval (`after`, `until`], in ns since the start of the simulation.
+
+        `monotonic_ns`: start of the simulation (ns, CLOCK_MONOTONIC).
+        """
         job = self._job
         for epoch in range(max(0, after // self._period - 1), until // self._period + 1) if self._name else ():
             run_number, epoch_of_run = divmod(epoch, job.epochs)
