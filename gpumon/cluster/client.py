@@ -32,7 +32,7 @@ from gpumon.common.text import clean
 _STRINGS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _KEYS = (*_STRINGS, "headers")
 _MIN_SECRET = 4
-"""Letters of the shortest secret that is masked in messages of Prometheus: shorter ones occur in every sentence."""
+"""Minimum length of a secret that is masked in messages from Prometheus. A shorter one may occur in any sentence."""
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -41,26 +41,26 @@ class PrometheusAccess:
     """Credentials for a Prometheus server. They must never appear in a log, an error message or a page."""
 
     token: str = ""
-    """For `Authorization: Bearer`."""
+    """Token for the header `Authorization: Bearer`."""
     username: str = ""
     password: str = ""
     ca: str = ""
-    """File of the authority that signed Prometheus's certificate; empty for the machine's own authorities."""
+    """File of the certificate authority for Prometheus's certificate. Empty for the machine's own authorities."""
     certificate: str = ""
     """File of the client certificate."""
     key: str = ""
-    """File of its key, if that is a separate file."""
+    """File of the client certificate's key, if the key is in a separate file."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Further headers, such as `X-Scope-OrgID` of a tenant."""
+    """Additional request headers, such as `X-Scope-OrgID` of a tenant."""
 
     node_page: str = ""
-    """URL of a node's own pages, with `{host}` for its name, such as `https://{host}/gpus/`; not a secret."""
+    """URL of a node's own pages, such as `https://{host}/gpus/`. `{host}` stands for the node's name. Not a secret."""
 
     def __repr__(self) -> str:
         return "PrometheusAccess(...)"
 
     def mask(self, text: str) -> str:
-        """Return a message of Prometheus with all secrets removed that were sent to it."""
+        """Return a message from Prometheus in which all secrets that were sent to it are replaced."""
         pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
         secrets = {self.token, self.password, pair, *self.headers.values()}
         for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET), key=len, reverse=True):
@@ -74,7 +74,7 @@ NO_ACCESS = PrometheusAccess()
 def read_access(path: str) -> PrometheusAccess:
     """Read the TOML file given by `--prometheus-config`.
 
-    Raises UsageError, whose message never contains text of the file.
+    Raises UsageError, whose message never contains text from the file.
     """
     try:
         mode = os.stat(path).st_mode
@@ -145,36 +145,39 @@ _ADVICE = (
     (REPORTS, _CHECK_LOG),
     (NO_SERIES, _CHECK_SCRAPES),
 )
-"""Parts of error messages with what to do about them; the first match counts."""
+"""Fragments of error messages, each with advice on what to do. The first match is used."""
 
 
 def advice(problem: str, url: str) -> str:
-    """Return a sentence that says what to do about an error. `url`: URL of the server, without credentials."""
+    """Return a sentence that says what to do about an error.
+
+    `problem`: the error message. `url`: URL of the server, without credentials.
+    """
     text = next((text for words, text in _ADVICE if words in problem), _CHECK_RUNNING)
     return text.format(url=url)
 
 
 MAX_BYTES = 8 * 2**20
-"""Size limit of an answer; reading stops there."""
+"""Maximum size of an answer in bytes. Reading stops at this size."""
 TIMEOUT = 4.0
-"""Seconds for an answer; Prometheus itself is asked to give up one second earlier."""
+"""Maximum seconds for an answer. Prometheus is told to give up one second earlier."""
 _MAX_ERROR = 160
-"""Letters of a Prometheus server's error message that are shown."""
+"""Maximum length of an error message from a Prometheus server that is shown."""
 _MAX_LABEL = 200
-"""Letters of a label's name or value."""
+"""Maximum length of a label's name or value."""
 _HEAD, _TAIL, _DIGEST = 8, 8, 3
-"""Longer labels keep so many letters of both ends, and a digest of so many bytes that tells them apart; this fits into
-the narrowest cell."""
+"""Number of letters kept at both ends of a longer label, and size in bytes of a digest that distinguishes such labels.
+The result fits into the narrowest cell."""
 _FAILED, _TOO_MANY = 500, 429
-"""HTTP status from which on the server failed, and of too many requests."""
+"""The lowest HTTP status of a server error, and the status of too many requests."""
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
-"""The number in front of the text of a system error."""
+"""Matches the number before the text of a system error."""
 _CONNECTION_REFUSED = "connection refused"
-"""The operating system's words."""
+"""Text of the operating system's error."""
 _NOTHING_SENT = "without sending"
-"""Part of the HTTP client's message when a connection ended before the whole answer came."""
+"""Part of the HTTP client's message if a connection ended before the whole answer arrived."""
 _MAX_OFFSET = 10 * 366 * 86400.0
-"""Largest plausible distance of two clocks, s."""
+"""Largest plausible difference between two clocks, in seconds."""
 
 
 class PrometheusError(GpumonError):
@@ -192,14 +195,14 @@ class PrometheusSeries(NamedTuple):
     """One series of an answer: its labels and its value."""
 
     labels: Mapping[str, str]
-    """Sanitized and shortened for display."""
+    """Label names and values, sanitized and shortened for display."""
     value: float
     raw: Mapping[str, str] = _NO_RAW
-    """Original values of the labels that were changed, for use in further queries."""
+    """Original values of the labels that were changed, for use in later queries."""
 
     @property
     def node(self) -> str:
-        """The node that the series is about, from its label `instance`."""
+        """The node to which the series belongs, from its label `instance`."""
         return self.labels.get("instance", "")
 
 
@@ -208,7 +211,7 @@ class PrometheusAnswer(NamedTuple):
 
     rows: Sequence[PrometheusSeries]
     warning: str = ""
-    """Warning of Prometheus, such as that a part of its data was unavailable; empty for none."""
+    """Warning from Prometheus, for example that part of its data was unavailable. Empty if there is none."""
 
 
 class PrometheusClient:
@@ -218,7 +221,10 @@ class PrometheusClient:
         self, url: str, access: PrometheusAccess = NO_ACCESS, transport: httpx.BaseTransport | None = None,
         timeout: float = TIMEOUT, now: Callable[[], float] = wall_clock,
     ) -> None:  # fmt: skip
-        """`transport` is for tests. Raises UsageError for an invalid URL or certificate."""
+        """`url`: URL of the server. `timeout`: maximum seconds for an answer. `transport`: for tests.
+
+        Raises UsageError for an invalid URL or certificate.
+        """
         self._timeout = timeout
         self._now = now
         self._access = access
@@ -227,7 +233,7 @@ class PrometheusClient:
         self.name = _public_url(base)
         """The URL without credentials, for display."""
         self._label = f"Prometheus at {self.name}"
-        # Compressing the answer about 1,000 nodes takes Prometheus as long as the query; a local network is fast.
+        # Compressing an answer about 1,000 nodes takes Prometheus as long as the query, and a local network is fast.
         headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
             headers["Authorization"] = f"Bearer {access.token}"
@@ -239,7 +245,7 @@ class PrometheusClient:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the client's connections."""
         self._client.close()
 
     def query(self, expression: str, at: float) -> PrometheusAnswer:
@@ -247,10 +253,10 @@ class PrometheusClient:
         return _parse_vector(self._evaluate(expression, time=f"{at:.3f}"), self._sanitize)
 
     def clock_offset(self) -> float:
-        """Return by how many seconds Prometheus's clock is ahead of this machine's. Raises PrometheusError.
+        """Return how many seconds Prometheus's clock is ahead of this machine's clock. Raises PrometheusError.
 
-        It is found by a query without a time, which Prometheus answers for its own time. The header `Date` is not used
-        because it may come from a proxy.
+        The offset is read with a query without a time, which Prometheus answers for its own current time. The header
+        `Date` is not used because it may come from a proxy.
         """
         begun = self._now()
         document = self._evaluate("vector(1)")
@@ -284,14 +290,17 @@ class PrometheusClient:
             raise PrometheusError(f"cannot query {self.name}: {reason or 'no answer'}") from None
 
     def _sanitize(self, text: object) -> str:
-        """Return a text of Prometheus or a proxy for display: either may repeat the credentials that were sent."""
+        """Return a text from Prometheus or a proxy for display.
+
+        Secrets are masked, because the text may repeat the credentials that were sent.
+        """
         return self._access.mask(clean(str(text)))[:_MAX_ERROR]
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
         parts, size = [], 0
         for part in response.iter_bytes():
             size += len(part)
-            if monotonic() > deadline:  # a slow trickle: no single read times out
+            if monotonic() > deadline:  # needed if the answer arrives so slowly that no single read times out
                 raise PrometheusTimeoutError(f"{self._label} {LATE} {self._timeout:g} s")
             if size > MAX_BYTES:
                 raise PrometheusError(f"{self._label} {TOO_LONG} {MAX_BYTES // 2**20} MiB")
@@ -331,7 +340,7 @@ def _ssl_context(access: PrometheusAccess) -> ssl.SSLContext | bool:
 
 
 def _no_passphrase() -> str:
-    """Called for an encrypted key: without this, OpenSSL would wait for a passphrase at the terminal."""
+    """Called for an encrypted key. Without this function, OpenSSL would wait for a passphrase at the terminal."""
     raise UsageError("the key of --prometheus-config is encrypted with a passphrase: use an unencrypted key")
 
 
@@ -343,7 +352,11 @@ def _redirect_target(response: httpx.Response) -> str:
 
 
 def _parse_document(status: int, body: bytes, sanitize: Callable[[object], str]) -> Mapping[str, Any]:
-    """Return the JSON document of an answer. Raises PrometheusError for an error, or if it is not of this API."""
+    """Return the JSON document of an answer.
+
+    Raises PrometheusError if the answer is an error or does not come from the Prometheus API. `status`: HTTP status.
+    `sanitize`: makes a text from the answer safe to display.
+    """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -374,7 +387,7 @@ def _parse_vector(document: Mapping[str, Any], sanitize: Callable[[object], str]
 
 @lru_cache(maxsize=65536)
 def _clean_label(text: object) -> str:
-    """Return the name or value of a label for display; cached, since the same few thousand recur."""
+    """Return the name or value of a label for display. Results are cached, because the same few thousand recur."""
     whole = str(text)
     shown = clean(whole, _MAX_LABEL + 1)
     if len(shown) <= _MAX_LABEL:
@@ -384,14 +397,20 @@ def _clean_label(text: object) -> str:
 
 
 def _parse_series(item: Any) -> PrometheusSeries:
-    """Return a series, whose value may be NaN. Raises whatever missing or malformed parts raise."""
+    """Parse a series, whose value may be NaN.
+
+    Raises KeyError, TypeError, ValueError or a similar error if something is missing or malformed.
+    """
     labels = {_clean_label(name): _clean_label(value) for name, value in item["metric"].items()}
     raw = {name: str(text) for name, text in item["metric"].items() if labels.get(name) != str(text)}
     return PrometheusSeries(labels, float(item["value"][1]), raw or _NO_RAW)
 
 
 def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> str:
-    """Return the first warning of Prometheus or Thanos, or a text for VictoriaMetrics' mark of a partial answer."""
+    """Return the first warning in an answer from Prometheus or Thanos.
+
+    For an answer that VictoriaMetrics marks as partial, return a text that says so.
+    """
     warnings = document.get("warnings")
     if isinstance(warnings, list) and warnings:
         return sanitize(warnings[0])
@@ -399,10 +418,10 @@ def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str
 
 
 Answers = Mapping[str, Sequence[PrometheusSeries]]
-"""Rows by the name of the query; a query that was never answered is missing."""
+"""The rows of each answer, by the name of the query. A query that was never answered is missing."""
 
 
 def single(answers: Answers, name: str) -> float:
-    """Return the value of the answer to the query `name`, which has one row; NaN if it has none."""
+    """Return the value of the only row in the answer to the query `name`, or NaN if there is no row."""
     rows = answers.get(name, ())
     return rows[0].value if len(rows) == 1 else NAN

@@ -1,7 +1,8 @@
-"""What the usage of a cluster's users cost, and the queries needed for this in addition to those for usage.
+"""Costs of the usage of a cluster's users, and the queries that are needed for costs in addition to usage queries.
 
-Held time is priced by GPU model. If the price of electricity depends on the hour, there is a query for the energy used
-in the hours of each price. These hours are in this machine's time zone, including its clock changes.
+Held time is priced by GPU model. If the price of electricity depends on the hour, there is a query for each price,
+which returns the energy used in the hours with this price. These hours are in this machine's time zone, including the
+changes between standard and daylight saving time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpumon.storage.history.tiers import HOUR
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
 _STEP_ERROR = 0.02
-"""Share of a user's GPU time up to which a step at the wrong price is not worth an "about"."""
+"""Largest share of a user's GPU time that a step at the wrong price may have without marking the cost with "about"."""
 
 
 def cost_queries(
@@ -32,8 +33,8 @@ def cost_queries(
 ) -> tuple[Query, ...]:
     """Return the queries that are needed to compute costs.
 
-    `utc_offset`: by how many seconds the hours of the prices are ahead of UTC; by default a placeholder, which is
-    replaced by the local clock just before the query.
+    `utc_offset`: number of seconds by which the time zone of the prices is ahead of UTC. By default, the queries
+    contain a placeholder that is replaced by the local clock just before they are sent.
     """
     if prices is None:
         return ()
@@ -47,13 +48,13 @@ def cost_queries(
         if _has_tariffs(prices):
             for index, hours in enumerate(_tariffs(prices).values()):
                 queries.append(_energy_at_price_query(index, hours, utc_offset, period))
-                if period is not Period.LAST_MONTH:  # all of its energy has been summed up
+                if period is not Period.LAST_MONTH:  # the sums by price already include all of its energy
                     queries.append(_recent_energy_query(index, hours, utc_offset, period))
     return tuple(queries)
 
 
 def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
-    """Return the cost of each user with any usage in the period.
+    """Return the cost of each user who has any usage in the period.
 
     Amounts that depend on a missing answer are unknown.
     """
@@ -79,7 +80,7 @@ def as_minimum(charge: Charge) -> Charge:
 
 
 def _zero_charge(prices: Prices) -> Charge:
-    """Return the charge of no usage."""
+    """Return the charge of a user without usage."""
     none = Amount(0.0)
     held = none if prices.gpu_hour else Amount()
     return Charge(held, held, none if prices.has_energy else Amount(), none if isfinite(prices.co2) else UNKNOWN)
@@ -91,21 +92,21 @@ def total_charge(by_user: Mapping[str, Charge], users: Sequence[str]) -> Charge:
 
 
 def _energy_at_price_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
-    # A sample is about the minutes before it. Steps end at multiples of their length, as do the hours of every zone.
+    # A sample covers the minutes before it. Steps end at multiples of their length, as do the hours of all time zones.
     steps = f"{_POWER} and on () ({_is_during(hours, utc_offset, -STEP / 2, period)})"
     promql = f"sum_over_time(({steps})[{period.selector}:{STEP}s]) * {STEP}"
     return Query(f"energy_at_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
 def _recent_energy_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
-    """Return a query for the energy of the last minutes, if the price held in any of them."""
+    """Return a query for the energy of the last few minutes. It has a result if the price applied in any of them."""
     held = f"({_is_during(hours, utc_offset, 0.0, Period.DAY)} or {_is_during(hours, utc_offset, -RECENT, Period.DAY)})"
     promql = f"sum_over_time({_POWER}[{RECENT:g}s]) * {RULE_INTERVAL:g} and on () {held}"
     return Query(f"energy_lately_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
 def _is_during(hours: Sequence[int], utc_offset: float | None, shift: float, period: Period) -> str:
-    """Return a condition that is true in these hours of the local day, with the clock shifted by seconds."""
+    """Return a PromQL condition that is true in these hours of the local day. `shift`: seconds added to the clock."""
     now = clock_placeholder(shift, period.selector) if utc_offset is None else f"time() + {utc_offset + shift:g}"
     clock = f"hour(vector({now}))"
     ranges: list[tuple[int, int]] = []
@@ -118,7 +119,7 @@ def _is_during(hours: Sequence[int], utc_offset: float | None, shift: float, per
 
 
 def _tariffs(prices: Prices) -> Mapping[float, Sequence[int]]:
-    """Return the hours of the day by price, without hours that have none."""
+    """Return the hours of the day that have each price. Hours without a price are left out."""
     hours_at: dict[float, list[int]] = {}
     for hour in range(HOURS):
         if isfinite(prices.kwh[hour]):
@@ -132,7 +133,10 @@ def _has_tariffs(prices: Prices) -> bool:
 
 
 def _price_time(answers: Answers, prices: Prices, kind: str, period: Period) -> dict[str, Amount]:
-    """Return the cost of each user's time; a lower bound if the GPU model of some of it is unknown."""
+    """Return the cost of each user's held or idle time (`kind`).
+
+    It is a lower bound if the GPU model is unknown for some of the time.
+    """
     costs: dict[str, Amount] = {}
     seconds: dict[str, float] = {}
     for row in answers.get(f"{kind}_by_model_{period}", ()):
@@ -148,7 +152,7 @@ def _price_time(answers: Answers, prices: Prices, kind: str, period: Period) -> 
 
 
 def _price_energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str, float], dict[str, Amount]]:
-    """Return the kWh of each user, with the overhead of the site, and their cost."""
+    """Return the kWh of each user, including the overhead of the site, and their cost."""
     scale = prices.pue / JOULES_PER_KWH
     kwh = {row.labels.get("user", ""): row.value * scale for row in answers.get(f"energy_{period}", ())}
     if not _has_tariffs(prices):
@@ -165,14 +169,17 @@ def _price_energy(answers: Answers, prices: Prices, period: Period) -> tuple[dic
     costs: dict[str, Amount] = {}
     for user, total in kwh.items():
         cost = price_energy(none | used.get(user, {}), recent.get(user, {}), total, all_priced=all_priced)
-        # When the price changes, a step may be counted at the wrong one, which matters to a short usage.
+        # When the price changes, a step may be counted at the wrong price. This matters only if the usage is short.
         is_short = total > 0 and _STEP_ERROR * held.get(user, 0.0) < STEP
         costs[user] = cost._replace(about=True) if is_short else cost
     return kwh, costs
 
 
 def _energy_by_price(answers: Answers, names: Sequence[str], prices: Prices) -> dict[str, dict[float, float]]:
-    """Return kWh by user and price, with the overhead of the site; `names` are queries in the order of the tariffs."""
+    """Return the kWh by user and price, including the overhead of the site.
+
+    `names`: the names of the queries, in the order of the tariffs.
+    """
     by_user: dict[str, dict[float, float]] = {}
     for name, price in zip(names, _tariffs(prices), strict=True):
         for row in answers.get(name, ()):
@@ -182,19 +189,19 @@ def _energy_by_price(answers: Answers, names: Sequence[str], prices: Prices) -> 
 
 _UNKNOWN = ""
 _MAX_MODELS = 3
-"""Models that a sentence lists."""
+"""Largest number of GPU models that a sentence lists."""
 _MAX_MODEL_WIDTH = 40
-"""Maximum width of a model's name, in cells."""
+"""Maximum width of a model's name, in terminal columns."""
 
 
 def unpriced_seconds(
     answers: Answers, prices: Prices | None, period: Period, user: str | None = None
 ) -> Mapping[str, float]:
-    """Return for how many seconds GPUs of each model were held that have no price; "" stands for an unknown model.
+    """Return, for each GPU model without a price, how many seconds GPUs of this model were held.
 
-    `user`: only this user, None for all. A small share of a user's time is ignored, as it is in their charge. So is
-    time held in only two minutes, because the sums by user and by model are recorded at different moments and one may
-    have a sample more.
+    The model "" stands for an unknown model. `user`: count only this user, or all users if None. A small share of a
+    user's time is ignored, as it is in their charge. Time held in only two minutes is ignored as well, because the sums
+    by user and by model are recorded at different moments, so one of them may have an additional sample.
     """
     by_model = answers.get(f"held_by_model_{period}")
     if prices is None or not prices.gpu_hour or by_model is None:
@@ -216,7 +223,7 @@ def unpriced_seconds(
 
 
 def unpriced_sentence(seconds: Mapping[str, float]) -> str:
-    """Return a sentence on time without a price, by model; empty if there is none.
+    """Return a sentence about the time without a price of each model. It is empty if there is no such time.
 
     >>> unpriced_sentence({"": 2682000.0})
     '745 h of GPUs of an unknown model have no price.'

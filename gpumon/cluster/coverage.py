@@ -1,8 +1,9 @@
-"""How complete the samples of a period are: for how long Prometheus has any, and which nodes were absent for a part.
+"""Determines how complete the samples of a period are.
 
-If samples are missing, sums are lower bounds. If only some nodes were absent, only the sums of users are lower bounds
-who are known to have been on these nodes in the period. A user who was on such a node only while it was absent does not
-appear at all.
+This includes for how long Prometheus has any samples, and which nodes were absent for some of the time. If samples are
+missing, sums are lower bounds. If only some nodes were absent, only the sums of users who are known to have been on
+these nodes in the period are lower bounds. A user who was on such a node only while it was absent does not appear at
+all.
 """
 
 from __future__ import annotations
@@ -31,55 +32,55 @@ from gpumon.model import units
 from gpumon.storage.history.tiers import HOUR
 
 _MAX_NAMED = 3
-"""Nodes that a sentence lists."""
+"""Largest number of nodes that a sentence lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """Which users' sums of a period are only lower bounds."""
+    """Users whose sums over a period are only lower bounds. `everyone`: True if this applies to all users."""
 
     everyone: bool
     nodes: Mapping[str, Sequence[str]]
-    """Absent nodes, by the users who were on them."""
+    """The absent nodes that each affected user was on, by user."""
 
     def is_complete(self, user: str) -> bool:
-        """Return whether the sums of this user are exact."""
+        """Return True if the sums of this user are exact."""
         return not self.everyone and user not in self.nodes
 
     def is_group_complete(self, group: str, groups: UserGroups) -> bool:
-        """Return whether the sums of a group of users are exact. Members without any row are taken into account."""
+        """Return True if the sums of a group of users are exact. Members without any row are taken into account."""
         return not self.everyone and all(groups.of_user.get(user, NO_GROUP) != group for user in self.nodes)
 
 
 def covered_seconds(answers: Answers, period: Period) -> float:
-    """Return for how many seconds of the period Prometheus has samples; NaN if unknown."""
+    """Return how many seconds of the period Prometheus has samples for, or NaN if this is unknown."""
     return single(answers, f"covered_{period}")
 
 
 def period_length(answers: Answers, period: Period) -> float:
-    """Return the length of the period in seconds. For a calendar month, it is that of the month that was queried."""
+    """Return the length of the period in seconds. For a calendar month, this is the length of the queried month."""
     length = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
     return float(length) if length.isdecimal() else period.seconds
 
 
 def is_complete(answers: Answers, period: Period) -> bool:
-    """Return whether Prometheus is known to have samples of every node for the whole period.
+    """Return True if Prometheus is known to have samples of every node for the whole period.
 
-    If not, sums are lower bounds. A node that was added or removed counts as absent before or after that, because what
-    it did then is unknown.
+    Otherwise, sums are lower bounds. A node that was added or removed counts as absent before or after that, because
+    its usage at that time is unknown.
     """
     return has_all_samples(answers, period) and absences(answers, period) == {}
 
 
 def has_all_samples(answers: Answers, period: Period) -> bool:
-    """Return whether Prometheus has samples for the whole period, of at least some node at each time."""
+    """Return True if Prometheus has samples of at least one node at every time in the period."""
     return covered_seconds(answers, period) >= WHOLE * period_length(answers, period)
 
 
 def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
-    """Return for how many seconds of the period each node was absent, the longest first; None if unknown.
+    """Return how many seconds of the period each node was absent, the longest first, or None if this is unknown.
 
-    At most `MAX_ABSENT` nodes are included, and one more to show that there are others.
+    If there are more than `MAX_ABSENT` nodes, only `MAX_ABSENT` + 1 are included, to show that there are others.
     """
     rows, length = answers.get(f"covered_by_node_{period}", ()), period_length(answers, period)
     missing = {row.node: length - row.value for row in rows if length - row.value > (1 - WHOLE) * length}
@@ -87,7 +88,7 @@ def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
 
 
 def uncertainty(answers: Answers, period: Period) -> Uncertainty:
-    """Return which users' sums of the period are only lower bounds."""
+    """Return the users whose sums over the period are only lower bounds."""
     if is_complete(answers, period):
         return Uncertainty(False, {})
     missing = absences(answers, period)
@@ -101,29 +102,35 @@ def uncertainty(answers: Answers, period: Period) -> Uncertainty:
 
 
 def absent_users_name(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the query for the users who were on these absent nodes. It depends on the nodes."""
+    """Return the name of the query for the users who were on these absent nodes. The name depends on the nodes."""
     return " ".join((f"away_users_{period}", *sorted(nodes)))
 
 
 def absence_times_name(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the query for when the first of these nodes were absent. It depends on the nodes."""
+    """Return the name of the query for the times at which the first few of these nodes were absent.
+
+    The name depends on the nodes.
+    """
     return " ".join((f"away_times_{period}", *sorted(_first(nodes))))
 
 
 def _first(nodes: Mapping[str, float]) -> Sequence[str]:
-    """Return the nodes that a sentence lists."""
+    """Return the first few nodes, which a sentence lists by name."""
     return list(nodes)[:_MAX_NAMED]
 
 
 def format_sum(value: float, text: Callable[[float], str], *, is_complete: bool) -> str:
-    """Return a sum as text, with a mark if it is a lower bound. "At least 0" is shown as unknown, as in costs."""
+    """Return a sum as text, with a mark if it is a lower bound. "At least 0" is shown as unknown, as in costs.
+
+    `text`: formats the value.
+    """
     if is_complete or not is_known(value):
         return text(value)
     return f"≥ {text(value)}" if value else units.MISSING
 
 
 def gap_sentence(answers: Answers, period: Period) -> str:
-    """Return a sentence about what is missing of the period; empty if nothing is."""
+    """Return a sentence that says which samples of the period are missing. It is empty if none are missing."""
     if has_all_samples(answers, period):
         return _absence_sentence(answers, period)
     known = covered_seconds(answers, period)
@@ -133,12 +140,12 @@ def gap_sentence(answers: Answers, period: Period) -> str:
         return f"It is unknown whether Prometheus has all of {period.words}: sums are lower bounds."
     if not answers.get(f"held_{period}"):
         return f"Prometheus has no samples of {period.words}."
-    # Coverage is counted in steps of this length.
+    # Coverage is counted in steps of `STEP` seconds.
     return f"Prometheus has samples of less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
 
 
 def missing_note(answers: Answers, period: Period, user: str) -> str:
-    """Return a few words about what is missing of a user's period; empty if nothing is."""
+    """Return a short text that says which samples of a user are missing. It is empty if none are missing."""
     known, missing = uncertainty(answers, period), absences(answers, period)
     if known.is_complete(user):
         return ""
@@ -176,13 +183,16 @@ def _absence_sentence(answers: Answers, period: Period) -> str:
 
 
 def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
-    """Return when the first of these nodes left and came, and the number of their gaps, as far as known."""
+    """Return when the first few of these nodes disappeared and appeared, and how many gaps they had, as far as known.
+
+    The keys of the result are the node and `left`, `came` or `gaps`.
+    """
     rows = answers.get(absence_times_name(period, missing), ())
     return {(row.node, row.labels.get("what", "")): row.value for row in rows}
 
 
 def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
-    """Return how long a node was absent, and since or until when if known."""
+    """Return text that says how long a node was absent, and the start or end of the absence if it is known."""
     left, came = (times.get((node, kind), NAN) for kind in ("left", "came"))
     text = units.long_duration(seconds)
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
@@ -193,7 +203,7 @@ def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], flo
 
 
 def _moment(at: float) -> str:
-    """Return a time with its zone: other times on the same page are in the viewer's zone."""
+    """Return a time as text with its time zone, because other times on the same page are in the viewer's zone."""
     return f"{units.moment(at)[:-3]} {datetime.fromtimestamp(at).astimezone():%Z}"
 
 
@@ -207,20 +217,20 @@ def _affected_sentence(known: Uncertainty, *, is_one: bool) -> str:
 
 
 _BEFORE = 2 * HOUR
-"""A counter with a sample in so many seconds before a period counts as present at its beginning."""
+"""A counter counts as present at the start of a period if it has a sample in this many seconds before."""
 _RECENT = HOUR + 600.0
-"""Seconds that hourly samples may not cover yet."""
+"""Number of most recent seconds that hourly samples may not cover yet."""
 
 
 def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
-    """Return queries about nodes that are absent according to earlier answers.
+    """Return queries about the nodes that were absent in a period according to earlier answers.
 
-    `at`: time of the queries, s since 1970.
+    `at`: time of the queries (s since 1970).
     """
     queries: list[Query] = []
     for period in Period:
         missing = absences(answers, period)
-        if not missing or not has_all_samples(answers, period):  # without all samples, all sums are lower bounds
+        if not missing or not has_all_samples(answers, period):  # in the second case, all sums are lower bounds anyway
             continue
         raw = {row.node: row.raw.get("instance", row.node) for row in answers[f"covered_by_node_{period}"]}
         begin, end = month_bounds(period.value, at) if period.is_dated else (at - period.seconds, at)
@@ -232,12 +242,16 @@ def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
 
 
 def _matcher(nodes: Sequence[str]) -> str:
-    """Return a label matcher for nodes by Prometheus's own names."""
+    """Return a PromQL label matcher for nodes. `nodes`: their names as in Prometheus, without changes for display."""
     return f"instance=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 
 def _users_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
-    """Return a query for the users of nodes, by their counters in steps or by hourly samples of these."""
+    """Return a query for the users who held GPUs of some nodes between `begin` and `end` (s since 1970).
+
+    It reads the users' counters in steps, or the hourly samples of the counters if there are any. `matcher`: label
+    matcher for the nodes.
+    """
     counter, hourly = f"{HELD_COUNTER}{{{matcher}}}", f"{HOURLY_HELD_COUNTER}{{{matcher}}}"
     steps = f"({_per_user(counter)})[{end - begin:.0f}s:{_step(period)}s] @ {end:.3f}"
     before = _per_user(f"last_over_time({counter}[{_BEFORE:.0f}s] @ {begin:.3f})")
@@ -254,7 +268,10 @@ def _users_query(name: str, matcher: str, period: Period, begin: float, end: flo
 
 
 def _grown(samples: str, before: str) -> str:
-    """Return an expression for counters that grew or were reset in these samples, or that did not exist before."""
+    """Return an expression that selects the counters that grew, were reset, or did not exist before.
+
+    `samples`: samples of the counters in the period. `before`: the counters just before the period.
+    """
     return (
         f"max_over_time({samples}) > min_over_time({samples})"
         f" or (last_over_time({samples}) > 0) unless on (instance, user) {before}"
@@ -266,7 +283,10 @@ def _per_user(counter: str) -> str:
 
 
 def _absence_times_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
-    """Return a query for when nodes first left, how often they left, and when they came if absent at the beginning."""
+    """Return a query for when nodes first disappeared, how often, and when they appeared if absent at the start.
+
+    `begin`, `end`: the period (s since 1970). `matcher`: label matcher for the nodes.
+    """
     step = _step(period)
     series = f"{NODE_SAMPLES}{{{matcher}}}"
     window = f"[{end - begin:.0f}s:{step}s] @ {end:.3f}"

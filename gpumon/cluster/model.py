@@ -1,6 +1,6 @@
 """A cluster's nodes, users, runs and free GPUs, computed from the answers of a Prometheus server.
 
-Without an answer, they are unknown.
+Values that depend on a missing answer are unknown.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 
 _NEARLY_ALL = 0.95
-"""Share of a user's held time for which usage must be known before the used share is shown."""
+"""The used share is shown only if usage is known for at least this fraction of a user's held time."""
 MAX_GPUS = 1024
-"""Plausible number of a node's GPUs in one state; rows with larger numbers are ignored."""
+"""Largest plausible number of a node's GPUs in one state. Rows with larger numbers are ignored."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
 """States of GPUs in the series `gpumon_gpus`."""
 
@@ -30,20 +30,21 @@ class Node(NamedTuple):
     """A node, as its exporter last reported it."""
 
     name: str
-    """Its `instance`."""
+    """The node's label `instance`."""
     seen: float = NAN
-    """Time of its newest sample, s since 1970, if that is late."""
+    """Time of the node's newest sample (s since 1970) if the sample is late, otherwise NaN."""
     silent: float = 0.0
-    """Seconds without a sample once nothing is known of it any more; else 0."""
+    """Seconds without a sample, if they are so many that the node's state is unknown, otherwise 0."""
     gpus: Mapping[str, int] | None = None
-    """GPUs by state; None if Prometheus did not answer."""
+    """Number of GPUs in each state. None if Prometheus did not answer."""
     models: Sequence[str] = ()
     busy: float = NAN
-    """Share of the last five minutes in which its GPUs were busy."""
+    """Fraction of the last five minutes in which the node's GPUs were busy."""
     clock_offset: float = 0.0
-    """Seconds by which its clock is ahead of Prometheus's, if they differ."""
+    """Number of seconds by which the node's clock is ahead of Prometheus's clock. 0 if they agree."""
     is_undated: bool = False
-    """Whether it may be silent for longer: its newest sample does not change, but is new according to its own clock."""
+    """True if the node may have been silent for longer than `silent` says. Its newest sample no longer changes,
+    although the sample's time is recent by the node's clock."""
 
     @property
     def total(self) -> int:
@@ -51,7 +52,7 @@ class Node(NamedTuple):
         return sum(self.gpus.values()) if self.gpus else 0
 
     def count(self, state: str) -> int:
-        """Return how many of the node's GPUs are in a state; 0 for a node that does not report any more."""
+        """Return how many of the node's GPUs are in a state, or 0 for a node that no longer reports."""
         return 0 if self.silent or self.gpus is None else self.gpus.get(state, 0)
 
 
@@ -60,33 +61,36 @@ class ClusterUser(NamedTuple):
 
     name: str
     held: float = NAN
-    """GPUs now."""
+    """Number of GPUs held now."""
     idle: float = NAN
-    """GPUs of these that have computed nothing for a minute or longer."""
+    """Number of held GPUs that have computed nothing for a minute or longer."""
     held_seconds: float = NAN
-    """GPU time in the period, as are the following."""
+    """Held GPU time in the period. The following values are for the same period."""
     judged_seconds: float = NAN
-    """Part of the held time for which usage is known."""
+    """Seconds of the held time for which usage is known."""
     busy_seconds: float = NAN
     idle_seconds: float = NAN
     energy: float = NAN
-    """Joules in the period."""
+    """Energy used in the period, in joules."""
 
     @property
     def used(self) -> float:
-        """Share of the held time in which GPUs were busy (0 to 1); NaN if that is unknown for a notable part of it."""
+        """Fraction of the held time in which GPUs were busy (0 to 1).
+
+        NaN if usage is unknown for more than a small share of the time.
+        """
         is_judged = self.judged_seconds > 0 and self.judged_seconds >= _NEARLY_ALL * self.held_seconds
         return self.busy_seconds / self.judged_seconds if is_judged else NAN
 
 
 @dataclass(frozen=True, slots=True)
 class UserGroup:
-    """A group of users, with their sums."""
+    """A group of users, with sums over its users."""
 
     sums: ClusterUser
-    """Sums of the known values of its users, under the group's name."""
+    """Sums of the known values of the group's users, under the group's name."""
     users: Sequence[str]
-    """Its users with any known value, by held seconds, the most first."""
+    """Users of the group with any known value, sorted by held seconds, the most first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +108,18 @@ class ClusterRun(NamedTuple):
 
     name: str
     run: str
-    """Its id."""
+    """Id of the run."""
     user: str
     job: str
     nodes: Sequence[str]
-    """Its nodes, if known: they are not queried in a large cluster."""
+    """Nodes of the run, if known. They are not queried in a large cluster."""
     gpus: int
     epoch: float = NAN
     planned: float = NAN
     """Planned number of epochs."""
     node_count: float = NAN
     has_epoch_info: bool = True
-    """Whether epochs were queried, so that a run without one has logged none."""
+    """True if epochs were queried. Then a run without an epoch has logged none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +128,25 @@ class FreeGpus:
 
     model: str
     together: int
-    """Free GPUs on each node."""
+    """Number of free GPUs on each node."""
     is_whole: bool
-    """Whether all GPUs of these nodes are free."""
+    """True if all GPUs of these nodes are free."""
     nodes: Sequence[str]
 
     @property
     def gpus(self) -> int:
-        """Number of free GPUs on all of these nodes together."""
+        """Total number of free GPUs on these nodes."""
         return self.together * len(self.nodes)
 
 
 def nodes(answers: Answers, now: float) -> list[Node]:
-    """Return the nodes sorted by name. `now`: time of the queries, s since 1970."""
+    """Return the nodes, sorted by name. `now`: time of the queries (s since 1970)."""
     jobs = _newest_jobs(answers)
     gpus, models = _gpus_and_models(answers, jobs)
     # A node with a new sample in one of its scrape jobs is not late, whatever its other jobs report.
     before = _values_by_node(answers.get("seen_before", ()))
     seen = before | _values_by_node(_late_samples(answers)) | {name: time for name, (time, _) in jobs.items()}
-    # A series of a sample alone does not make a node: another exporter of it, such as one in DCGM's names, has one too.
+    # The time of a newest sample is not enough to list a node, because its other exporters have such series too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
     busy, offsets, offsets_before = (
         _values_by_node(answers.get(query, ())) for query in ("busy", "clocks", "clocks_before")
@@ -158,7 +162,7 @@ def nodes(answers: Answers, now: float) -> list[Node]:
         has_stopped = not is_gone and target in stands
         is_behind = not is_gone and target in behind - stands - same
         offset = offsets.get(name, newest - now if is_behind else 0.0)
-        if has_stopped or is_gone:  # the current offset shrinks with time: the one when the newest sample came counts
+        if has_stopped or is_gone:  # use the offset when the newest sample arrived, because it seems to shrink later
             offset = offsets_before.get(name, offset)
         age = now - (newest - offset)
         result.append(
@@ -174,7 +178,7 @@ def nodes(answers: Answers, now: float) -> list[Node]:
 def _gpus_and_models(
     answers: Answers, jobs: Mapping[str, tuple[float, str]]
 ) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
-    """Return GPUs by node and state, and models by node; `jobs` are the scrape jobs of `_newest_jobs`."""
+    """Return the number of GPUs by node and state, and the GPU models by node. `jobs`: result of `_newest_jobs`."""
     gpus: dict[str, dict[str, int]] = {}
     models: dict[str, set[str]] = {}
     for row in answers.get("gpus", ()):
@@ -194,7 +198,7 @@ NO_SERIES = "Prometheus has no series of gpumon's exporters: scrape 'gpumon expo
 
 
 def has_no_series(answers: Answers) -> bool:
-    """Return whether Prometheus answered, but has no data of any node."""
+    """Return True if Prometheus answered, but has no data from any node."""
     return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
 
 
@@ -214,7 +218,7 @@ def natural_key(name: str) -> tuple[object, ...]:
 
 
 def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
-    """Return the free GPUs, grouped; nodes with the most free GPUs first."""
+    """Return the free GPUs, grouped by model and number per node. Nodes with the most free GPUs come first."""
     groups: dict[tuple[int, str, bool], list[str]] = {}
     for node in nodes:
         count = node.count("free")
@@ -226,7 +230,7 @@ def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
 
 
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
-    """Return the users sorted by held time in the period, the most first."""
+    """Return the users, sorted by held time in the period, the most first."""
     fields = {
         "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}",
         "judged_seconds": f"judged_{period}", "busy_seconds": f"busy_{period}",
@@ -244,21 +248,21 @@ def users(answers: Answers, period: Period) -> list[ClusterUser]:
 
 
 def users_without_use(answers: Answers, period: Period) -> set[str]:
-    """Return the users who hold GPUs now but held none in the last month.
+    """Return the users who hold GPUs now but held none in the last calendar month.
 
-    Empty if the month is not known completely.
+    The result is empty for other periods, or if some samples of the month are missing.
     """
     held = f"held_{period}"
     if period is not Period.LAST_MONTH or held not in answers or not is_complete(answers, period):
-        return set()  # in a period up to now, the answer may be older than their first minute
+        return set()  # for a period that ends now, the answer may be older than the first minute of these users
     now = {row.labels.get("user", "") for name in ("held_now", "idle_now") for row in answers.get(name, ())}
     return now - {row.labels.get("user", "") for row in answers[held] if row.value > 0}
 
 
 def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
-    """Return the groups sorted by held time in the period, the most first. Users without a group come last.
+    """Return the groups, sorted by held time in the period, the most first. Users without a group come last.
 
-    `named`: which user is in which group.
+    `named`: the configured groups, which say to which group a user belongs.
     """
     by_name = {user.name: user for user in users}
     result = []
@@ -273,7 +277,7 @@ def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
 
 
 def idle_holders(answers: Answers) -> list[IdleHolder]:
-    """Return GPUs that are held but not used, sorted by how long this has lasted, the longest first."""
+    """Return the GPUs that are held but not used, sorted by idle time, the longest first."""
     holders = [
         IdleHolder(row.node, row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
         for row in answers.get("idle_holders", ())
@@ -282,7 +286,7 @@ def idle_holders(answers: Answers) -> list[IdleHolder]:
 
 
 def runs(answers: Answers) -> list[ClusterRun]:
-    """Return the runs sorted by their number of GPUs, the most first."""
+    """Return the runs, sorted by their number of GPUs, the most first."""
     nodes: dict[str, list[str]] = {}
     for row in answers.get("run_places", ()):
         nodes.setdefault(row.labels.get("run", ""), []).append(row.node)
@@ -302,12 +306,15 @@ def runs(answers: Answers) -> list[ClusterRun]:
 
 
 def simulated_nodes(answers: Answers) -> int:
-    """Return how many nodes report a simulation or a played recording."""
+    """Return the number of nodes that report a simulation or the playback of a recording."""
     return _count(answers, "unreal")
 
 
 def dcgm_only_hosts(answers: Answers) -> int:
-    """Return how many hosts run only NVIDIA's exporter, although others run gpumon's. Such hosts are not shown."""
+    """Return the number of hosts that run only NVIDIA's exporter, while others run gpumon's exporter.
+
+    Such hosts are not shown.
+    """
     return _count(answers, "dcgm_alone")
 
 
@@ -321,7 +328,7 @@ def _values_by_run(answers: Answers, name: str) -> dict[str, float]:
 
 
 def _values_by_node(rows: Sequence[PrometheusSeries]) -> dict[str, float]:
-    """Return values by node; the largest of several scrape jobs, which belongs to the newest sample."""
+    """Return the value of each node. If several scrape jobs have one, it is the largest, as of the newest sample."""
     values: dict[str, float] = {}
     for row in rows:
         values[row.node] = max(row.value, values.get(row.node, row.value))
@@ -329,7 +336,7 @@ def _values_by_node(rows: Sequence[PrometheusSeries]) -> dict[str, float]:
 
 
 def _late_samples(answers: Answers) -> list[PrometheusSeries]:
-    """Return the newest samples that are late or do not change, with their times."""
+    """Return the rows of nodes whose newest sample is late or no longer changes. The values are the samples' times."""
     return [row for row in answers.get("seen", ()) if row.labels.get("newest") != SAME]
 
 
@@ -339,9 +346,10 @@ def _target(row: PrometheusSeries) -> tuple[str, str]:
 
 
 def _newest_jobs(answers: Answers) -> dict[str, tuple[float, str]]:
-    """Return the scrape job with the newest sample of each node and the time of that, infinite if it is not late.
+    """Return, for each node, the time of its newest sample and the scrape job that the sample comes from.
 
-    A node that two jobs scrape reports the same GPUs twice.
+    The time is infinite if the sample is not late. Only one job is used, because a node that is scraped by two jobs
+    reports the same GPUs twice.
     """
     late = {_target(row): row.value for row in _late_samples(answers)}
     newest: dict[str, tuple[float, str]] = {}
@@ -352,7 +360,10 @@ def _newest_jobs(answers: Answers) -> dict[str, tuple[float, str]]:
 
 
 def _sum_known(values: Iterable[float]) -> float:
-    """Return the sum of the known values: a user without a row in an answer used nothing."""
+    """Return the sum of the known values, or NaN if there are none.
+
+    Unknown values are skipped, because a user without a row in an answer used nothing.
+    """
     known = [value for value in values if is_known(value)]
     return sum(known) if known else NAN
 
@@ -362,9 +373,9 @@ def _or_zero(value: float) -> float:
 
 
 _LOOKBACK = 300.0
-"""Seconds for which a Prometheus server returns the last value of a series that ended."""
+"""Seconds for which a Prometheus server still returns the last value of a series after its end."""
 _LINGER = SILENT + _LOOKBACK + RULE_INTERVAL
-"""Seconds after a node's newest sample in which sums may still include it; a sum may be recorded late."""
+"""Seconds after a node's newest sample in which sums may still include the node. Sums may be recorded late."""
 _CURRENT = (
     "busy", "power", "limit", "held_now", "idle_now", "idle_holders", "runs", "run_nodes", "epochs", "planned",
     "run_places", "throttled",
@@ -373,9 +384,9 @@ _SUBJECT_PREFIXES = ("user_places ", "user_jobs ")
 
 
 def drop_stale(answers: Answers, nodes: Sequence[Node]) -> Answers:
-    """Return the answers without the current values of nodes that do not report any more.
+    """Return the answers without the current values of nodes that no longer report.
 
-    If no node reports any more, no current values are left.
+    If no node reports, the result has no current values at all.
     """
     silent = {node.name for node in nodes if node.silent}
     if not silent:
@@ -395,7 +406,7 @@ def drop_stale(answers: Answers, nodes: Sequence[Node]) -> Answers:
 
 
 def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
-    """Return the runs that are on these nodes alone, as far as the nodes of runs are known."""
+    """Return the runs that are only on these nodes, as far as the nodes of runs are known."""
     by_run: dict[str, set[str]] = {}
     for row in answers.get("run_places", ()):
         by_run.setdefault(row.labels.get("run", ""), set()).add(row.node)
@@ -403,7 +414,7 @@ def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
 
 
 def staleness_note(nodes: Sequence[Node]) -> str:
-    """Return a note that a sum may include nodes that stopped reporting a moment ago; empty if there are none.
+    """Return a note that a sum may include nodes that have just stopped reporting. It is empty if there are none.
 
     Most servers drop the series of a node that does not answer. If a node is no longer scraped at all, its last values
     remain for a while.

@@ -48,11 +48,11 @@ _TOPICS = (
     ("idle_held_.*", "allocated, idle"),
     ("energy_.*", "energy"),
 )
-"""Topics of queries; the first matching pattern counts."""
+"""Topics of queries, by patterns of query names. The first matching pattern is used."""
 
 
 def query_topic(query: str) -> str:
-    """Return the topic of a query in the words of the tables.
+    """Return the topic of a query, in the words of the table headings.
 
     >>> query_topic("busy_of_day"), query_topic("held_by_model_week"), query_topic("busy_week")
     ('utilization of the day', 'cost', 'used')
@@ -61,7 +61,7 @@ def query_topic(query: str) -> str:
 
 
 def page_section(query: str) -> str:
-    """Return the section of the page that shows a query; all others are about users.
+    """Return the section of the cluster page that shows the result of a query. The default is `users`.
 
     >>> page_section("busy"), page_section("run_places"), page_section("busy_week")
     ('utilization', 'runs', 'users')
@@ -74,7 +74,9 @@ _TARGET_PROBLEMS = {
     "without_daemon": ("its exporter answers, but no daemon samples its GPUs", "without a daemon"),
     "down": ("its exporter does not answer", "whose exporters do not answer"),
 }
-"""Texts by the query that returns a node: for one node, and for several after their number."""
+"""Texts for the nodes that a query returns, by the name of the query.
+
+The first text is for a single node. The second one follows the number of nodes if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +87,20 @@ class Problem:
     text: str
     is_severe: bool
     kind: str = ""
-    """Words for several nodes with the same problem, after their number: `silent`."""
+    """Text after the number of nodes if several nodes have the same problem, such as `silent`."""
     at: float = NAN
-    """When it was, s since 1970, if the text does not say: a page shows it in the time zone of its viewer."""
+    """Time of the problem (s since 1970) if it is not in the text. A page shows it in the time zone of its viewer."""
 
     @property
     def dated(self) -> str:
-        """Text of the problem with its time, in the time zone of this machine."""
+        """Text of the problem, including its time in the time zone of this machine."""
         return f"{self.text} at {units.moment(self.at)}" if is_known(self.at) else self.text
 
 
 def clock_distance(seconds: float) -> str:
-    """Return the distance of two clocks in words, from one minute on in whole minutes: they are not read at once.
+    """Return the difference between two clocks as text.
+
+    A minute or more is rounded to whole minutes, because the clocks are not read at the same moment.
 
     >>> clock_distance(-299.2), clock_distance(594.0), clock_distance(42.0)
     ('5 min', '10 min', '42 s')
@@ -108,7 +112,7 @@ def clock_distance(seconds: float) -> str:
 def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
     """Return the nodes that have never reported GPUs, each with two texts.
 
-    The first is for this node alone; the second follows the number of such nodes if there are several.
+    The first text is for a single node. The second one follows the number of nodes if there are several.
     """
     known = {node.name for node in nodes}
     return {
@@ -140,7 +144,7 @@ def find_problems(nodes: Sequence[Node], answers: Answers, *, knows_states: bool
 
 
 def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool) -> Iterator[Problem]:
-    """Yield the problems of one node; `reasons` has texts on the exporters of nodes."""
+    """Yield the problems of one node. `reasons`: text about the exporter of each node whose exporter has a problem."""
     if node.silent:
         text = f"silent for {units.long_duration(node.silent)}"
         if node.is_undated:
@@ -159,9 +163,9 @@ def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool
 
 
 def interleave_kinds(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems reordered: severe ones first, and of each kind one before the second of another.
+    """Return the problems in a new order, for a list in which only the first few may be shown.
 
-    So if only a few can be shown, many nodes that are switched off do not hide a lost GPU.
+    Severe problems come first. Kinds take turns, so that many nodes that are switched off do not hide a lost GPU.
     """
     counts: dict[str, int] = {}
     ranked = []
