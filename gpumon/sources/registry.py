@@ -123,7 +123,7 @@ def detect_hardware() -> list[SourceKind]:
 
 
 def examine_hardware(gpu_count: int) -> list["Check"]:
-    """Check the driver files of this machine's hardware. `gpu_count`: number of GPUs that could be read just now.
+    """Check the driver files of this machine's hardware. `gpu_count`: number of GPUs that were just read.
 
     Calls no driver and never waits.
     """

@@ -27,7 +27,7 @@ def detect() -> bool:
 
 
 def examine(gpu_count: int) -> Sequence[Check]:
-    """Check the files of the driver without calling it. `gpu_count`: number of GPUs that could be read just now."""
+    """Check the files of the driver without calling it. `gpu_count`: number of GPUs that were just read."""
     from gpumon.sources.nvml.installation import check_installation, find_installation  # not needed for sampling
 
     return check_installation(find_installation(), gpu_count)

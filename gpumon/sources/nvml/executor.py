@@ -198,7 +198,7 @@ class WorkerPool:
         self._unused = len(self._idle)
 
     def _end_idle(self, count: int) -> None:
-        """End `count` idle threads, beginning with those that have waited longest."""
+        """End `count` idle threads, longest idle first."""
         for _ in range(count):
             with suppress(IndexError):  # another thread was quicker
                 self._idle.popleft().assign(None)

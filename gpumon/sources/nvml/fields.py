@@ -76,7 +76,7 @@ LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
     "gpu.nvlink_recoveries": (162, (59,)),
     "gpu.nvlink_crc_errors": (163, (38, 45)),  # control and data
 }
-"""The field of one link (since 525), and the older fields whose sum counts all links."""
+"""For each metric, the field of one link (since 525), and the older fields whose sum is the total of all links."""
 
 THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((590, 0), (269,)),
@@ -84,11 +84,12 @@ THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((575, 0), (251, 269)),
     ((0, 0), (269,)),
 )
-"""Driver version, and the first id of the three counters of thermal and power brake throttling, the likeliest first.
+"""For each driver version (branch, release) and later ones: possible ids of the first of the three counters of thermal
+and power brake throttling, most likely first.
 
-12.575.51 and 13.580.65 say 251, 13.580.82 and later say 269. Whichever of the two is not in use for them is power
-smoothing on the newest cards, a setting and not a counter. 12.570.172 has smoothing at 251 and nothing at 269; before,
-neither exists.
+12.575.51 and 13.580.65 use id 251, 13.580.82 and later use 269. On the newest cards, the other of these two ids is
+power smoothing, which is a setting and not a counter. 12.570.172 has power smoothing at 251 and nothing at 269. In
+earlier versions neither exists.
 """
 
 

@@ -1,4 +1,4 @@
-"""The driver's library, and the only place that converts its return codes to availabilities.
+"""Loads and calls the driver's library. Only this module converts NVML return codes to availabilities.
 
 Structures and constants are those of nvidia-ml-py. Its functions are not used, because it creates a Python object per
 process and calls the driver twice for every list, which takes ten times as long as the driver itself. Instead, the

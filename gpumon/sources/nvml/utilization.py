@@ -146,7 +146,7 @@ class SampleBuffer:
 
     @staticmethod
     def _clocks(clock: Clock, is_wall_clock: bool) -> tuple[int, int]:
-        """Return CLOCK_MONOTONIC now, and what to add to the driver's clock to get it."""
+        """Return the current CLOCK_MONOTONIC, and the offset from the driver's clock to it (both in ns)."""
         monotonic = clock.monotonic()
         return monotonic, monotonic - clock.time() if is_wall_clock else 0
 

@@ -56,7 +56,7 @@ class UnfreedSet:
     events: ctypes.c_void_p
 
     def try_free(self) -> bool:
-        """Try to free the set; return whether it is freed now."""
+        """Try to free the set. Return whether it no longer exists."""
         return availability(self.free(self.events)) in _FREED
 
 

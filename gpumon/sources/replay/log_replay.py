@@ -31,10 +31,9 @@ _GZIP = b"\x1f\x8b"
 
 
 def find_end(path: str, log_format: LogFormat, until_ns: int, playback: Playback) -> None:
-    """Set the end of `playback` from the last line of the log, in a separate thread. Limit it to `until_ns` (ns since
-    1970).
+    """Set the end of `playback` to the time of the last line of the log. Runs in a separate thread.
 
-    The end is not set if it cannot be read from the log.
+    `until_ns`: latest end in ns since 1970. If the end cannot be read from the log, it is not set.
     """
 
     def work() -> None:

@@ -100,7 +100,7 @@ class RecordingSource:
         self._reader.close()
 
     def _play(self, target_ns: int, from_ns: int) -> None:
-        """Continue at `place_ns`; frames since `from_ns` are due at once."""
+        """Continue at `target_ns`. Frames since `from_ns` are due at once (both in ns since 1970)."""
         self._frames = self._reader.frames(from_ns, self._end)
         self._current = None
         self._next = next(self._frames, None)

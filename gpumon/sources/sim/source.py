@@ -89,10 +89,9 @@ class SimSource:
         return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:
-        """Return the reading at `monotonic_ns` and `time_ns`, without epoch boundaries. Equal times have equal
-        readings.
+        """Return the reading at these times, without epoch boundaries. The same times always have the same reading.
 
-        The simulation starts 10 minutes before the source was created. Earlier readings do not change.
+        The simulation starts 10 minutes before the source was created. Before that time, nothing changes.
         """
         now = max(0, monotonic_ns - self._zero)
         ranks = self._ranks
@@ -113,11 +112,11 @@ class SimSource:
         )  # fmt: skip
 
     def read(self) -> Sequence[Reading]:
-        """Return the current reading. The first call also returns the last 10 minutes, one reading per second, oldest
-        first.
+        """Return the current reading.
 
-        Computing these may take seconds. The second call also returns readings of that time, because after a gap views
-        would not know how long a GPU has been idle.
+        The first call also returns the last 10 minutes, one reading per second, oldest first. Computing these may take
+        seconds. The second call also returns readings of that time, because after a gap views would not know how long a
+        GPU has been idle.
         """
         now = self._clock.monotonic()
         is_first, since = self._last < 0, self._zero + self._last
