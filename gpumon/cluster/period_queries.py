@@ -3,10 +3,11 @@
 Queries are fixed texts with placeholders. Just before a query runs, `insert_months`, `insert_windows` and
 `insert_clock` replace these with the times of that moment.
 
-Rules in `deploy/prometheus/hours.yml` record sums once an hour: for a month Prometheus then reads 720 samples of a
-series instead of 43,200. Prometheus evaluates these rules at some minute of the hour, always the same: its phase. The
-parts of a period before its first whole hour and after its last are added up by the minute, so that the sums are as
-exact as sums by the minute. Hourly sums are used if they cover as much of the period as the minutes do.
+Rules in `deploy/prometheus/hours.yml` record sums once an hour. For a month, Prometheus then reads 720 samples of a
+series instead of 43,200. Prometheus always evaluates these rules at the same minute of the hour, which is called the
+phase. The time before the first whole hour of a period and after the last one is added up by the minute, so that the
+sums are as exact as sums by the minute. Hourly sums are used if they cover as much of the period as the samples by the
+minute.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import PERIODS
 
 RECENT = 600.0
-"""Number of last seconds whose energy may be missing from the sums by price."""
+"""Number of most recent seconds whose energy may be missing from the sums by price."""
 
 
 def price_energy(
     by_price: Mapping[float, float], recent: Mapping[float, float], total: float, *, all_priced: bool
 ) -> Amount:
-    """Return the cost of `total` kWh. `by_price`: kWh at each price, summed up in steps.
+    """Return the cost of `total` kWh.
 
-    `recent`: the same for the last minutes only. `all_priced`: whether every hour has a price and the query for each
-    price was answered. A step may contain energy of the time before or after it, when another price applied, so the
-    result is marked as approximate and not as a lower bound. If the price of a large part is unknown, the result is a
-    lower bound, with that part at the lowest price.
+    `by_price`: kWh at each price, summed up in steps. `recent`: the same, but only for the last few minutes.
+    `all_priced`: True if every hour has a price and the query for each price was answered.
+
+    A step may contain energy from just before or after it, when another price applied. So the result is marked as
+    approximate and not as a lower bound. If the price of a large share is unknown, the result is a lower bound, which
+    counts this share at the lowest price.
     """
     known = sum(by_price.values())
     value = sum(price * kwh for price, kwh in by_price.items())
@@ -61,11 +64,11 @@ LAST_MONTH, THIS_MONTH = "last-month", "this-month"
 _RANGE = re.compile(rf"\[({LAST_MONTH}|{THIS_MONTH})(:\w+)?\]")
 _SECONDS = re.compile(rf'"({LAST_MONTH}|{THIS_MONTH})"')
 _MIN_MONTH = 60.0
-"""Seconds of a month that has just begun, so that no range is empty."""
+"""Minimum length of the current month in seconds. It keeps ranges from being empty just after the month has begun."""
 
 
 def month_bounds(month: str, at: float, zone: tzinfo | None = None) -> tuple[float, float]:
-    """Return begin and end of `last-month` or `this-month` in seconds since 1970; the current month ends at `at`.
+    """Return the start and end of `last-month` or `this-month` (s since 1970). The current month ends at `at`.
 
     `zone`: time zone of the month, by default that of this process.
     """
@@ -88,7 +91,7 @@ def month_dates(month: str, at: float, zone: tzinfo | None = None) -> str:
 
 
 def insert_months(expression: str, at: float, zone: tzinfo | None = None) -> str:
-    """Return an expression with the ranges of calendar months as seen at a time.
+    """Replace the calendar months in an expression by time ranges. `at`: current time (s since 1970).
 
     >>> from datetime import UTC
     >>> insert_months("sum_over_time(up[last-month:300s])", 1796083200.0, UTC)
@@ -109,25 +112,26 @@ def _month_seconds(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
 
 
 _BORDER_MARGIN = 30.0
-"""Windows end so many seconds after the samples at their borders, so that no sample by the minute lies on a border."""
+"""Windows end this many seconds after the samples at their borders, so that no sample by the minute is on a border."""
 _INGEST_DELAY = 90.0
-"""Seconds after which a sample that was due can be read."""
+"""Seconds after which a recorded sample can be read reliably."""
 _EMPTY = 0.001
-"""Length of an empty window, s: PromQL has no ranges of 0."""
+"""Length of an empty window in seconds. It is not 0, because PromQL does not allow empty ranges."""
 _MIN_COVERAGE = 0.995
-"""Share of the minutes of a period that its hourly sums have to cover."""
+"""Minimum fraction of a period's samples by the minute that hourly sums must cover to be used."""
 _MINUTES = "cluster:gpumon_gpu_power_watts:sum"
 PROOF = "cluster:gpumon_recorded_v2:sum1h"
-"""Seconds of an hour that have samples by the minute, recorded by this version of the rules."""
+"""Series with the number of seconds of each hour that have samples by the minute. It exists only if this version of the
+rules is loaded."""
 NODE_SAMPLES = "instance:gpumon_gpus_free:count"
-"""One sample a minute for each node that reports its GPUs."""
+"""Series with one sample a minute for each node that reports its GPUs."""
 _NODE_SECONDS = "instance:gpumon_seen:sum1h"
-"""Seconds of an hour in which a node reported its GPUs."""
+"""Series with the number of seconds of each hour in which a node reported its GPUs."""
 HELD_COUNTER = "gpumon_user_held_seconds_total"
 HOURLY_HELD_COUNTER = "instance_user:gpumon_user_held_seconds:last1h"
-"""Last value in the hour of a user's counter on a node; it grows while the user holds a GPU."""
+"""Series with the last value in each hour of a user's counter on a node, which grows while the user holds a GPU."""
 _LOOKBACK = "65m:1m"
-"""Range and step in which the last hourly sample is searched."""
+"""Range and step of the search for the last hourly sample."""
 
 
 def hourly_series(series: str) -> str:
@@ -141,24 +145,28 @@ def hourly_series(series: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HourlySums:
-    """Which hourly sums a Prometheus server has."""
+    """The hourly sums that a Prometheus server has."""
 
     phase: float = NAN
-    """Seconds into each hour at which they are recorded; NaN if they are not."""
+    """Seconds after each full hour at which the sums are recorded, or NaN if there are none."""
     periods: frozenset[str] = frozenset()
-    """Selectors of the periods that they cover as well as the minutes do."""
+    """Selectors of the periods that the hourly sums cover as well as the samples by the minute."""
 
 
 def summed_by_hour(series: str, by: str, selector: str) -> str:
     """Return an expression that sums a series over a period, by the labels `by`.
 
-    It has placeholders that `insert_windows` replaces.
+    It uses hourly sums, and contains placeholders that `insert_windows` replaces. `selector`: length of the period, as
+    in `168h`, or the name of a calendar month.
     """
     return _sum_hours("sum_over_time", series, hourly_series(series), by, selector)
 
 
 def seen_by_hour(selector: str) -> str:
-    """Return an expression for how many seconds of a period each node reported its GPUs."""
+    """Return an expression for the number of seconds of a period in which each node reported its GPUs.
+
+    It uses hourly sums, and contains placeholders that `insert_windows` replaces.
+    """
     return _sum_hours("count_over_time", NODE_SAMPLES, _NODE_SECONDS, "instance", selector)
 
 
@@ -172,7 +180,10 @@ def _sum_hours(function: str, series: str, hours: str, by: str, selector: str) -
 
 
 def hourly_coverage_query(selectors: Collection[str]) -> str:
-    """Return an expression with a row for each period for which there are hourly sums. It has placeholders."""
+    """Return an expression whose result has a row for each period that hourly sums cover.
+
+    It contains placeholders that `insert_windows` replaces. `selectors`: selectors of the periods.
+    """
     return " or ".join(
         f"label_replace(max(sum_over_time({PROOF}[hours {selector}]))"
         f" >= {_MIN_COVERAGE * RULE_INTERVAL:g} * max(count_over_time({_MINUTES}[hours {selector}])),"
@@ -182,11 +193,11 @@ def hourly_coverage_query(selectors: Collection[str]) -> str:
 
 
 PHASE_QUERY = f"max(max_over_time(timestamp({PROOF})[{_LOOKBACK}]))"
-"""Time at which hourly sums were last recorded, s since 1970."""
+"""Query for the time at which hourly sums were last recorded (s since 1970)."""
 
 
 def parse_phase(rows: Iterable[PrometheusSeries]) -> float:
-    """Return the minute of the hour at which hourly sums are recorded, in seconds; NaN if unknown.
+    """Return when in each hour the hourly sums are recorded, in seconds after the full hour, or NaN if unknown.
 
     `rows`: answer to `PHASE_QUERY`.
     """
@@ -197,7 +208,9 @@ _WINDOW = re.compile(r"\[(before|hours|behind) ([\w-]+)\]")
 
 
 def insert_windows(expression: str, at: float, phase: float, zone: tzinfo | None = None) -> str:
-    """Return an expression with the windows of its hourly sums as seen at a time.
+    """Replace the placeholders of an expression with hourly sums by time windows.
+
+    `at`: current time (s since 1970). `phase`: seconds after each full hour at which hourly sums are recorded.
 
     >>> insert_windows("sum_over_time(x[hours 168h])", 1796083200.0, 600.0)
     'sum_over_time(x[599430000ms] @ 1796080230.000)'
@@ -222,7 +235,7 @@ def _window(at: float, phase: float, zone: tzinfo | None, match: re.Match[str]) 
 
 
 def _bounds(selector: str, at: float, zone: tzinfo | None) -> tuple[float, float]:
-    """Return begin and end of the period of a selector such as `168h` or `last-month`."""
+    """Return the start and end (s since 1970) of the period of a selector such as `168h` or `last-month`."""
     if selector in (LAST_MONTH, THIS_MONTH):
         return month_bounds(selector, at, zone)
     return at - HOUR * int(selector[:-1]), at
@@ -233,14 +246,17 @@ _DAY = round(24 * HOUR)
 
 
 def clock_placeholder(offset: float, selector: str) -> str:
-    """Return a placeholder for the local clock (s) in a period, plus an offset; `insert_clock` replaces it."""
+    """Return a placeholder for the local clock (s) plus an offset, which `insert_clock` replaces.
+
+    `selector`: the period for which changes of the clock are included.
+    """
     return f"site_time({offset:.0f} {selector})"
 
 
 def insert_clock(expression: str, at: float, zone: tzinfo | None = None) -> str:
-    """Return an expression with the clock of a time zone, including its changes in the period up to `at`.
+    """Replace the placeholders of an expression by the clock of a time zone, including its changes up to `at`.
 
-    `zone` defaults to the zone of this process.
+    `zone`: by default the time zone of this process.
 
     >>> from zoneinfo import ZoneInfo
     >>> insert_clock("hour(vector(site_time(0 720h)))", 1763938800.0, ZoneInfo("Europe/Berlin"))
@@ -252,7 +268,7 @@ def insert_clock(expression: str, at: float, zone: tzinfo | None = None) -> str:
 def _clock(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
     offset, selector = int(match[1]), match[2]
     begin, end = _bounds(selector, at, zone)
-    begin -= HOUR  # a Prometheus server may start at the step before
+    begin -= HOUR  # because a Prometheus server may start one step earlier
     changes = "".join(
         f" {'-' if by < 0 else '+'} {abs(by)} * (time() >= bool {moment - offset})"
         for moment, by in _clock_changes(int(begin), int(end), zone)
@@ -261,7 +277,7 @@ def _clock(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
 
 
 def _clock_changes(begin: int, end: int, zone: tzinfo | None) -> Iterator[tuple[int, int]]:
-    """Yield the times at which the clock changed, each with the change in seconds."""
+    """Yield the times at which the UTC offset of the clock changed, each with the change in seconds."""
     for day in range(begin, end, _DAY):
         before, after = day, min(day + _DAY, end)
         by = _utc_offset(after, zone) - _utc_offset(before, zone)
@@ -277,6 +293,6 @@ def _clock_changes(begin: int, end: int, zone: tzinfo | None) -> Iterator[tuple[
 
 
 def _utc_offset(moment: int, zone: tzinfo | None) -> int:
-    """Return the seconds by which the clock is ahead of UTC."""
+    """Return the number of seconds by which the clock is ahead of UTC at a time."""
     offset = datetime.fromtimestamp(moment, zone).astimezone(zone).utcoffset()
     return round(offset.total_seconds()) if offset is not None else 0

@@ -1,6 +1,6 @@
 """Sends queries to Prometheus in rounds, and publishes the results as snapshots, as long as someone views them.
 
-If Prometheus answers late, the remaining queries of a round are left out.
+If Prometheus does not answer in time, the remaining queries of a round are left out.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from gpumon.common.numbers import is_known
 
 _WORKERS = 4
 _MAX_TIMEOUTS = 4
-"""Consecutive queries without an answer in time after which a round runs no more, except for one batch."""
+"""Number of consecutive timeouts after which a round sends no more queries, except for one batch."""
 
 
 class QueryClient(Protocol):
-    """The methods of a Prometheus server that the poller needs. Tests have a substitute."""
+    """The methods of a Prometheus client that the poller needs. Tests use a substitute."""
 
     name: str
 
     def clock_offset(self) -> float:
-        """Return by how many seconds Prometheus's clock is ahead of this machine's. Raises PrometheusError."""
+        """Return how many seconds Prometheus's clock is ahead of this machine's clock. Raises PrometheusError."""
 
     def query(self, expression: str, at: float) -> PrometheusAnswer:
         """Return the value of a PromQL expression at a time (s since 1970). Raises PrometheusError."""
@@ -66,11 +66,11 @@ class QueryRunner:
     """Sends the queries of a round to a Prometheus server, one round at a time."""
 
     def __init__(self, client: QueryClient, zone: tzinfo | None = None) -> None:
-        """`zone` is the time zone of the site's months and hours; the default is that of this process."""
+        """`zone`: time zone of the site's months and hours, by default the time zone of this process."""
         self._client = client
         self._zone = zone
         self._timeouts = 0
-        """Consecutive queries of this round that were not answered in time."""
+        """Number of consecutive queries of this round that were not answered in time."""
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gpumon-cluster")
 
     def close(self) -> None:
@@ -80,10 +80,11 @@ class QueryRunner:
     def answers(
         self, batches: Sequence[Batch], guaranteed: Batch, at: float, hours: HourlySums, rules_problem: str = ""
     ) -> Mapping[str, tuple[PrometheusAnswer | None, str]]:
-        """Send these queries, and return for each its answer, or None, and its problem, or an empty text.
+        """Send the queries of these batches, and return an answer and a problem for each query, by name.
 
-        `guaranteed`: a batch that is sent even if Prometheus is late. `at`: time for which to ask, s since 1970.
-        `rules_problem`: why queries that need recording rules cannot be sent, empty if they can.
+        The answer is None if there is none. The problem is empty if there is none. `guaranteed`: a batch that is sent
+        even if Prometheus is late. `at`: time for which queries are evaluated (s since 1970). `hours`: the hourly sums
+        that Prometheus has. `rules_problem`: why queries that need recording rules cannot be sent, empty if they can.
         """
         self._timeouts = 0
         queries = [query for batch in batches for query in batch]
@@ -101,7 +102,7 @@ class QueryRunner:
         if self._timeouts >= _MAX_TIMEOUTS and not is_guaranteed:
             return None, NOT_ASKED
         expression = query.expression(hours.periods)
-        if not query.is_single:  # the name of a node or user may look like a placeholder
+        if not query.is_single:  # otherwise the name of a node or user may look like a placeholder
             expression = insert_windows(expression, at, hours.phase, self._zone)
             expression = insert_clock(insert_months(expression, at, self._zone), at, self._zone)
         try:
@@ -114,51 +115,57 @@ class QueryRunner:
 
 
 _MAX_CLOCK_OFFSET = 10.0
-"""Seconds by which Prometheus's clock may differ from ours before its time is used."""
+"""If Prometheus's clock differs from ours by more seconds than this, its time is used."""
 _CHECK_INTERVAL = 300.0
 _MISSING_RULES_INTERVAL = 2 * TICK
-"""The same while rules are missing."""
+"""Seconds between checks while rules are missing."""
 
 
 class ServerCapabilities:
-    """Which exporters and recording rules Prometheus has. Checked from time to time, and after a failed query."""
+    """The exporters and recording rules that Prometheus has.
+
+    They are checked from time to time, and after a failed query.
+    """
 
     def __init__(self, client: QueryClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._due = 0.0
         self.series_counts: Mapping[str, float] = {}
-        """Numbers of series by name."""
+        """Number of series with each name."""
         self.problem = "not queried yet"
-        """Why the last check failed; empty if it did not."""
+        """Why the last check failed. Empty if it succeeded."""
         self.hours = HourlySums()
 
     @property
     def is_dcgm(self) -> bool:
-        """Whether Prometheus has data only of NVIDIA's exporter."""
+        """True if Prometheus only has data from NVIDIA's exporter."""
         return DCGM in self.series_counts and GPUMON not in self.series_counts
 
     @property
     def missing_files(self) -> Sequence[str]:
-        """Rule files that Prometheus has not loaded; none are needed without gpumon's exporters."""
+        """Rule files that Prometheus has not loaded. Without gpumon's exporters, no rule files are needed."""
         if GPUMON not in self.series_counts:
             return []
         return [file for proof, file in RULE_FILES.items() if proof not in self.series_counts]
 
     @property
     def rules_problem(self) -> str:
-        """Why queries that need recording rules cannot be sent; empty if they can."""
+        """Why queries that need recording rules cannot be sent. Empty if they can be sent."""
         if not self.series_counts and self.problem:
             return self.problem
         return RULES_MISSING if self.missing_files else ""
 
     @property
     def is_small(self) -> bool:
-        """Whether the cluster is known to be so small that each GPU can be queried."""
+        """True if the cluster is known to be small enough to query each GPU."""
         return 0 < self.series_counts.get(GPUMON, self.series_counts.get(DCGM, 0.0) / GPUS_PER_NODE) <= SMALL
 
     def clock_offset(self, previous: float) -> float:
-        """Return by how many seconds Prometheus's clock is ahead; 0 if it is close, `previous` if it cannot be read."""
+        """Return how many seconds Prometheus's clock is ahead, or 0 if the difference is small.
+
+        `previous`: the last result, which is returned if the clock cannot be read.
+        """
         try:
             offset = self._client.clock_offset()
         except PrometheusError:
@@ -166,7 +173,10 @@ class ServerCapabilities:
         return round(offset) if abs(offset) > _MAX_CLOCK_OFFSET else 0.0
 
     def update(self, at: float) -> bool:
-        """Check for rules and exporters if it is time to; return whether they have changed. `at`: s since 1970."""
+        """Check for rules and exporters if the next check is due. Return True if they have changed.
+
+        `at`: current time (s since 1970).
+        """
         if self._clock() < self._due:
             return False
         before = self.series_counts.keys(), self.is_small
@@ -183,11 +193,11 @@ class ServerCapabilities:
         return before != (self.series_counts.keys(), self.is_small)
 
     def expire(self) -> None:
-        """Make sure that the next round checks again, because another server may answer, or rules may be gone."""
+        """Make the next round check again, because another server may answer or rules may be gone."""
         self._due = 0.0
 
     def _read_hours(self, at: float) -> HourlySums:
-        """Return the hourly sums that Prometheus has; the previous ones if it does not answer."""
+        """Return the hourly sums that Prometheus has, or the previous result if it does not answer."""
         try:
             phase = parse_phase(self._client.query(PHASE_QUERY, at).rows)
             if not is_known(phase):
@@ -201,7 +211,7 @@ class ServerCapabilities:
 UNWATCHED = 120.0
 """Seconds without a viewer after which polling pauses."""
 _MAX_SUBJECTS = 16
-"""Nodes and users with queries of their own at a time: those that were viewed last."""
+"""Maximum number of nodes, users and months with their own queries. Those viewed most recently are queried."""
 
 
 @dataclass(slots=True)
@@ -210,7 +220,7 @@ class _Subject:
 
     queries: Sequence[Query]
     viewed: float
-    """When it was last viewed, by the monotonic clock."""
+    """Time of the last view, by the monotonic clock."""
 
 
 class ClusterPoller:
@@ -221,7 +231,11 @@ class ClusterPoller:
         now: Callable[[], float] = wall_clock,
         follow_up: Callable[[Answers, float], Sequence[Query]] = absence_queries, zone: tzinfo | None = None,
     ) -> None:  # fmt: skip
-        """`follow_up` returns further queries for the answers of a round at a time; `zone` is the site's time zone."""
+        """`follow_up`: returns more queries, depending on the answers of a round and its time (s since 1970).
+
+        `queries`: the queries for all viewers. `clock`: monotonic time. `now`: wall-clock time. `zone`: the site's time
+        zone.
+        """
         self._client = client
         self._queries = queries
         self._clock = clock
@@ -236,7 +250,7 @@ class ClusterPoller:
         self._answered = -inf
         """Start of the last round with any answer, by the monotonic clock."""
         self._woken = -inf
-        """When the first viewer came after a pause."""
+        """Monotonic time at which the first viewer came after a pause."""
         self._wake, self._stop = Event(), Event()
         self._thread: Thread | None = None
 
@@ -246,7 +260,7 @@ class ClusterPoller:
         return self._client.name
 
     def start(self, report: Callable[[str], object] = bool) -> ClusterPoller:
-        """Start polling in a thread. `report` is called once if Prometheus lacks recording rules."""
+        """Start polling in a thread. `report`: called once if Prometheus lacks recording rules."""
         self._thread = Thread(target=self._poll, args=(report,), name="gpumon-cluster", daemon=True)
         self._thread.start()
         return self
@@ -262,23 +276,23 @@ class ClusterPoller:
             return self._snapshot
 
     def is_waking(self, snapshot: ClusterSnapshot) -> bool:
-        """Return whether a snapshot is from before the last pause.
+        """Return True if a snapshot is from before the last pause in polling.
 
-        The first round after the pause has not ended then.
+        In this case, the first round after the pause has not ended yet.
         """
         return self._woken > snapshot.began
 
     def silence(self, snapshot: ClusterSnapshot) -> float:
-        """Return how many seconds ago Prometheus last answered, even if rounds do not end any more.
+        """Return how many seconds ago Prometheus last answered, even if the current round hangs.
 
-        After a pause, the first answers are in no snapshot yet; until then, the last answer of `snapshot` counts.
+        After a pause, the first answers are not yet in a snapshot. Until then, the last answer of `snapshot` counts.
         """
         return self._clock() - (snapshot.last_answer if self.is_waking(snapshot) else self._answered)
 
     def watch(self, subject: str, queries: Callable[[str], Sequence[Query]]) -> None:
-        """Also send the queries about one node, user or month, as long as it is viewed.
+        """Also send the queries about one node, user or month, as long as someone views it.
 
-        `queries`: returns the queries for `subject`.
+        `subject`: key of the node, user or month. `queries`: returns the queries for `subject`.
         """
         with self._lock:
             known = self._subjects.pop(subject, None)
@@ -314,7 +328,7 @@ class ClusterPoller:
         for find_more in more:
             further = find_more({name: answer.rows for name, answer in cached.items() if answer.rows is not None}, at)
             queries += further
-            if self._answered >= began:  # a Prometheus server that answered nothing is not queried further
+            if self._answered >= began:  # if Prometheus has not answered at all, no more queries are sent
                 cached = self._run_due(further, cached, began, at)
         names = {query.name for query in queries}
         cached = {name: answer for name, answer in cached.items() if name in names}
@@ -330,7 +344,7 @@ class ClusterPoller:
     def _run_due(
         self, queries: Sequence[Query], cached: Mapping[str, CachedAnswer], began: float, at: float
     ) -> dict[str, CachedAnswer]:
-        """Run the queries that are due, and return all cached answers."""
+        """Run the queries that are due, and return all cached answers, including the new ones."""
         capabilities, result = self._capabilities, dict(cached)
         intervals = {query.name: query.interval(is_small=capabilities.is_small) for query in queries}
         ready = due(batches(queries), cached, intervals, began)
@@ -352,7 +366,7 @@ class ClusterPoller:
         return result
 
     def _current_queries(self) -> list[Query]:
-        """Return the queries of this round: for all viewers, and for the subjects that are viewed."""
+        """Return the queries of this round: those for all viewers, and those about the subjects that are viewed."""
         with self._lock:
             now = self._clock()
             self._subjects = {
@@ -362,7 +376,7 @@ class ClusterPoller:
         if self._capabilities.is_dcgm:
             return list(DCGM_QUERIES)
         general = [query for query in self._queries if self._capabilities.is_small or not query.is_small]
-        # The queries about a month may repeat those about days.
+        # The queries about a month may include some of the general ones.
         return list({query.name: query for query in general + about_subjects}.values())
 
     def _poll(self, report: Callable[[str], object]) -> None:
@@ -377,5 +391,5 @@ class ClusterPoller:
 
 
 def _whole_period_queries(queries: Sequence[Query], answers: Answers, _at: float) -> list[Query]:
-    """Return queries that need all of a period, if Prometheus has all of it."""
+    """Return the queries that need samples for a whole period, if Prometheus has samples for all of it."""
     return [query for query in queries if query.needs_whole and has_all_samples(answers, query.needs_whole)]

@@ -1,8 +1,8 @@
 """Queries about a cluster: their PromQL, how often they are sent, and which must be answered together.
 
-`QUERIES` are for Prometheus that scrapes gpumon's exporters. `DCGM_QUERIES` are for one that has only NVIDIA's exporter
-(dcgm-exporter, metric names up to 4.8); their answers have the same names. That exporter does not tell who holds a GPU:
-a GPU that computes nothing may be free or held, so its state is unknown.
+`QUERIES` are for a Prometheus server that scrapes gpumon's exporters. `DCGM_QUERIES` are for a server that has only
+NVIDIA's exporter (dcgm-exporter, metric names up to 4.8). Their answers have the same names. That exporter does not say
+who holds a GPU. A GPU that computes nothing may be free or held, so its state is unknown.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from gpumon.model.metrics import IDLE
 from gpumon.storage.history.tiers import HOUR
 
 STEP = 300
-"""Seconds between the samples of subqueries; it divides an hour."""
+"""Seconds between the samples of subqueries. An hour is a multiple of it."""
 COARSE = 900
-"""The same for nodes over a week or longer without hourly sums: a thousand nodes have many samples."""
+"""The same for subqueries of nodes over a week or longer without hourly sums, because a thousand nodes have many
+samples."""
 _COARSEST = 3600
-"""The same for nodes over a month, of which one percent is seven hours."""
+"""The same for subqueries of nodes over a month. One percent of a month is seven hours, so an hour is exact enough."""
 ABSENCE_INTERVAL = 300.0
-"""Minimum interval of queries for how long nodes were seen, s."""
+"""Minimum seconds between queries for how long nodes were seen."""
 MAX_ABSENT = 32
-"""Maximum number of absent nodes for which their users are queried."""
+"""If more nodes than this were absent, their users are not queried."""
 _SCRAPES = 30.0
-"""Scrape interval of a large cluster, s: what its exporters report changes no more often."""
+"""Scrape interval of a large cluster in seconds. The values of its exporters do not change more often."""
 _DAY = 24 * HOUR
 SMALL = 64
 """Maximum number of nodes of a small cluster, in which each GPU is queried."""
 GPUS_PER_NODE = 8
-"""GPUs that count as one node if Prometheus knows only GPUs."""
+"""Number of GPUs that count as one node if Prometheus has only data of GPUs and not of nodes."""
 MIN_THROTTLED = 0.01
 """Minimum share of throttled time that is reported."""
 
@@ -53,7 +54,7 @@ _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
 
 
 class Period(StrEnum):
-    """A period over which usage is summed: a length of time up to now, or a calendar month."""
+    """A period over which usage is summed: a time span that ends now, or a calendar month."""
 
     DAY = "day"
     WEEK = "week"
@@ -63,22 +64,22 @@ class Period(StrEnum):
 
     @property
     def is_dated(self) -> bool:
-        """Whether it is a calendar month, whose length depends on the date."""
+        """True for a calendar month, whose length depends on the date."""
         return self in (Period.THIS_MONTH, Period.LAST_MONTH)
 
     @property
     def seconds(self) -> float:
-        """Length in seconds; 30 days for a calendar month."""
+        """Length in seconds. A calendar month counts as 30 days."""
         return {Period.DAY: _DAY, Period.WEEK: 7 * _DAY}.get(self, 30 * _DAY)
 
     @property
     def selector(self) -> str:
-        """Length in PromQL; for a calendar month, a placeholder that `insert_months` replaces."""
+        """Length in PromQL. For a calendar month, it is a placeholder that `insert_months` replaces."""
         return self.value if self.is_dated else f"{round(self.seconds / HOUR)}h"
 
     @property
     def words(self) -> str:
-        """Its name in a sentence."""
+        """Name of the period in a sentence."""
         return {
             Period.MONTH: "the last 30 days", Period.THIS_MONTH: "this month",
             Period.LAST_MONTH: "the month before this one",
@@ -86,17 +87,17 @@ class Period(StrEnum):
 
     @property
     def heading(self) -> str:
-        """The label of a button."""
+        """Label of the button that selects the period."""
         return "30 days" if self is Period.MONTH else self.value.replace("-", " ").capitalize()
 
 
 ROLLING = (Period.DAY, Period.WEEK, Period.MONTH)
-"""Periods up to now, which are always queried; calendar months only while someone views them."""
+"""Periods that end now. They are always queried, while calendar months are only queried while someone views them."""
 MONTHS = (Period.THIS_MONTH, Period.LAST_MONTH)
 BY_HOUR = (Period.WEEK, Period.MONTH, *MONTHS)
 """Periods whose sums may use hourly sums."""
 HOURS_QUERY = hourly_coverage_query([period.selector for period in BY_HOUR])
-"""Has a row for each period that hourly sums cover."""
+"""Query whose answer has a row for each period that hourly sums cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,38 +106,38 @@ class Query:
 
     name: str
     promql: str
-    """Over recorded series if there are any."""
+    """The PromQL expression. It reads recorded series if there are suitable ones."""
     every: float = 15.0
-    """Interval in a small cluster while someone views it, s."""
+    """Seconds between queries in a small cluster while someone views it."""
     is_small: bool = False
-    """Whether it is only for small clusters, since it has a row for each GPU."""
+    """True if the query is only for small clusters, because the answer has a row for each GPU."""
     by_hour: str = ""
-    """The same in PromQL over hourly sums; empty if there are none."""
+    """The same query over hourly sums, in PromQL. Empty if there are no such sums."""
     selector: str = ""
-    """Selector of its period, if it can use hourly sums."""
+    """Selector of the query's period, if it can use hourly sums."""
     is_single: bool = False
-    """Whether it contains the name of a node or user, and no placeholders."""
+    """True if the query contains the name of a node or user, and no placeholders."""
     batch: str = ""
-    """Queries with the same batch run at the same moment, and their answers are replaced together; empty for none."""
+    """Queries with the same batch run at the same moment, and their answers are replaced together. Empty for none."""
     needs_whole: Period | None = None
-    """A period that Prometheus's samples must cover; the query is skipped if they do not."""
+    """A period that Prometheus's samples must cover. If they do not, the query is skipped."""
 
     @property
     def needs_rules(self) -> bool:
-        """Whether it reads series that recording rules create."""
+        """True if the query reads series that recording rules create."""
         return _RECORD.search(self.promql) is not None
 
     def interval(self, *, is_small: bool) -> float:
-        """Return how often to send it, in seconds.
+        """Return the seconds between two runs of the query.
 
-        In a large cluster, this is not more often than the answer changes.
+        In a large cluster, the query does not run more often than the answer changes.
         """
         if is_small:
             return self.every
         return max(self.every, RULE_INTERVAL if self.needs_rules else _SCRAPES)
 
     def expression(self, hours: Container[str] = ()) -> str:
-        """Return its PromQL. `hours`: selectors of the periods for which there are hourly sums."""
+        """Return the PromQL of the query. `hours`: selectors of the periods for which there are hourly sums."""
         return self.by_hour if self.by_hour and self.selector in hours else self.promql
 
 
@@ -151,9 +152,9 @@ def energy_batch(period: Period) -> str:
 
 
 def refresh_interval(period: Period) -> float:
-    """Return how often to send queries about a period, in seconds.
+    """Return the seconds between two runs of queries about a period.
 
-    Sums over a month change slowly and are the most expensive.
+    Queries for sums over a month run less often, because the sums change slowly and are the most expensive.
     """
     return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.LAST_MONTH: 3600.0}.get(period, 900.0)
 
@@ -164,10 +165,9 @@ def sum_expression(series: str, period: Period) -> str:
 
 
 def sum_query(name: str, series: str, period: Period, batch: str, by: str = "user") -> Query:
-    """Return a query that sums a recorded rate over a period. For a day, no hourly sums are needed.
+    """Return a query that sums the recorded rate `series` over a period, by the labels `by`.
 
-    It reads samples of every node, so Prometheus must have all of the period. For a calendar month, both queries about
-    missing samples are in the same batch.
+    For a day, no hourly sums are needed.
     """
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
     return Query(
@@ -177,7 +177,7 @@ def sum_query(name: str, series: str, period: Period, batch: str, by: str = "use
 
 
 def _coverage_query(period: Period) -> Query:
-    """Return a query for the seconds of a period with samples: the minimum over both rule files."""
+    """Return a query for how many seconds of a period have samples. The result is the minimum over both rule files."""
     window = period.selector
     first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
     second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"
@@ -188,15 +188,15 @@ def _coverage_query(period: Period) -> Query:
 
 
 def _coverage_batch(period: Period) -> str:
-    """Return the batch of coverage queries of a calendar month, whose length depends on the moment."""
+    """Return the name of the batch of coverage queries of a calendar month, whose length depends on the moment."""
     return f"known of {period}" if period.is_dated else ""
 
 
 def _node_coverage_query(period: Period) -> Query:
-    """Return a query for the seconds of a period in which nodes were seen, for the nodes that were seen least.
+    """Return a query for how many seconds of a period each node was seen, for the nodes that were seen least.
 
-    It reads the samples of every node, so Prometheus must have the whole of a period up to now. For a calendar month,
-    both coverage queries are one batch.
+    It reads the samples of every node, so Prometheus must have samples for the whole of a period that ends now. For a
+    calendar month, both coverage queries are in one batch.
     """
     window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
 
@@ -225,7 +225,7 @@ def user_sum_queries(period: Period) -> tuple[Query, ...]:
 
 
 QUERIES: tuple[Query, ...] = (
-    # Only nodes that reported nothing new: the others need no row.
+    # Only nodes that reported nothing new, because the others need no row.
     Query("seen", LATE_SAMPLES),
     Query("seen_before", "instance:gpumon_last_sample_timestamp_seconds:gone"),
     Query("clocks", CLOCKS, 60.0),
@@ -260,11 +260,12 @@ QUERIES: tuple[Query, ...] = (
     *(question for period in ROLLING for question in user_sum_queries(period)),
 )
 SERIES_QUERY = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *RULE_FILES))}"}} or {NODE_SERIES})'
-"""Names of the rules' and exporters' series that Prometheus has, with the number of GPUs (DCGM) or nodes (gpumon)."""
+"""Query for the series of the rules and exporters that Prometheus has. The values are numbers of GPUs (DCGM) or nodes
+(gpumon)."""
 
 
 def select_period(queries: Sequence[Query], period: Period) -> tuple[Query, ...]:
-    """Return the queries without those that are about other periods."""
+    """Return the queries, except those that are about other periods than `period`."""
     others = tuple(f"_{other}" for other in Period if other is not period)
     return tuple(query for query in queries if not query.name.endswith(others) or query.name.endswith("_of_day"))
 
@@ -333,18 +334,18 @@ _USER_EXPRESSIONS = {
     "jobs": (
         "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
     ),
-    # Also for runs on few GPUs: the queries for all users cover only the runs that are listed.
+    # Needed for runs on few GPUs too, because the queries for all users only cover the runs that are listed.
     "epochs": _RUN_GPUS.format("epoch"),
     "planned": _RUN_GPUS.format("epochs"),
 }
 _SELECTOR = re.compile(r"\{(all)?\}")
-"""Placeholder for label matchers; `{all}` selects series that are about all of a GPU."""
+"""Placeholder for label matchers. `{all}` selects series that are about a whole GPU."""
 
 
 def _select(text: str, matcher: str = "") -> str:
-    """Return an expression with a label matcher in place of its placeholders.
+    """Replace the placeholders in an expression by a label matcher.
 
-    All are replaced at once, since the name in a matcher may look like a placeholder.
+    All are replaced at once, because the name in a matcher may look like a placeholder.
     """
 
     def selector(match: re.Match[str]) -> str:
@@ -357,13 +358,13 @@ def _select(text: str, matcher: str = "") -> str:
 GPU_QUERIES = tuple(
     Query(f"gpu_{name}", _select(text), every=30.0, is_small=True) for name, text in _GPU_EXPRESSIONS.items()
 )
-"""Queries with a row for each GPU."""
+"""Queries whose answers have a row for each GPU."""
 
 
 def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
     """Return the queries about the GPUs of one node.
 
-    `raw`: Prometheus's name of the node, if `node` is a cleaned form of it.
+    `raw`: name of the node in Prometheus, if `node` is a form of it that was cleaned for display.
     """
     matcher = f"instance={quoted(raw or node)}"
     return tuple(
@@ -373,7 +374,7 @@ def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
 
 
 def user_queries(user: str, raw: str = "") -> tuple[Query, ...]:
-    """Return the queries about one user's nodes and runs. `raw`: Prometheus's name of the user, if it differs."""
+    """Return the queries about one user's nodes and runs. `raw`: name of the user in Prometheus, if it differs."""
     matcher = f"user={quoted(raw or user)}"
     return tuple(
         Query(f"user_{name} {user}", f"topk({LISTED}, {_select(text, matcher)})", every=30.0, is_single=True)

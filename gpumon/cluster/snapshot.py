@@ -1,4 +1,4 @@
-"""The answers about a cluster at one moment, which queries are due next, and how large numbers are formatted."""
+"""The answers about a cluster at one moment, the choice of the queries that are due, and formats of large numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon.storage.history.tiers import HOUR
 _KILO, _MEGA = 1e3, 1e6
 _KWH = 3.6e6
 _SMALL_KWH = 0.1
-"""kWh below which two decimals are too few."""
+"""Energy in kWh below which two decimals are not enough."""
 
 
 def watts(value: float) -> str:
@@ -42,7 +42,7 @@ def power_of_limit(value: float, limit: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """Format energy: `3.9 MWh`, `121 kWh`; amounts below that as in other views."""
+    """Format energy: `3.9 MWh`, `121 kWh`. Smaller amounts are formatted as in other views."""
     if not is_known(joules):
         return units.MISSING
     kwh = joules / _KWH
@@ -69,19 +69,19 @@ def hours(seconds: float) -> str:
 
 
 class CachedAnswer(NamedTuple):
-    """The newest answer to a query, and the problem if later ones failed."""
+    """The newest answer to a query, and the problem if later attempts failed."""
 
     rows: Sequence[PrometheusSeries] | None = None
-    """None before the first answer."""
+    """Rows of the answer. None before the first answer."""
     at: float = 0.0
-    """The time for which it was evaluated, s since 1970."""
+    """Time for which the query was evaluated (s since 1970)."""
     problem: str = ""
-    """Why there is no newer one; empty if it is current."""
+    """Why there is no newer answer. Empty if this one is current."""
     failing: float = 0.0
-    """Time since which the query has failed, s since 1970; 0 if it has not."""
+    """Time of the first of the failures since the last answer (s since 1970), or 0 if there was none."""
     warning: str = ""
     queried_at: float = -inf
-    """When the query last ran, by the monotonic clock; -inf makes it due."""
+    """Time by the monotonic clock at which the query last ran. With -inf, the query is due."""
 
 
 NOT_YET = CachedAnswer()
@@ -90,9 +90,10 @@ NOT_YET = CachedAnswer()
 def update_answer(
     cached: CachedAnswer, answer: PrometheusAnswer | None, problem: str, queried_at: float, at: float
 ) -> CachedAnswer:
-    """Return the new answer to keep.
+    """Return the answer to cache after a query.
 
-    If the query failed (`answer` is None), it is the previous one with the problem.
+    `cached`: the previous one. `answer`: the new one, or None if the query failed. In that case, the previous answer is
+    kept, and `problem` is added. `queried_at`: monotonic time of the query. `at`: time for which it was evaluated.
     """
     if answer is None:
         return cached._replace(queried_at=queried_at, problem=problem, failing=cached.failing or at)
@@ -102,11 +103,14 @@ def update_answer(
 def keep_consistent(
     previous: Mapping[str, CachedAnswer], current: Mapping[str, CachedAnswer], at: float, interval: float
 ) -> Mapping[str, CachedAnswer]:
-    """Return the answers of a batch so that all of them are for the same moment.
+    """Return the answers of a batch, all for the same moment.
 
-    `previous`, `current`: answers of the previous and of this round, by query. `at`: time of this round. If a query of
-    the batch failed, the previous answers of all are returned. After an hour, or if the previous answers are not
-    complete, the current ones are returned, without those that failed.
+    `previous`, `current`: answers of the previous and of the current round, by query name. `at`: time of the current
+    round (s since 1970). `interval`: seconds between queries of the batch.
+
+    If only some queries of the batch failed, the previous answers of all its queries are returned. If these are
+    incomplete or too old (older than both an hour and two intervals), the current answers are returned without the
+    failed ones.
     """
     problem = next((answer.problem for answer in current.values() if answer.problem), "")
     if not problem or all(answer.problem for answer in current.values()):
@@ -124,19 +128,19 @@ def keep_consistent(
 
 
 TICK = 15.0
-"""Interval of rounds, s: each runs the queries that are due."""
+"""Seconds between rounds. A round runs the queries that are due."""
 RULES_MISSING = "series of the recording rules are missing"
 NOT_ASKED = "not queried, because Prometheus did not answer other queries in time"
 _SHORT_HISTORY = Period.DAY.seconds
 _TOLERANCE = 1.0
-"""Seconds by which a query may run before it is due."""
+"""A query may run this many seconds before it is due."""
 
 Batch = tuple[Query, ...]
-"""Queries that run together and whose answers belong together; usually one."""
+"""Queries that run together and whose answers belong together. A batch usually has a single query."""
 
 
 def batches(queries: Iterable[Query]) -> list[Batch]:
-    """Return the queries grouped into batches, which must be answered for the same moment."""
+    """Group the queries into batches. The queries of a batch must be answered for the same moment."""
     by_name: dict[str, list[Query]] = {}
     for query in queries:
         by_name.setdefault(query.batch or f" {query.name}", []).append(query)
@@ -146,9 +150,11 @@ def batches(queries: Iterable[Query]) -> list[Batch]:
 def due(
     batches: Sequence[Batch], cached: Mapping[str, CachedAnswer], intervals: Mapping[str, float], now: float
 ) -> list[Batch]:
-    """Return the batches that are due, those with the shortest interval first; a query over a month may take long.
+    """Return the batches that are due.
 
-    If intervals are equal, the batch that has waited longest comes first.
+    Batches with the shortest interval come first, because a query over a month may take long. If intervals are equal,
+    the batch that has waited longest comes first. `intervals`: seconds between runs of each query, by name. `now`:
+    monotonic time.
     """
     short = _short_periods(cached)
     result = [batch for batch in batches if _is_due(batch, cached, intervals, now, short)]
@@ -168,7 +174,7 @@ def _last_asked(batch: Batch, cached: Mapping[str, CachedAnswer]) -> float:
 
 
 def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
-    """Return the periods with less than a day of samples: their sums grow quickly and are cheap to query."""
+    """Return the periods with less than a day of samples. Their sums grow quickly and are cheap to query."""
     covered = {period.value: cached.get(f"covered_{period}", NOT_YET).rows for period in Period}
     return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _SHORT_HISTORY}
 
@@ -176,7 +182,11 @@ def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
 def _is_due(
     batch: Batch, cached: Mapping[str, CachedAnswer], intervals: Mapping[str, float], now: float, short: set[str]
 ) -> bool:
-    """Whether to run a batch again: soon after a failure or an empty answer, since rules may have been loaded."""
+    """Return True if a batch should run again.
+
+    It runs again soon after a failure or an empty answer, because recording rules may have been loaded. `short`: result
+    of `_short_periods`.
+    """
     known = [cached.get(query.name, NOT_YET) for query in batch]
     interval = min(intervals[query.name] for query in batch)
     if any(answer.problem for answer in known):
@@ -187,13 +197,13 @@ def _is_due(
 
 
 NO_ANSWER = 3 * TICK
-"""Seconds without any answer after which nothing counts as current."""
+"""After this many seconds without any answer, no value counts as current."""
 _CURRENT_STATE = ("seen", "gpus")
-"""Queries about the current state; they run in each round after they failed."""
+"""Queries about the current state. After a failure, they run in each round."""
 
 
 def missing_rules(files: Sequence[str]) -> str:
-    """Return a sentence, without a full stop, on the rule files to load; empty for none.
+    """Return a sentence, without a full stop, about the rule files to load. It is empty if `files` is empty.
 
     >>> missing_rules(["rules.yml"])
     'series of the recording rules are missing: load rules.yml from deploy/prometheus (again after an upgrade)'
@@ -205,36 +215,36 @@ def missing_rules(files: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Everything known about a cluster at one moment."""
+    """The state of a cluster at one moment: the answers to all queries."""
 
     at: float
-    """Time of the last queries by Prometheus's clock, s since 1970; 0 before the first."""
+    """Time of the last queries by Prometheus's clock (s since 1970), or 0 before the first query."""
     cached: Mapping[str, CachedAnswer]
-    """Last answers by the name of the query."""
+    """The last answer to each query, by the name of the query."""
     took: float
-    """Duration of the last round, s."""
+    """Duration of the last round in seconds."""
     is_dcgm: bool = False
-    """Whether Prometheus has NVIDIA's exporters alone."""
+    """True if Prometheus has only data from NVIDIA's exporter."""
     clock_offset: float = 0.0
-    """Seconds by which Prometheus's clock is ahead of ours, if they differ; its time is used then."""
+    """Seconds by which Prometheus's clock is ahead of ours, or 0 if they agree. If they differ, its time is used."""
     answered: float = 0.0
-    """Time of the last answer to any query, s since 1970, by our clock; 0 for never."""
+    """Time of the last answer to any query by our clock (s since 1970), or 0 if there was none."""
     by_hour: bool = True
-    """Whether Prometheus records hourly sums."""
+    """True if Prometheus records hourly sums."""
     began: float = -inf
-    """When the round of this snapshot began, by the monotonic clock."""
+    """Start of the round of this snapshot, by the monotonic clock."""
     missing_files: Sequence[str] = ()
     """Rule files that Prometheus has not loaded."""
     last_answer: float = -inf
     """The same as `answered`, by the monotonic clock."""
 
     def answers(self) -> dict[str, Sequence[PrometheusSeries]]:
-        """Return the rows of each query that was ever answered, by query."""
+        """Return the rows of each query that was ever answered, by the name of the query."""
         return {name: answer.rows for name, answer in self.cached.items() if answer.rows is not None}
 
     @property
     def is_answered(self) -> bool:
-        """Whether the last round had any answer, or had no queries about the current state."""
+        """True if the last round had any answer, or if none of its queries about the current state failed."""
         state = [self.cached.get(name, NOT_YET) for name in _CURRENT_STATE]
         return self.last_answer >= self.began or not any(
             answer.problem and answer.queried_at >= self.began for answer in state
@@ -242,19 +252,19 @@ class ClusterSnapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether Prometheus has not answered for so long that nothing here is current."""
+        """True if Prometheus has not answered for so long that no value in this snapshot is current."""
         return self.began - self.last_answer > NO_ANSWER
 
     @property
     def newest_at(self) -> float:
-        """Time of the newest answer; of the last queries if there is none (s since 1970)."""
+        """Time of the newest answer, or of the last queries if there is no answer (s since 1970)."""
         return max((answer.at for answer in self.cached.values() if answer.rows is not None), default=0.0) or self.at
 
     @property
     def unanswered(self) -> Sequence[str]:
-        """Queries whose answers are missing, so that the state of GPUs is unknown.
+        """Names of the queries about the current state that have no current answer. The state of GPUs is then unknown.
 
-        Without them, a node that stopped reporting would count as free.
+        Otherwise, a node that stopped reporting would count as free.
         """
         return [name for name in _CURRENT_STATE if self.is_old or not self._is_current(self.cached.get(name, NOT_YET))]
 
@@ -263,7 +273,7 @@ class ClusterSnapshot:
         return model.nodes(self.answers(), self.seen_at)
 
     def nodes_now(self) -> list[model.Node]:
-        """Return the nodes as they are now; if the state of their GPUs is unknown, without it."""
+        """Return the current nodes. If the current state of their GPUs is unknown, it is left out."""
         nodes = self.nodes()
         return [node._replace(gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
 
@@ -272,12 +282,12 @@ class ClusterSnapshot:
 
     @property
     def seen_at(self) -> float:
-        """Time (s since 1970) of the answer that tells when each node last reported."""
+        """Time (s since 1970) of the answer that says when each node last reported."""
         return self.cached.get("seen", NOT_YET).at or self.at
 
     @property
     def clocks(self) -> str:
-        """A sentence about Prometheus's clock if it differs from this machine's; else empty."""
+        """A sentence about Prometheus's clock. It is empty if the clock agrees with this machine's clock."""
         if not self.clock_offset:
             return ""
         side = "ahead of" if self.clock_offset > 0 else "behind"
@@ -285,9 +295,9 @@ class ClusterSnapshot:
 
     @property
     def missing_rules(self) -> str:
-        """A sentence that says which rule files to load; empty if Prometheus has all."""
+        """A sentence that says which rule files to load. It is empty if Prometheus has all of them."""
         return missing_rules(self.missing_files)
 
     def problems(self) -> dict[str, str]:
-        """Return why answers are not current, by query."""
+        """Return the reasons why answers are not current, by the name of the query."""
         return {name: answer.problem for name, answer in self.cached.items() if answer.problem}

@@ -64,6 +64,7 @@ _MORE = "…"
 
 def label_text(text: str, letters: int = MAX_LETTERS) -> str:
     """Return an untrusted text as a safe label value of at most `letters` characters.
+
     >>> len(label_text("\\u6a21" * 70))
     63
     """
@@ -72,6 +73,7 @@ def label_text(text: str, letters: int = MAX_LETTERS) -> str:
 
 def sentence(text: str) -> str:
     """Return a sentence as a label value. A long one is cut between words, and ends with an ellipsis.
+
     >>> sentence("restart it " * 20)[-22:]
     'restart it restart it…'
     """

@@ -83,6 +83,7 @@ def idle_note(account: Account) -> str:
 
 def unjudged(account: Account) -> str:
     """Return a note about held time that counts neither as busy nor as idle. It is empty if there is no such time.
+
     A GPU without work counts as idle only after a minute, because a training may be starting.
     """
     used = account.busy + account.idle_held
