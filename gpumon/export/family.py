@@ -52,7 +52,7 @@ def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str
 
 def _drop_missing(series: Iterable[Series]) -> list[Series]:
     """Return the series whose value is not NaN, because Prometheus would treat NaN as a value."""
-    # False for NaN. A call of is_known would be slow for the hundreds of series in each scrape.
+    # NaN != NaN; no call of is_known, since a call would be slow for the hundreds of series in each scrape.
     return [sample for sample in series if sample[1] == sample[1]]
 
 

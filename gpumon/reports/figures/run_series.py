@@ -98,7 +98,7 @@ def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
     filled = list(values)
     last = -1
     for i, value in enumerate(values):
-        # False for NaN. A call of is_known would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, since a call would cost more than the rest of the loop.
         if value == value:
             if 0 <= last < i - 1 <= last + BRIDGED:
                 filled[last + 1 : i] = [values[last]] * (i - 1 - last)

@@ -255,7 +255,7 @@ _RESUME = (
 def _update_run(connection: sqlite3.Connection, run: str) -> None:
     """Update the state and times of a run from its ranks.
 
-    The run is running while one of its ranks is running. Afterwards it has the worst state of its ranks. It lasts from
+    The run is running while one of its ranks is running. After that it has the worst state of its ranks. It lasts from
     the start of the first rank to the end of the last rank.
     """
     connection.execute(
