@@ -9,7 +9,11 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
+from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Any
+
+from gpumon.common.errors import GpumonError
 
 if TYPE_CHECKING:
     from gpumon.live import connect
@@ -34,15 +38,27 @@ def __getattr__(name: str) -> object:
             return partial(_run_untagged, error)
         globals()[name] = value
         return value
-    from importlib import import_module
+    try:
+        from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_MODULES[name]), "open_ledger" if name == "ledger" else name)
+        module = import_module(_MODULES[name])
+    except Exception as error:
+        raise GpumonError(f"gpumon.{name} cannot be loaded: {type(error).__name__}: {error}") from error
+    value = globals()[name] = getattr(module, "open_ledger" if name == "ledger" else name)
     return value
 
 
 def _run_untagged(error: Exception, name: object = None, *, epochs: object = None, **settings: object) -> object:
     _UntaggedRun.warn(error)
     return _UntaggedRun(epochs)
+
+
+def _whole(value: Any) -> int | None:
+    """Return `value` as an int; None if it is not a whole number."""
+    try:
+        return int(value) if isinstance(value, float) and value.is_integer() else index(value)
+    except Exception:  # a user's type that may do anything
+        return None
 
 
 class _UntaggedRun:
@@ -53,7 +69,7 @@ class _UntaggedRun:
     _has_warned = False
 
     def __init__(self, planned: Any = None) -> None:
-        self._planned = planned
+        self._planned = _whole(planned)
 
     @classmethod
     def warn(cls, error: Exception) -> None:
@@ -62,10 +78,12 @@ class _UntaggedRun:
             sys.stderr.write(f"gpumon: this training will not show in gpumon: {type(error).__name__}: {error}\n")
 
     def epochs(self, over: Any = None, *, start: int = 0) -> Any:
-        over = self._planned if over is None else over
-        if over is None or over == float("inf"):
-            return count(start)
-        return iter(over) if hasattr(over, "__iter__") else iter(range(start, int(over)))
+        first = _whole(start) or 0
+        if over is None or (isinstance(over, float) and over == inf):
+            last = self._planned if over is None else None
+        elif (last := _whole(over)) is None:
+            return iter(over)
+        return count(first) if last is None else iter(range(first, last))
 
     def steps(self, loader: Any) -> Any:
         return loader

@@ -24,6 +24,7 @@ from importlib import import_module
 from itertools import count
 from math import inf
 from numbers import Integral
+from operator import index
 from threading import get_ident
 from time import monotonic_ns
 from types import TracebackType
@@ -78,24 +79,26 @@ class ActiveRun(RunTags):
         `over` is the total number of epochs, or an iterable. Without it, epochs are counted up to the `epochs` of the
         run, or forever if that is unknown. `start` is the number of the first epoch. After a resume, this is the first
         epoch that has not been done yet. If the items of an iterable are integers, they are the epoch numbers. Other
-        items are numbered from `start`.
+        items are numbered from `start`. As in a plain `for` loop, whatever the iterable raises passes through, and a
+        number like 2.5 raises TypeError.
         """
         first = whole(start)
         if first is None:
             warn_once("start", f"run.epochs(start={shown(start)}): not an epoch number")
             first = 0
-        number = whole(over)
-        if over is not None and number is None:
+        if over is None:
+            last = self._planned
+        elif isinstance(over, float) and over == inf:
+            last = None
+        elif (last := _epoch_count(over)) is None:
             return self._epochs(cast("Iterable[T]", over), first)
-        if number is not None and number != self._board.description.epochs:
-            self._board.describe(epochs=max(0, min(number, LARGEST)))
-        last = self._planned if number is None else number
+        elif last != self._board.description.epochs:
+            self._board.describe(epochs=max(0, min(last, LARGEST)))
         return self._epochs(count(first) if last is None else range(first, last), first)
 
     def _epochs(self, over: Iterable[T], start: int) -> Iterator[T]:
         for number, item in enumerate(over, start):
-            epoch = int(item) if isinstance(item, Integral) else number
-            opened = self._begin_epoch(epoch)
+            opened = self._begin_epoch(_epoch_number(item, number))
             try:
                 yield item
             except GeneratorExit:
@@ -289,6 +292,37 @@ class ActiveRun(RunTags):
         return _unpickle, (self._board.description, self._planned, self._board.steps)
 
 
+def _epoch_count(over: Any) -> int | None:
+    """Return `over` as a number of epochs; None if it is an iterable. Raises an error if `range(over)` would."""
+    number = whole(over)
+    if number is not None or (_is_iterable(over) and not _is_scalar_array(over)):
+        return number
+    try:
+        return index(over)
+    except TypeError as error:
+        raise TypeError(f"run.epochs(over={shown(over)}): give a number of epochs or an iterable ({error})") from None
+
+
+def _is_iterable(value: object) -> bool:
+    return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
+
+
+def _is_scalar_array(value: object) -> bool:
+    """Whether `value` is an array or tensor with a single number, whose class is iterable all the same."""
+    try:
+        return getattr(value, "shape", None) == ()
+    except Exception:  # a user's object whose attributes may do anything
+        return False
+
+
+def _epoch_number(item: object, default: int) -> int:
+    """Return `item` as an epoch number if it is an integer, else `default`."""
+    try:
+        return int(item) if isinstance(item, Integral) else default
+    except Exception:  # a user's object that may do anything
+        return default
+
+
 class Steps(Generic[T]):
     """The batches of a loader, each of which counts as a step of the run.
 
@@ -429,7 +463,7 @@ def run(
     most `log_wait` seconds for the values of the last epochs.
 
     Raises nothing: an invalid argument is ignored with a warning, and if the run cannot be published, the returned
-    object works but publishes nothing.
+    object works but publishes nothing. Only an unknown argument name raises TypeError, as for any Python function.
     """
     try:
         return _start(

@@ -397,6 +397,70 @@ ODD = (
     object(),
     Odd(),
 )
+
+
+class Iterable:
+    """An iterable of two items, whose other methods raise or lie."""
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self._length = length
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("ab")
+
+    def __len__(self) -> int:
+        return self._length()
+
+    @property
+    def shape(self) -> object:
+        raise RuntimeError("no shape")
+
+
+@pytest.fixture(params=["published", "not loaded"])
+def any_run(request: pytest.FixtureRequest, look: Look) -> Any:
+    """A run, and what stands in for one where gpumon cannot be loaded."""
+    return gpumon.run("net") if request.param == "published" else gpumon._UntaggedRun()
+
+
+@pytest.mark.parametrize("length", [lambda: 1 // 0, lambda: -1, lambda: 2**70, lambda: 0, lambda: 99])
+def test_a_loop_needs_no_length_of_what_it_iterates(any_run: Any, length: Callable[[], int]) -> None:
+    assert [item for item in any_run.epochs(Iterable(length))] == ["a", "b"]  # noqa: C416  list() asks for it
+    assert [item for item in any_run.steps(Iterable(length))] == ["a", "b"]  # noqa: C416
+
+
+class Scalar:
+    """A tensor with a single number on a GPU: `range` accepts it, and waits."""
+
+    shape = ()
+    device = "cuda:0"
+
+    def __index__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[int]:
+        raise TypeError("iteration over a 0-d tensor")
+
+
+@pytest.mark.parametrize("over", [True, 2, np.int64(2), np.array(2), Scalar()])
+def test_whatever_range_accepts_is_a_number_of_epochs(any_run: Any, over: Any) -> None:
+    assert list(any_run.epochs(over)) == list(range(over))
+
+
+@pytest.mark.parametrize("over", [2.5, math.nan, -math.inf, object(), 1j])
+def test_what_is_neither_a_number_nor_iterable_raises_at_the_call(any_run: Any, over: Any) -> None:
+    with pytest.raises(TypeError):
+        any_run.epochs(over)
+
+
+def test_infinitely_many_epochs_go_on(any_run: Any) -> None:
+    assert [epoch for epoch, _ in zip(any_run.epochs(math.inf, start=3), "ab", strict=False)] == [3, 4]
+
+
+def test_what_an_iterable_raises_passes_through(any_run: Any) -> None:
+    with pytest.raises(RuntimeError, match="no text"):
+        list(any_run.epochs(Odd()))
+
+
 ARGUMENTS = [name for name in inspect.signature(gpumon.run).parameters if name not in ("directory", "env")]
 
 
@@ -1024,7 +1088,8 @@ hook.begin(3, 1); hook.begin_epoch(1); hook.log({"loss": 1.0}); hook.end_epoch()
 
 def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     source = (
-        "import sys, gpumon\nassert not [m for m in sys.modules if m.startswith('gpumon.')]\n"
+        "import sys, gpumon\n"
+        "assert {m for m in sys.modules if m.startswith('gpumon.')} == {'gpumon.common', 'gpumon.common.errors'}\n"
         "with gpumon.run('net', epochs=1) as run:\n    for _ in run.epochs(): run.log(loss=1.0)\n"
         "print(*sys.modules)"
     )
