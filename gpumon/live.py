@@ -11,7 +11,7 @@ from math import floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpumon.common.clock import SECOND
-from gpumon.common.errors import RingError
+from gpumon.common.errors import RingError, converts_os_errors
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.paths import (
     Places,
@@ -119,6 +119,7 @@ class Live:
         """Return all boundaries of runs in the ring, oldest first. For callers that do not read all frames."""
         return self._try(lambda reader: reader.boundaries()) or []
 
+    @converts_os_errors
     def window(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
         metrics: Sequence[str] | None = None, devices: "Wanted | Iterable[Wanted] | None" = None, points: int = 4000,
@@ -141,6 +142,7 @@ class Live:
         window.problem = window.problem or self._no_data_reason(frames, path)
         return window
 
+    @converts_os_errors
     def to_pandas(self, length: str | float | None = None, *, value: str = "mean", **window: Any) -> Any:
         """Return `window(length, ...)` as a pandas DataFrame: rows by time (UTC), columns by metric and device.
 
@@ -148,6 +150,7 @@ class Live:
         """
         return self.window(length, **window).to_pandas(value)
 
+    @converts_os_errors
     def to_arrow(self, length: str | float | None = None, **window: Any) -> Any:
         """Return `window(length, ...)` as a pyarrow Table: a row for each time, device and metric.
 
@@ -155,6 +158,7 @@ class Live:
         """
         return self.window(length, **window).to_arrow()
 
+    @converts_os_errors
     def totals(
         self, length: str | float | None = None, *, begin: "Moment | None" = None,
         end: "Moment | None" = None, devices: "Wanted | Iterable[Wanted] | None" = None,
@@ -175,6 +179,7 @@ class Live:
         totals = open_totals(path, frames, span, wanted)
         return totals._replace(problem=totals.problem or self._no_data_reason(frames, path))
 
+    @converts_os_errors
     def processes(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
         devices: "Wanted | Iterable[Wanted] | None" = None, user: str | None = None, pid: int | None = None,
@@ -190,6 +195,7 @@ class Live:
         span = (length, begin, end, self._newest_time(frames))
         return query_processes(self._history_path(), frames, span, devices, user or "", pid or 0)
 
+    @converts_os_errors
     def process_lines(
         self, process: "Process | StoredProcess", length: str | float | None = None, *,
         begin: "Moment | None" = None, end: "Moment | None" = None, points: int = 2000,
@@ -417,6 +423,7 @@ def _liveliness(fd: int) -> int:
         reader.close()
 
 
+@converts_os_errors
 def connect(directory: str | None = None) -> Live:
     """Return a reader for scripts and notebooks.
 

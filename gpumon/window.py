@@ -8,7 +8,7 @@ from math import floor, inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 from gpumon.common.clock import SECOND
-from gpumon.common.errors import MissingPackage, UsageError
+from gpumon.common.errors import MissingPackage, UsageError, converts_os_errors
 from gpumon.common.numbers import is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
@@ -145,6 +145,7 @@ class Window:
             for b in sorted(boundaries.values(), key=lambda boundary: boundary.time_ns)
         ]
 
+    @converts_os_errors
     def to_pandas(self, value: str = "mean") -> Any:
         """Return a pandas DataFrame: rows by time (UTC), columns by metric and UUID ("" for metrics of the host).
 
@@ -152,6 +153,7 @@ class Window:
         """
         return to_pandas(self, value)
 
+    @converts_os_errors
     def to_arrow(self) -> Any:
         """Return a pyarrow Table with a row per time, device and metric, and with the columns `FIELDS`.
 

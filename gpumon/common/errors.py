@@ -3,7 +3,15 @@
 The message of an exception is one line: what failed, the value, and what to do.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -35,11 +43,31 @@ class NotBegunError(GpumonError):
     """Raised if a daemon has not yet created a file, or if the file is empty, perhaps because the disk is full."""
 
 
-def quoted(word: str) -> str:
-    """Return a path or name, in quotes if a shell needs them."""
-    from shlex import quote  # needed only for messages
+def converts_os_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a function of the Python API so that an OSError becomes a GpumonError.
 
-    return quote(word)
+    Any call may raise one: a process without a free descriptor cannot even load a module.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            raise GpumonError(f"{function.__name__}() failed: {error}") from error
+
+    return call
+
+
+_NEEDS_NO_QUOTES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
+
+
+def quoted(word: str) -> str:
+    """Return a path or name, in quotes if a shell needs them.
+
+    Like `shlex.quote`, which cannot be loaded for a message about a process without a free descriptor.
+    """
+    return word if word and _NEEDS_NO_QUOTES.issuperset(word) else "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def pip(arguments: str) -> str:

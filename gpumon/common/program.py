@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from gpumon.common.errors import quoted
+
 _COMMAND = "'gpumon "
 """Start of a gpumon command in a message."""
 
@@ -13,14 +15,13 @@ _COMMAND = "'gpumon "
 def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> str:
     """Return `gpumon` if the shell finds it, else its path, else `python -m gpumon` with this Python."""
     import shutil  # only messages need it
-    from shlex import quote
 
     if shutil.which("gpumon", path=env.get("PATH", "")):
         return "gpumon"
     called = (sys.argv if argv is None else argv)[:1]
     if called and os.path.basename(called[0]) == "gpumon" and os.access(called[0], os.X_OK):
-        return quote(os.path.abspath(called[0]))
-    return f"{quote(sys.executable)} -m gpumon"
+        return quoted(os.path.abspath(called[0]))
+    return f"{quoted(sys.executable)} -m gpumon"
 
 
 def callable_commands(text: str) -> str:

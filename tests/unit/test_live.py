@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from gpumon.model.units import clock, duration
 from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, boundary, run, sample, tick
+from tests.runs import Book, training
 
 SECOND = 1_000_000_000
 
@@ -265,3 +268,49 @@ def test_an_unknown_metric_is_refused(live: Live, ring: RingWriter) -> None:
     ring.append(tick(1))
     with pytest.raises(UsageError, match=r"gpu\.speed"):
         live.window("1m")["gpu.speed"]
+
+
+NO_DESCRIPTOR = """
+import os, resource, sys
+import gpumon
+from gpumon.common.errors import GpumonError
+directory, loaded = sys.argv[1:]
+if loaded:
+    gpumon.connect, gpumon.ledger
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.dup(0))
+except OSError:
+    pass
+calls = {
+    "connect": lambda: gpumon.connect(directory).latest(),
+    "state": lambda: gpumon.connect(directory).state(),
+    "ledger": lambda: gpumon.ledger(directory, directory).runs(),
+    **{
+        name: lambda name=name: getattr(gpumon.connect(directory), name)("1h")
+        for name in ("window", "totals", "processes", "to_pandas", "to_arrow")
+    },
+}
+for name, call in calls.items():
+    try:
+        call()
+    except GpumonError as error:
+        assert "\\n" not in str(error) and "Too many open files" in str(error), error
+    except BaseException as error:
+        os.closerange(3, 64)
+        raise SystemExit(f"{name}: {error!r}")
+"""
+
+
+@pytest.mark.parametrize("loaded", ["", "loaded"])
+def test_a_reader_without_a_free_descriptor_raises_only_errors_of_gpumon(
+    ring: RingWriter, tmp_path: Path, loaded: str
+) -> None:
+    ring.append(tick(1))
+    with Book(tmp_path) as book:
+        training(book, "net-1", 2)
+    command = [sys.executable, "-c", NO_DESCRIPTOR, str(tmp_path), loaded]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -18,7 +18,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.errors import GpumonError, UsageError, converts_os_errors
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import ledger_path, ledger_paths, places
 from gpumon.common.text import clean, cut
@@ -233,6 +233,7 @@ class PastLedger:
         if not self._ledgers:
             raise GpumonError(NOTHING)
 
+    @converts_os_errors
     def runs(
         self, *, user: str = "", name: str = "", tag: str | Sequence[str] = (),
         where: Mapping[str, Parameter] | None = None, since: float = NAN, running: bool = False, limit: int = 0,
@@ -263,6 +264,7 @@ class PastLedger:
             ]
         )
 
+    @converts_os_errors
     def run(self, wanted: str = "last") -> PastRun:
         """Return the run whose id or name is `wanted` or starts with it; "last" returns the newest run.
 
@@ -289,6 +291,7 @@ class PastLedger:
         return self.runs(limit=dataframe.ROWS_SHOWN)._repr_html_()
 
 
+@converts_os_errors
 def open_ledger(directory: str | None = None, state_dir: str | None = None) -> PastLedger:
     """Open the ledgers of this user and of the machine-wide daemon.
 

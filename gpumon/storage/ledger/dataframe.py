@@ -11,7 +11,7 @@ from html import escape
 from importlib import import_module
 from typing import Any, Generic, TypeVar, overload
 
-from gpumon.common.errors import MissingPackage
+from gpumon.common.errors import MissingPackage, converts_os_errors
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.columns import EPOCHS
@@ -58,6 +58,7 @@ class RowTable(Sequence[T], Generic[T]):
         names = dict.fromkeys(name for row in cells for name in row) or dict.fromkeys(_names(self._kind))
         return {name: [row.get(name) for row in cells] for name in names}
 
+    @converts_os_errors
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame. Times are dates in UTC. Raises MissingPackage if pandas is not installed."""
         pandas = _package("pandas", "to_pandas")
@@ -67,6 +68,7 @@ class RowTable(Sequence[T], Generic[T]):
             result[name] = pandas.to_datetime(result[name].astype("float64"), unit="s", utc=True)
         return result
 
+    @converts_os_errors
     def to_polars(self) -> Any:
         """Return a polars DataFrame. Times are dates in UTC, unknown values are null.
 

@@ -106,9 +106,20 @@ def describe_error(error: Exception, path: str) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     name = getattr(error, "sqlite_errorname", "")
+    if name == "SQLITE_CANTOPEN" and (reason := _reason_against_descriptors()):
+        return reason
     if not name.startswith(_LOCK_ERRORS):
         return FULL if name.startswith("SQLITE_IOERR") and _is_disk_full(path) else str(error)
     return _describe_lock_error(path)
+
+
+def _reason_against_descriptors() -> str:
+    """Return why this process cannot open any file; empty if it can. SQLite does not report the reason."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _is_disk_full(path: str) -> bool:
