@@ -150,8 +150,8 @@ class GrowthMeter:
         """Return the growth in the open second and in the following seconds, up to the last sample.
 
         `second`: the open second, which must be known completely. `times` and `values`: one sample in each second after
-        it. Returns None if a sample is not in its second, a counter decreased, or energy grew faster than `max_power`
-        (W) allows.
+        it. Returns None if a sample is not in its second, a counter decreased, a reading of energy is missing, or energy
+        grew faster than `max_power` (W) allows.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
             return None
@@ -162,6 +162,8 @@ class GrowthMeter:
         if self._energy >= 0:
             column = columns[self._energy]
             older = (self._values[self._energy], *column)
+            if any(map(ne, column, column)) and any(map(eq, older, older)):  # a reading is missing: `add` bridges it
+                return None
             if any(map(ge, older, column)) or any(map(gt, map(sub, column, older), repeat(max_power * UNSURE))):
                 return None
         for begin, first, column in zip(self._base, self._values, columns, strict=True):
