@@ -15,7 +15,7 @@ from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.charges import sentence
-from gpumon.reports.epoch_text import sign
+from gpumon.reports.epoch_text import number, sign
 from gpumon.reports.run_tables import OPEN
 from gpumon.storage.ledger.combine import sum_or_nan
 from gpumon.storage.ledger.records import MarkRow, Record
@@ -23,6 +23,8 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 FULLY_SAMPLED = 0.98
 """An epoch counts as fully sampled if at least this fraction of its time was sampled."""
+_BOUNDED = ("energy", "framework_peak", "memory_used_peak")
+"""Columns whose values may have the sign `≥`."""
 _MAX_LISTED = 5
 """Largest number of epochs that a note lists."""
 
@@ -44,8 +46,8 @@ def notes(
     without_peak = [stretch for stretch in (*epochs, total) if not is_known(stretch.live_peak.value)]
     if any(is_known(stretch.value("run_allocated_peak")) for stretch in without_peak):
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
-    elif AT_LEAST in peaks:
-        yield f"{AT_LEAST} lower bound: an epoch that has not ended may still reach more."
+    else:
+        yield from _lower_bounds((*epochs, total))
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
@@ -62,6 +64,19 @@ def notes(
     for finding in findings(record, total, record.run.updated):
         if finding.kind not in _SHOWN_ELSEWHERE:
             yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
+
+
+def _lower_bounds(stretches: Sequence[EpochSummary]) -> Iterator[str]:
+    """Yield a sentence that explains the sign `≥`, or nothing if no shown value has it."""
+    bounded = [
+        stretch
+        for stretch in stretches
+        if any(sign(key, stretch) == AT_LEAST and is_known(number(key, stretch)) for key in _BOUNDED)
+    ]
+    if any(stretch.is_open for stretch in bounded):
+        yield f"{AT_LEAST} lower bound: an epoch that has not ended may still reach more."
+    elif bounded:
+        yield f"{AT_LEAST} lower bound: not all of the time was sampled."
 
 
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:

@@ -379,6 +379,10 @@ def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(
     assert [one and one.text for one in judged] == ["fine", "3% sampled", "not sampled", "10% sampled"]
     peaks = [epoch_text.peak("memory_used_peak", one) for one in epochs]
     assert peaks == ["42.0 GiB", "≥42.0 GiB", units.MISSING, "≥42.0 GiB"]
+    for shown, has_bound in ((epochs, True), (epochs[:1], False)):
+        notes = " ".join(run_notes.notes(record, shown, shown[0]))
+        assert ("≥" in notes) == has_bound, "the sign is explained where it stands, and nowhere else"
+        assert "has not ended" not in notes
     book.db.execute("UPDATE epoch SET wait = 0.6 * seconds WHERE ordinal = 1")
     told = verdict(aggregate.epoch_summaries(record_of(book))[1], running=False)
     assert told is not None

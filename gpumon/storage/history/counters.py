@@ -150,7 +150,7 @@ class GrowthMeter:
         """Return the growth in the open second and in the following seconds, up to the last sample.
 
         `second`: the open second, which must be known completely. `times` and `values`: one sample in each second after
-        it. Returns None if a sample is not in its second, a counter decreased, a reading of energy is missing, or energy
+        it. Returns None if a sample is not in its second, a counter decreased, an energy reading is missing, or energy
         grew faster than `max_power` (W) allows.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
