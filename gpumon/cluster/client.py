@@ -84,7 +84,7 @@ def read_access(path: str) -> PrometheusAccess:
     except ValueError:
         raise UsageError(f'{path} is not a TOML file: write lines such as token = "..."') from None
     if mode & _GROUP_AND_OTHERS:
-        raise UsageError(f"{path} can be read by others: chmod 600 {quoted(path)}")
+        raise UsageError(f"other users can read {path}: run 'chmod 600 {quoted(path)}'")
     return _validate(path, settings)
 
 
@@ -101,7 +101,7 @@ def _validate(path: str, settings: Mapping[str, Any]) -> PrometheusAccess:
     if settings.get("token") and settings.get("username"):
         raise UsageError(f"{path} has a token and a username: keep one of them")
     if settings.get("key") and not settings.get("certificate"):
-        raise UsageError(f"{path} has a key without its certificate")
+        raise UsageError(f"{path} has a key but no certificate: add certificate, or remove key")
     page = settings.get("node-page", "")
     if page and not page.startswith(("http://", "https://")):
         raise UsageError(f"node-page in {path} must be a URL, such as https://{{host}}/gpus/")
@@ -132,7 +132,7 @@ _CHECK_SCRAPES = (
     "Check whether Prometheus at {url} scrapes 'gpumon export' on the nodes, and whether these targets are up."
 )
 _ADVICE = (
-    (DENIED, "Correct the credentials for {url} in the file of --prometheus-config, and restart 'gpumon web'."),
+    (DENIED, "Correct the credentials for {url} in the file given by --prometheus-config, and restart 'gpumon web'."),
     (REFUSED, _CHECK_RUNNING),
     (LATE, "Prometheus at {url} may be overloaded: look at its load, and check whether gpumon's rules are loaded."),
     (TOO_MANY, "Prometheus at {url}, or the proxy in front of it, limits the number of queries: raise its limit."),
@@ -171,9 +171,9 @@ The result fits into the narrowest cell."""
 _FAILED, _TOO_MANY = 500, 429
 """The lowest HTTP status of a server error, and the status of too many requests."""
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
-"""Matches the number before the text of a system error."""
+"""Matches the prefix of a system error's message, such as `[Errno 111] `."""
 _CONNECTION_REFUSED = "connection refused"
-"""Text of the operating system's error."""
+"""Message of the operating system for a refused connection, in lower case."""
 _NOTHING_SENT = "without sending"
 """Part of the HTTP client's message if a connection ended before the whole answer arrived."""
 _MAX_OFFSET = 10 * 366 * 86400.0
@@ -266,7 +266,7 @@ class PrometheusClient:
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
             offset = math.nan
         if not abs(offset) < _MAX_OFFSET:
-            raise PrometheusError("Prometheus did not report its time")
+            raise PrometheusError("Prometheus did not report its time: check the URL of --prometheus")
         return offset
 
     def _evaluate(self, expression: str, **more: str) -> Mapping[str, Any]:
@@ -287,7 +287,7 @@ class PrometheusClient:
                 raise PrometheusError(f"{self._label} {REFUSED}") from None
             if isinstance(error, httpx.RemoteProtocolError) and _NOTHING_SENT in reason:
                 raise PrometheusError(f"{self._label} {DISCONNECTED}") from None
-            raise PrometheusError(f"cannot query {self.name}: {reason or 'no answer'}") from None
+            raise PrometheusError(f"cannot query Prometheus at {self.name}: {reason or 'no answer'}") from None
 
     def _sanitize(self, text: object) -> str:
         """Return a text from Prometheus or a proxy for display.
@@ -316,7 +316,7 @@ def _validate_url(url: str) -> httpx.URL:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError("--prometheus takes a URL, such as http://prometheus:9090")
     if parsed.userinfo:
-        raise UsageError("--prometheus takes no password: write it into the file of --prometheus-config")
+        raise UsageError("--prometheus takes no password: write it to the file given by --prometheus-config")
     return parsed.copy_with(path=parsed.path.rstrip("/") + "/", query=None, fragment=None)
 
 
@@ -414,7 +414,7 @@ def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str
     warnings = document.get("warnings")
     if isinstance(warnings, list) and warnings:
         return sanitize(warnings[0])
-    return "a part of its data did not answer" if document.get("isPartial") is True else ""
+    return "the answer lacks part of the data" if document.get("isPartial") is True else ""
 
 
 Answers = Mapping[str, Sequence[PrometheusSeries]]

@@ -25,7 +25,7 @@ from gpumon.storage.history.tiers import HOUR
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
 _STEP_ERROR = 0.02
-"""Largest share of a user's GPU time that a step at the wrong price may have without marking the cost with "about"."""
+"""Largest share of a user's GPU time that may be priced wrongly in a step without marking the cost as approximate."""
 
 
 def cost_queries(
@@ -119,7 +119,7 @@ def _is_during(hours: Sequence[int], utc_offset: float | None, shift: float, per
 
 
 def _tariffs(prices: Prices) -> Mapping[float, Sequence[int]]:
-    """Return the hours of the day that have each price. Hours without a price are left out."""
+    """Return the hours of the day (0 to 23) of each price, by price. Hours without a price are left out."""
     hours_at: dict[float, list[int]] = {}
     for hour in range(HOURS):
         if isfinite(prices.kwh[hour]):
@@ -226,11 +226,11 @@ def unpriced_sentence(seconds: Mapping[str, float]) -> str:
     """Return a sentence about the time without a price of each model. It is empty if there is no such time.
 
     >>> unpriced_sentence({"": 2682000.0})
-    '745 h of GPUs of an unknown model have no price.'
+    'No price is set for 745 h on GPUs of an unknown model.'
     """
     models = [cut(model, _MAX_MODEL_WIDTH) for model in sorted(seconds) if model]
     models += ["GPUs of an unknown model"] if _UNKNOWN in seconds else []
     if not models:
         return ""
     named = " and ".join(models) if len(models) <= _MAX_MODELS else f"{len(models)} models"
-    return f"{hours(sum(seconds.values()))} of {named} have no price."
+    return f"No price is set for {hours(sum(seconds.values()))} on {named}."

@@ -135,13 +135,13 @@ def gap_sentence(answers: Answers, period: Period) -> str:
         return _absence_sentence(answers, period)
     known = covered_seconds(answers, period)
     if is_known(known):
-        return f"Prometheus has samples of {units.long_duration(known)} of {period.words}: sums are lower bounds."
+        return f"Prometheus has samples for only {units.long_duration(known)} of {period.words}: sums are lower bounds."
     if f"covered_{period}" not in answers:
-        return f"It is unknown whether Prometheus has all of {period.words}: sums are lower bounds."
+        return f"It is unknown whether Prometheus has samples for all of {period.words}: sums are lower bounds."
     if not answers.get(f"held_{period}"):
-        return f"Prometheus has no samples of {period.words}."
+        return f"Prometheus has no samples for {period.words}."
     # Coverage is counted in steps of `STEP` seconds.
-    return f"Prometheus has samples of less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
+    return f"Prometheus has samples for less than {units.long_duration(STEP)} of {period.words}: sums are lower bounds."
 
 
 def missing_note(answers: Answers, period: Period, user: str) -> str:
@@ -152,23 +152,23 @@ def missing_note(answers: Answers, period: Period, user: str) -> str:
     if not has_all_samples(answers, period):
         covered = covered_seconds(answers, period)
         if is_known(covered):
-            return f"{units.long_duration(covered)} of it known"
-        return "no samples of it" if f"covered_{period}" in answers and f"held_{period}" in answers else ""
+            return f"samples for only {units.long_duration(covered)}"
+        return "no samples" if f"covered_{period}" in answers and f"held_{period}" in answers else ""
     absent = [node for node in missing or {} if node in known.nodes.get(user, ())]
     if not missing or not absent:
-        return "not every node seen"
+        return "samples of some nodes missing"
     if len(absent) > 1:
-        return f"{absent[0]} and {len(absent) - 1} more not seen in all of it"
+        return f"samples of {absent[0]} and {len(absent) - 1} more missing"
     times = _absence_times(answers, period, missing)
     if is_known(came := times.get((absent[0], "came"), NAN)) and not times.get((absent[0], "gaps")):
-        return f"{absent[0]} not seen before {_moment(came)}"  # it was added then
-    return f"{absent[0]} not seen for {units.long_duration(missing[absent[0]])}"
+        return f"no samples of {absent[0]} before {_moment(came)}"  # it was added then
+    return f"no samples of {absent[0]} for {units.long_duration(missing[absent[0]])}"
 
 
 def _absence_sentence(answers: Answers, period: Period) -> str:
     missing = absences(answers, period)
     if missing is None:
-        return f"It is unknown whether every node was seen in all of {period.words}: sums are lower bounds."
+        return f"Some nodes may have no samples for part of {period.words}: sums are lower bounds."
     if not missing:
         return ""
     first = _first(missing)
@@ -179,7 +179,7 @@ def _absence_sentence(answers: Answers, period: Period) -> str:
         parts.append(f"more than {MAX_ABSENT - len(first)} others" if len(missing) > MAX_ABSENT else f"{more} more")
     nodes = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     affected = _affected_sentence(uncertainty(answers, period), is_one=len(missing) == 1)
-    return f"Not seen in all of {period.words}: {nodes}. {affected}"
+    return f"Samples missing in {period.words}: {nodes}. {affected}"
 
 
 def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
@@ -198,8 +198,8 @@ def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], flo
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
         text += " in all"
     if is_known(came):
-        return f"{text} (not before {_moment(came)})"
-    return f"{text} (from {_moment(left)})" if is_known(left) else text
+        return f"{text} (first sample {_moment(came)})"
+    return f"{text} (last sample {_moment(left)})" if is_known(left) else text
 
 
 def _moment(at: float) -> str:
@@ -212,8 +212,8 @@ def _affected_sentence(known: Uncertainty, *, is_one: bool) -> str:
         return f"{'Its' if is_one else 'Their'} users are unknown, so all sums are lower bounds (≥)."
     nodes = "it" if is_one else "any of them"
     if not known.nodes:
-        return f"No user is known to have been on {nodes} in this time."
-    return f"Sums of users who were on {nodes} in this time are lower bounds (≥)."
+        return f"No user is known to have used {nodes} in this period."
+    return f"Sums of users who used {nodes} in this period are lower bounds (≥)."
 
 
 _BEFORE = 2 * HOUR

@@ -19,7 +19,7 @@ _SECTIONS = (
     ("seen|seen_before|gpus|models|clocks|clocks_before|unreal", "nodes and their GPUs"),
     ("busy|busy_of_day", "utilization"),
     ("power|limit|energy_of_day", "power and energy"),
-    ("down|without_daemon|xids|last_xid|throttled|dcgm_alone", "what is wrong"),
+    ("down|without_daemon|xids|last_xid|throttled|dcgm_alone", "problems"),
     ("idle_holders", "allocated, idle"),
     ("run.*|epochs|planned", "runs"),
 )
@@ -39,7 +39,7 @@ _TOPICS = (
     ("runs|run_nodes|run_places", "runs"),
     ("epochs|planned", "epochs"),
     ("held_now|idle_now", "GPUs now"),
-    ("covered_.*|away_.*", "how much of the time is known"),
+    ("covered_.*|away_.*", "missing samples"),
     ("held_by_model_.*", "cost"),
     ("idle_held_by_model_.*", "idle cost"),
     ("energy_at_.*|energy_lately_.*", "power cost"),
@@ -135,7 +135,7 @@ def find_problems(nodes: Sequence[Node], answers: Answers, *, knows_states: bool
         problems.append(Problem(row.node, f"XID {xid} on GPU {gpu}", False, f"with XID {xid}", row.value))
     for row in answers.get("last_xid", ()):
         text = f"XID {row.value:.0f} on GPU {row.labels.get('gpu', '?')}, at an unknown time"
-        problems.append(Problem(row.node, text, False, "with an XID"))
+        problems.append(Problem(row.node, text, False, "with an XID error"))
     for row in answers.get("throttled", ()):
         cause = row.labels.get("cause", "")
         text = f"a GPU is throttled by {cause} {units.number(row.value, Unit.RATIO)} of the time"
@@ -157,7 +157,7 @@ def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool
     if node.clock_offset and not node.silent:
         side = "ahead of" if node.clock_offset > 0 else "behind"
         text = f"its clock is {clock_distance(node.clock_offset)} {side} Prometheus's"
-        yield Problem(node.name, text, is_severe=False, kind="whose clocks are apart")
+        yield Problem(node.name, text, is_severe=False, kind="whose clocks differ from Prometheus's")
     if (unknown := node.count("unknown")) and knows_states:
         yield Problem(node.name, f"{units.counted(unknown, 'GPU')} in an unknown state", False, _UNKNOWN)
 

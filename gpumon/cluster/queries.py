@@ -1,8 +1,8 @@
 """Queries about a cluster: their PromQL, how often they are sent, and which must be answered together.
 
 `QUERIES` are for a Prometheus server that scrapes gpumon's exporters. `DCGM_QUERIES` are for a server that has only
-NVIDIA's exporter (dcgm-exporter, metric names up to 4.8). Their answers have the same names. That exporter does not say
-who holds a GPU. A GPU that computes nothing may be free or held, so its state is unknown.
+NVIDIA's exporter (dcgm-exporter, metric names up to 4.8). Their answers have the same names. That exporter does not
+report the users of a GPU. A GPU that computes nothing may be free or held, so its state is unknown.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from gpumon.storage.history.tiers import HOUR
 STEP = 300
 """Seconds between the samples of subqueries. An hour is a multiple of it."""
 COARSE = 900
-"""The same for subqueries of nodes over a week or longer without hourly sums, because a thousand nodes have many
-samples."""
+"""Seconds between the samples of subqueries of nodes over a week or longer, if there are no hourly sums. It is long
+because a thousand nodes have many samples."""
 _COARSEST = 3600
-"""The same for subqueries of nodes over a month. One percent of a month is seven hours, so an hour is exact enough."""
+"""Seconds between the samples of subqueries of nodes over a month. One percent of a month is seven hours, so an hour is
+exact enough."""
 ABSENCE_INTERVAL = 300.0
 """Minimum seconds between queries for how long nodes were seen."""
 MAX_ABSENT = 32
-"""If more nodes than this were absent, their users are not queried."""
+"""Maximum number of absent nodes whose users are queried. If more nodes are absent, no users are queried."""
 _SCRAPES = 30.0
 """Scrape interval of a large cluster in seconds. The values of its exporters do not change more often."""
 _DAY = 24 * HOUR
@@ -82,7 +83,7 @@ class Period(StrEnum):
         """Name of the period in a sentence."""
         return {
             Period.MONTH: "the last 30 days", Period.THIS_MONTH: "this month",
-            Period.LAST_MONTH: "the month before this one",
+            Period.LAST_MONTH: "last month",
         }.get(self, f"the last {self}")  # fmt: skip
 
     @property
@@ -272,8 +273,8 @@ def select_period(queries: Sequence[Query], period: Period) -> tuple[Query, ...]
 
 _IDLE_PERCENT = 100 * IDLE
 DCGM_ONLY = (
-    "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not report who holds a GPU: users, runs, hours "
-    "and free GPUs are unknown. Run 'gpumon export' on the nodes to see them."
+    "Prometheus has only series of NVIDIA's dcgm-exporter, which does not report the users of a GPU: users, runs, "
+    "GPU-hours and free GPUs are unknown. Run 'gpumon export' on the nodes to show them."
 )
 DCGM_QUERIES: tuple[Query, ...] = (
     Query("seen", f"max by (instance) (max_over_time(timestamp({DCGM})[1h:1m]))"),

@@ -1,4 +1,4 @@
-"""The answers about a cluster at one moment, the choice of the queries that are due, and formats of large numbers."""
+"""Snapshots of a cluster: answers to queries at one moment, selection of due queries, and formats of large numbers."""
 
 from __future__ import annotations
 
@@ -226,9 +226,10 @@ class ClusterSnapshot:
     is_dcgm: bool = False
     """True if Prometheus has only data from NVIDIA's exporter."""
     clock_offset: float = 0.0
-    """Seconds by which Prometheus's clock is ahead of ours, or 0 if they agree. If they differ, its time is used."""
+    """Seconds by which Prometheus's clock is ahead of this machine's, or 0 if they agree. If they differ, times are
+    Prometheus's."""
     answered: float = 0.0
-    """Time of the last answer to any query by our clock (s since 1970), or 0 if there was none."""
+    """Time of the last answer to any query by this machine's clock (s since 1970), or 0 if there was none."""
     by_hour: bool = True
     """True if Prometheus records hourly sums."""
     began: float = -inf
@@ -273,7 +274,7 @@ class ClusterSnapshot:
         return model.nodes(self.answers(), self.seen_at)
 
     def nodes_now(self) -> list[model.Node]:
-        """Return the current nodes. If the current state of their GPUs is unknown, it is left out."""
+        """Return the nodes, without the state of their GPUs (`gpus` is None) if their current state is unknown."""
         nodes = self.nodes()
         return [node._replace(gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
 
@@ -291,7 +292,10 @@ class ClusterSnapshot:
         if not self.clock_offset:
             return ""
         side = "ahead of" if self.clock_offset > 0 else "behind"
-        return f"Prometheus's clock is {clock_distance(self.clock_offset)} {side} this machine's; its time is shown."
+        return (
+            f"Prometheus's clock is {clock_distance(self.clock_offset)} {side} this machine's; "
+            "times shown are Prometheus's."
+        )
 
     @property
     def missing_rules(self) -> str:

@@ -163,7 +163,7 @@ _IDLE = (
     TextColumn("ALLOCATED, IDLE", 100, right=False, max_width=24), TextColumn("NODE", 95, right=False, max_width=32),
     TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85),
 )  # fmt: skip
-_PROBLEMS = (TextColumn("WHAT IS WRONG", 95, right=False, max_width=32, min_width=13),
+_PROBLEMS = (TextColumn("PROBLEM", 95, right=False, max_width=32, min_width=13),
              TextColumn("", 100, right=False, min_width=12))  # fmt: skip
 
 _NODE_HEADINGS = ("NODES", "NODE", _PROBLEMS[0].heading)
@@ -264,7 +264,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
         if nodes and not total:
             yield "GPUs unknown"
         elif snapshot.is_dcgm:
-            yield f"{sum(node.count('busy') for node in seen)} of {gpus} busy, whether the others are free is unknown"
+            yield f"{sum(node.count('busy') for node in seen)} of {gpus} busy, free GPUs unknown"
         else:
             yield f"{sum(node.count('free') for node in seen)} of {gpus} free"
             if unknown := sum(node.count("unknown") for node in seen):
@@ -278,7 +278,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
     if dcgm_only := model.dcgm_only_hosts(answers):
-        yield f"{units.counted(dcgm_only, 'more node')} with NVIDIA's exporter alone"
+        yield f"{units.counted(dcgm_only, 'more node')} with only NVIDIA's dcgm-exporter"
     if simulated := model.simulated_nodes(answers):
         yield f"{units.counted(simulated, 'node')} SIMULATED or REPLAY"
     if is_known(power := single(answers, "power")) and not snapshot.is_old:
@@ -291,13 +291,13 @@ def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
     """Yield a line for each failed query: what it was for, why it failed, and how old its last results are."""
     reasons = {result.problem for result in snapshot.cached.values()} - {NOT_ASKED}
     if len(reasons) == 1 and "" not in reasons and not snapshot.answers():
-        yield f"no query was answered ({reasons.pop()})"
+        yield f"Prometheus answered no query ({reasons.pop()})"
         return
     if snapshot.is_old and snapshot.answers():
-        yield f"these values are from then ({next(iter(reasons - {''}), 'no answer')})"
+        yield f"values are of the last answer ({next(iter(reasons - {''}), 'no answer')})"
         return
     if "seen" in snapshot.unanswered:
-        yield "which nodes are silent is unknown, so no GPU is known to be free"
+        yield "it is unknown which nodes are silent, so no GPU counts as free"
     failed: dict[tuple[float, str], dict[str, list[str]]] = {}
     for name, result in snapshot.cached.items():
         # The header reports missing rules.

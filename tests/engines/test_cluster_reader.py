@@ -127,7 +127,7 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(snapshots: dict[str, Clu
 def test_the_text_is_the_same_whichever_engine_is_asked(snapshots: dict[str, ClusterSnapshot]) -> None:
     def told(name: str) -> Sequence[str]:
         found = list(lines(snapshots[name], "engine", Period.DAY))
-        covered = [line for line in found if line.startswith("Prometheus has samples of ")]
+        covered = [line for line in found if line.startswith("Prometheus has samples for ")]
         assert len(covered) == 1
         return [line for line in found if not line.startswith(("engine", "ada", "bob", *covered))]
 

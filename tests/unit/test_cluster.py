@@ -171,7 +171,7 @@ def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_mu
 
     assert "≥" not in told()
     part = told(covered_week=[row(1320.0)])
-    assert "Prometheus has samples of 22 min of the last week: sums are lower bounds." in part
+    assert "Prometheus has samples for only 22 min of the last week: sums are lower bounds." in part
     assert all(f"≥ {hours}" in part for hours in ("100 h", "10.0 h", "1.0 h"))
     assert "≥ 100 h" in told(covered_week=[]), "nobody said that it has all"
 
@@ -289,7 +289,7 @@ def test_an_engine_whose_clock_is_another_says_so(ahead: float, said: str) -> No
     engine = FakeEngine()
     engine.clock = ahead
     told = text(ClusterPoller(engine)).splitlines()
-    assert (f"Prometheus's clock is {said} this machine's; its time is shown." in told) == bool(said)
+    assert (f"Prometheus's clock is {said} this machine's; times shown are Prometheus's." in told) == bool(said)
     assert bool(said) == any("clock" in line for line in told)
 
 
@@ -408,8 +408,8 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
     assert len(told) <= height
     assert max(map(len, told)) <= width
     headings = [line.split("  ")[0] for line in told if re.match("[A-Z]{3}", line)]
-    assert headings == ["FREE", "WHAT IS WRONG", "USER", "RUN", "ALLOCATED, IDLE"]
-    wrong = told.index(next(line for line in told if line.startswith("WHAT IS WRONG")))
+    assert headings == ["FREE", "PROBLEM", "USER", "RUN", "ALLOCATED, IDLE"]
+    wrong = told.index(next(line for line in told if line.startswith("PROBLEM")))
     assert re.fullmatch(r"gn99 +silent for 12 min", told[wrong + 1])
     assert "XID 79" in told[wrong + 2]
     assert "XID 79" in told[wrong + 5], "the others gave way"
@@ -418,7 +418,7 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
 def test_an_engine_that_answers_nothing_says_so_once() -> None:
     asked = select_period(QUERIES, Period.WEEK)
     told = text(ClusterPoller(FakeEngine(broken={one.name for one in asked}), asked)).splitlines()
-    assert told[1:] == ["no query was answered (Prometheus says: out of memory (422))"]
+    assert told[1:] == ["Prometheus answered no query (Prometheus says: out of memory (422))"]
 
 
 def test_a_file_has_every_row_of_every_table() -> None:
@@ -442,7 +442,7 @@ def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
     for said in (
         f"{FakeEngine.name}", "155 of 155 GPUs free", "41 nodes, 1 silent", "40 nodes SIMULATED or REPLAY",
         units.moment(NOW), "rules.yml",
-        "Time and energy of users: the month before this one, 2026-12-01 to 2026-12-31",
+        "Time and energy of users: last month, 2026-12-01 to 2026-12-31",
     ):  # fmt: skip
         assert said in whole
         assert said in told
@@ -547,14 +547,14 @@ DAY_LESS = 518_400.0
     [
         ({"gn1": 604_800.0}, ""),
         ({"gn1": 604_800.0, "gn2": 600_000.0}, ""),  # a hundredth is as good as all
-        ({"gn1": 604_800.0, "gn2": DAY_LESS}, "Not seen in all of the last week: gn2 for 1 d. Its users are unknown"),
+        ({"gn1": 604_800.0, "gn2": DAY_LESS}, "Samples missing in the last week: gn2 for 1 d. Its users are unknown"),
         (
             {"gn1": 0.0, "gn2": DAY_LESS, "gn3": 600.0, "gn4": DAY_LESS, "gn5": DAY_LESS},
-            "Not seen in all of the last week: gn1 for 7 d, gn3 for 6 d 23 h, gn2 for 1 d and 2 more. Their users",
+            "Samples missing in the last week: gn1 for 7 d, gn3 for 6 d 23 h, gn2 for 1 d and 2 more. Their users",
         ),
-        ({f"gn{at}": DAY_LESS for at in range(33)}, "Not seen in all of the last week: gn0 for 1 d, gn1 for 1 d, "
+        ({f"gn{at}": DAY_LESS for at in range(33)}, "Samples missing in the last week: gn0 for 1 d, gn1 for 1 d, "
          "gn10 for 1 d and more than 29 others. Their users are unknown, so all sums are lower bounds"),
-        ({}, "It is unknown whether every node was seen"),
+        ({}, "Some nodes may have no samples for part of"),
     ],
 )  # fmt: skip
 def test_a_period_is_whole_only_where_every_node_was_seen_in_it(seen: dict[str, float], said: str) -> None:
@@ -581,25 +581,25 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
     told = "\n".join(lines(snapshot, FakeEngine.name, Period.WEEK, groups=UserGroups({"ada": "a", "bob": "b"})))
     since = zoned(NOW - 86_400)
     assert (
-        f"Not seen in all of the last week: gn2 for 3 h (from {since}). "
-        "Sums of users who were on it in this time are lower bounds (≥)."
+        f"Samples missing in the last week: gn2 for 3 h (last sample {since}). "
+        "Sums of users who used it in this period are lower bounds (≥)."
     ) in told
     assert re.search("^ada .* 100 h", told, re.MULTILINE)
     assert re.search("^bob .*≥ 1.0 h", told, re.MULTILINE)
     assert re.search("^b .*≥ 1.0 h", told, re.MULTILINE)
     assert not re.search("^(a|ada) .*≥", told, re.MULTILINE)
-    assert coverage.missing_note(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
+    assert coverage.missing_note(answers, Period.WEEK, "bob") == "no samples of gn2 for 3 h"
     assert coverage.missing_note(answers, Period.WEEK, "ada") == ""
-    assert coverage.missing_note({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples of it"
+    assert coverage.missing_note({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples"
     assert coverage.missing_note({}, Period.WEEK, "ada") == "", "it was not answered"
 
 
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({"came": NOW - 3600.0}, "7 d (not before {})"),
-        ({"left": NOW - 3600.0, "gaps": 1.0}, "7 d (from {})"),
-        ({"left": NOW - 3600.0, "gaps": 2.0}, "7 d in all (from {})"),
+        ({"came": NOW - 3600.0}, "7 d (first sample {})"),
+        ({"left": NOW - 3600.0, "gaps": 1.0}, "7 d (last sample {})"),
+        ({"left": NOW - 3600.0, "gaps": 2.0}, "7 d in all (last sample {})"),
         ({}, "7 d."),
     ],
 )  # fmt: skip
@@ -612,9 +612,9 @@ def test_a_node_that_came_or_went_says_when(times: dict[str, float], said: str) 
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ({"came": NOW - 3600.0}, "gn2 not seen before {}"),
-        ({"came": NOW - 7200.0, "left": NOW - 3600.0, "gaps": 1.0}, "gn2 not seen for 6 d 23 h"),
-        ({}, "gn2 not seen for 6 d 23 h"),
+        ({"came": NOW - 3600.0}, "no samples of gn2 before {}"),
+        ({"came": NOW - 7200.0, "left": NOW - 3600.0, "gaps": 1.0}, "no samples of gn2 for 6 d 23 h"),
+        ({}, "no samples of gn2 for 6 d 23 h"),
     ],
 )  # fmt: skip
 def test_a_node_that_joined_within_a_period_was_not_away_before(times: dict[str, float], said: str) -> None:
@@ -629,7 +629,7 @@ def test_of_several_nodes_that_were_not_seen_the_first_is_named() -> None:
     answers = away(gn1=0.0, gn2=3600.0) | {
         "away_users_week gn1 gn2": [row(1.0, instance=name, user="bob") for name in ("gn1", "gn2")]
     }
-    assert coverage.missing_note(answers, Period.WEEK, "bob") == "gn1 and 1 more not seen in all of it"
+    assert coverage.missing_note(answers, Period.WEEK, "bob") == "samples of gn1 and 1 more missing"
 
 
 def test_who_was_on_nodes_that_were_away_is_asked_by_their_names_in_the_same_round() -> None:
@@ -718,7 +718,7 @@ def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_f
         return list(lines(snapshot, FakeEngine.name, Period.WEEK))
 
     told = row(3, instance="gn1", state="busy"), row(5, instance="gn1", state="unknown")
-    assert "3 of 8 GPUs busy, whether the others are free is unknown" in head(*told, is_dcgm=True)
+    assert "3 of 8 GPUs busy, free GPUs unknown" in head(*told, is_dcgm=True)
     assert DCGM_ONLY in text_of(*told, is_dcgm=True)
     assert DCGM_ONLY not in text_of(*told, is_dcgm=False)
     assert "0 of 8 GPUs free  ·  5 unknown" in head(*told, is_dcgm=False)
@@ -793,7 +793,7 @@ def test_models_come_with_the_states_of_a_large_cluster_and_by_themselves_of_a_m
 def test_the_text_names_parts_of_the_page_and_no_question() -> None:
     names = [one.name for one in (*QUERIES, *DCGM_QUERIES)]
     assert {page_section(name) for name in names} == {
-        "nodes and their GPUs", "utilization", "power and energy", "what is wrong", "allocated, idle", "runs", "users",
+        "nodes and their GPUs", "utilization", "power and energy", "problems", "allocated, idle", "runs", "users",
     }  # fmt: skip
     told = text(ClusterPoller(FakeEngine(broken=names)))
     assert not any(f" {name}," in told or f" {name} (" in told for name in names if "_" in name)

@@ -35,7 +35,7 @@ def test_nothing_is_free_once_the_last_answer_about_silent_nodes_is_as_old_as_a_
     clock.passed = SILENT + 15
     told = text(poller)
     assert "GPUs unknown" in told
-    assert "which nodes are silent is unknown, so no GPU is known to be free" in told
+    assert "it is unknown which nodes are silent, so no GPU counts as free" in told
     assert "whole node" not in told
     assert "1 GPU lost" in told, "what was wrong is still told"
 
@@ -53,7 +53,7 @@ def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_clai
     told = text(poller)
     assert f"no answer since {units.moment(NOW)}" in told.splitlines()[0]
     assert units.moment(NOW + NO_ANSWER + 15) not in told
-    assert told.splitlines()[1] == "these values are from then (Prometheus says: out of memory (422))"
+    assert told.splitlines()[1] == "values are of the last answer (Prometheus says: out of memory (422))"
     assert "GPUs unknown" in told
     assert "GPUs free" not in told
     assert "whole node" not in told

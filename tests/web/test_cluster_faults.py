@@ -124,7 +124,7 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert first["values"]["free"] == before["values"]["free"]
     for panel in ("summary", "map", "free", "wrong"):
         age = first["values"][f"{panel}_age"]
-        assert age["text"] == "What stands here is of", "the head says why"
+        assert age["text"] == "Values are from", "the head says why"
         assert age["time"] == NOW
     later = served.after(300.0).page()
     assert not later["live"]
@@ -139,7 +139,7 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert {tile["word"] for tile in values["map"]["tiles"]} == {"unknown", "silent 10 min"}
     assert values["wrong"] == before["values"]["wrong"], "what was wrong stays, with its time"
     for panel in ("summary", "map", "free"):
-        assert values[f"{panel}_age"] == {"text": "What is free is unknown. What else stands here is of", "time": NOW}
+        assert values[f"{panel}_age"] == {"text": "Free GPUs are unknown. Other values are from", "time": NOW}
     for page in ("node", "person"):
         assert served.page(page, id="gn001")["values"]
     backend.fault = None
@@ -184,7 +184,7 @@ def test_what_to_do_is_about_the_engine_and_the_reason_at_hand(fault: Answer, wo
 def test_the_words_of_a_client_end_without_a_period_since_a_sentence_follows() -> None:
     backend, served = made()
     backend.fault = odd
-    assert served.after(0.0).page()["state"] == f"cannot query {ENGINE}: The line broke"
+    assert served.after(0.0).page()["state"] == f"cannot query Prometheus at {ENGINE}: The line broke"
 
 
 def test_a_question_that_fails_alone_leaves_the_others_answered() -> None:
@@ -213,7 +213,7 @@ def test_a_browser_says_at_once_that_nothing_is_answered_and_then_what_to_do(bro
         served.after(60.0)
         page.reload()
         expect(page.locator("#live")).to_have_text("stale")
-        expect(page.locator("#problem")).to_contain_text("file of --prometheus-config")
+        expect(page.locator("#problem")).to_contain_text("file given by --prometheus-config")
         expect(page.locator("#problem")).not_to_contain_text("daemon")
         engine.down = ""
         served.after(15.0)
@@ -245,7 +245,7 @@ def test_series_that_are_none_are_a_fault_and_not_nothing(result: object) -> Non
     served.after(0.0)
     backend.fault = answering(result)
     told = served.after(15.0).page()["values"]
-    assert told["wrong_age"] == {"text": "What stands here is of", "time": NOW}
+    assert told["wrong_age"] == {"text": "Values are from", "time": NOW}
     assert told["wrong"], "what was wrong before stays, with its time"
 
 
@@ -275,8 +275,8 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
     assert found["values"]["free"] == "–"
     assert found["values"]["map"] is None
     assert found["state"] == "Prometheus at http://prom:9090 refuses connections"
-    assert found["values"]["map_age"] == {"text": "Unknown since", "time": NOW}
-    assert found["values"]["wrong"] == [{"text": "Not known."}]
+    assert found["values"]["map_age"] == {"text": "No answer from Prometheus since", "time": NOW}
+    assert found["values"]["wrong"] == [{"text": "Unknown."}]
     assert not found["live"]
 
 
@@ -321,7 +321,7 @@ def test_nothing_is_free_while_it_is_not_known_which_nodes_are_silent() -> None:
     assert {tile["word"] for tile in values["map"]["tiles"]} == {"unknown"}
     for panel in ("summary", "map", "free"):
         text = values[f"{panel}_age"]["text"]
-        assert text.endswith("Which nodes are silent is unknown, so no GPU is known to be free, since"), text
+        assert text.endswith("It is unknown which nodes are silent, so no GPU counts as free, since"), text
     told = served.after(15.0).page("node", id="gn001")
     assert "Model" in json.dumps(told["values"]["facts"])
     assert "Free" not in json.dumps(told["values"]["facts"])
@@ -375,7 +375,7 @@ def test_a_part_that_may_be_missing_is_told() -> None:
     backend, served = made()
     partial = {"status": "success", "isPartial": True, "data": {"resultType": "vector", "result": []}}
     backend.fault = lambda _: httpx.Response(200, json=partial)
-    assert "a part of its data did not answer" in served.after(0.0).values()["free_age"]["text"]
+    assert "the answer lacks part of the data" in served.after(0.0).values()["free_age"]["text"]
 
 
 def test_who_comes_after_a_while_without_viewers_waits_a_second_and_is_told_no_fault() -> None:
@@ -384,7 +384,7 @@ def test_who_comes_after_a_while_without_viewers_waits_a_second_and_is_told_no_f
     served.page()
     served.passed += 600.0
     first = served.page()
-    assert (first["live"], first["state"], first["interval"]) == (False, "asking Prometheus", 1.0)
+    assert (first["live"], first["state"], first["interval"]) == (False, "querying Prometheus", 1.0)
     again = served.after(1.0).page()
     assert (again["live"], again["interval"]) == (True, 15.0)
     served.passed += 600.0
@@ -403,7 +403,7 @@ def test_old_numbers_are_not_live_while_the_first_round_after_a_while_without_vi
     engine.looks = served.page
     served.poller.round()
     for told in (first, *engine.seen):
-        assert (told["live"], told["state"], told["age"], told["interval"]) == (False, "asking Prometheus", 600, 1.0)
+        assert (told["live"], told["state"], told["age"], told["interval"]) == (False, "querying Prometheus", 600, 1.0)
     assert len(engine.seen) > 1
     assert served.page()["live"]
 

@@ -32,5 +32,5 @@ def test_the_page_of_a_node_that_never_answered_says_what_is_wrong_with_it() -> 
     served = Cluster(TableEngine(answers)).after(0.0)
     values = served.values("node", id="gn9")
     assert values["node"] == "gn9"
-    assert values["nothing"] == "Nothing is known of the GPUs of this node: its exporter does not answer."
+    assert values["nothing"] == "GPUs of this node are unknown: its exporter does not answer."
     assert served.values("node", id="gn8")["node"] == "No such node"

@@ -259,7 +259,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     answers["idle_held_by_model_day"] = [row(0.0, user="ada", model="NVIDIA L40S")]
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     values, (ada, _) = served.values(period="day"), served.rows("users", period="day")
-    assert values["users_age"]["text"].startswith("Prometheus has samples of 22 min of the last day")
+    assert values["users_age"]["text"].startswith("Prometheus has samples for only 22 min of the last day")
     assert values["use_below"].endswith("over 22 min")
     assert values["power_below"] == "≥ 167 kWh in 24 h"
     assert [ada[name][:2] for name in ("time", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 5
@@ -268,7 +268,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     assert week["idle"] == "0 s"
     assert "at least" not in served.values(period="week")["users_age"]["text"]
     assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
-        "Day, 22 min of it known", "Week", "30 days", "This month", "Last month, 2026-12-01 to 2026-12-31",
+        "Day, samples for only 22 min", "Week", "30 days", "This month", "Last month, 2026-12-01 to 2026-12-31",
     ]  # fmt: skip
 
 
@@ -337,7 +337,7 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
     assert values["free"] == "–"
     assert values["idle"] == "–"
     assert "dcgm-exporter" in values["doubts"][0]["text"]
-    assert [one["text"] for one in values["wrong"]] == ["Nothing is known to be wrong."], "an idle GPU is no fault"
+    assert [one["text"] for one in values["wrong"]] == ["No problems are known."], "an idle GPU is no fault"
     assert values["use"] == pytest.approx(0.35)
 
 
@@ -357,7 +357,7 @@ def test_at_a_site_with_dcgm_alone_a_target_that_never_answered_is_told() -> Non
 
 def test_nodes_that_only_another_exporter_tells_of_are_counted_as_not_shown() -> None:
     values = Cluster(TableEngine(cluster(3) | {"dcgm_alone": [row(2.0)]})).after(0.0).values()
-    assert values["doubts"][0]["text"].startswith("2 nodes with NVIDIA's exporter (dcgm-exporter) alone: not shown")
+    assert values["doubts"][0]["text"].startswith("2 nodes with only NVIDIA's dcgm-exporter not shown")
     assert values["map_title"].startswith("3 nodes")
 
 
@@ -417,7 +417,7 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
     answers["held_by_model_week"] = [row(3600 * 168, user="ada", model="NVIDIA L40S")]
     ada = Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]
     assert (ada["held_cost"], ada["idle_cost"]) == ("≥ 84.00 EUR", "84.00 EUR")
-    assert ada["basis"] == "week, EUR, costs are at least so much"
+    assert ada["basis"] == "week, EUR, costs are lower bounds"
 
 
 def test_a_moment_of_what_is_wrong_is_written_in_the_zone_of_the_viewer_and_in_top_in_that_of_the_machine() -> None:
@@ -434,7 +434,7 @@ def test_a_sum_of_a_user_that_ends_before_the_others_says_so() -> None:
     for _ in range(39):
         served.after(15.0).page("person", id="ada")
     found = [one["period"] for one in served.rows("hours", "person", id="ada")]
-    assert found == ["Day", "Week, up to 4 min ago", "30 days, up to 9 min ago", "This month, up to 9 min ago",
+    assert found == ["Day", "Week, as of 4 min ago", "30 days, as of 9 min ago", "This month, as of 9 min ago",
                      "Last month, 2026-12-01 to 2026-12-31"]  # fmt: skip
 
 
@@ -467,7 +467,7 @@ def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_li
     (lab,) = [one for one in served.rows("users", by="group") if one["name"] == "lab"]
     assert [one["held_cost"] for one in (dave, lab)] == ["–", "–"]
     assert [one["held_money"] for one in (dave, lab)] == [None, None]
-    said = "745 h of GPUs of an unknown model have no price."
+    said = "No price is set for 745 h on GPUs of an unknown model."
     assert said in served.values()["users_age"]["text"]
     week = served.rows("hours", "person", id="dave")[1]
     assert week["period"] == "Week, 745 h without a price"
@@ -506,7 +506,7 @@ def test_an_engine_without_a_series_of_gpumon_knows_nothing_and_says_so() -> Non
     assert "'gpumon export'" in page["step"]
     assert not any("rules" in one["text"] for one in values["doubts"])
     assert (values["free"], values["idle"], values["runs_now"], values["power"]) == ("–", "–", "–", "–")
-    assert values["wrong"] == [{"text": "Not known."}]
+    assert values["wrong"] == [{"text": "Unknown."}]
     assert model.NO_SERIES in [one["text"] for one in values["doubts"]]
     said = list(lines(served.poller.snapshot(), "engine", Period.WEEK))
     assert "GPUs unknown" in said[0]
@@ -563,7 +563,9 @@ def test_a_month_of_the_calendar_is_asked_for_while_somebody_looks_at_it() -> No
     assert served.values(period="last-month")["users_age"]["text"].startswith("It is unknown whether")
     assert served.page(period="last-month")["interval"] == 1.0, "the answer is on its way"
     values = served.after(15.0).values(period="last-month")
-    assert values["users_age"] == {"text": "1,488 h of Tesla T4 have no price."}, "it has all of a month of 31 days"
+    assert values["users_age"] == {"text": "No price is set for 1,488 h on Tesla T4."}, (
+        "it has all of a month of 31 days"
+    )
     ada, _ = served.rows("users", period="last-month")
     assert (ada["time"], ada["held_cost"]) == ("2,232 h", "3,348.00 EUR")
     (pressed,) = (one for one in values["periods"] if one["is_pressed"])
@@ -575,17 +577,17 @@ def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     served.page(period="this-month")
     text = served.after(15.0).values(period="this-month")["users_age"]["text"]
-    assert text.startswith("Prometheus has samples of 1 d of this month")
+    assert text.startswith("Prometheus has samples for only 1 d of this month")
     assert served.rows("users", period="this-month")[0]["time"] == "≥ 1,020 h"
 
 
 def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> None:
     answers = cluster(3) | {"covered_week": []}
     text = Cluster(TableEngine(answers)).after(0.0).values()["users_age"]["text"]
-    assert text == "Prometheus has samples of less than 5 min of the last week: sums are lower bounds."
+    assert text == "Prometheus has samples for less than 5 min of the last week: sums are lower bounds."
     assert (
         coverage.gap_sentence({"covered_week": [], "held_week": []}, Period.WEEK)
-        == "Prometheus has no samples of the last week."
+        == "Prometheus has no samples for the last week."
     )
 
 
@@ -649,12 +651,12 @@ def test_of_a_user_of_whom_nobody_asked_yet_nothing_is_denied() -> None:
     engine = TableEngine(answers)
     served = Cluster(engine).after(0.0)
     values = served.values("person", id="ada")
-    assert (values["no_runs"], values["no_nodes"]) == ("Asking Prometheus …",) * 2
+    assert (values["no_runs"], values["no_nodes"]) == ("Querying Prometheus …",) * 2
     engine.broken = {"user_jobs ada"}
     answers["user_places ada"] = []
     values = served.after(15.0).values("person", id="ada")
-    assert (values["no_runs"], values["no_nodes"]) == ("Not known.", "They are on no node that is known.")
-    assert served.values("person", id="nobody")["no_runs"] == "No run of theirs is known."
+    assert (values["no_runs"], values["no_nodes"]) == ("Unknown.", "No nodes of this user are known.")
+    assert served.values("person", id="nobody")["no_runs"] == "No runs of this user are known."
 
 
 def test_a_long_name_in_what_is_wrong_is_cut() -> None:

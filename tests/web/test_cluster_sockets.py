@@ -184,7 +184,7 @@ def test_the_page_stays_and_says_what_happened_and_since_when(
         assert found["values"]["free"] == "–", "after a minute nobody knows"
         for panel in ("summary", "map", "free", "users", "runs"):
             age = found["values"][f"{panel}_age"]
-            assert age["text"].lower().endswith("stands here is of")
+            assert age["text"].lower().endswith("values are from")
             assert age["time"] == NOW, "what stands there is of then"
     assert not pages[1]["live"]
     if name == "answers 50 MB":
@@ -220,7 +220,7 @@ def test_where_nobody_listens_the_page_claims_nothing() -> None:
         served.poller.close()
     assert found["values"]["free"] == "–"
     assert "refuses connections" in found["state"]
-    assert found["values"]["map_age"]["text"] == "Unknown since"
+    assert found["values"]["map_age"]["text"] == "No answer from Prometheus since"
     assert not found["live"]
 
 

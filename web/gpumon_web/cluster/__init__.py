@@ -1,1 +1,1 @@
-"""Pages of a whole cluster, with data from the Prometheus that scrapes its exporters."""
+"""Web pages of a whole cluster, with data from a Prometheus server that scrapes the exporters of its nodes."""

@@ -11,12 +11,12 @@ from gpumon.cluster.snapshot import NOT_YET, CachedAnswer, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.components.page import Cells, Now
 
-_STATES = "What GPUs do is unknown"
+_STATES = "The state of the GPUs is unknown"
 NOTHING = ClusterSnapshot(0.0, {}, took=0.0)
 
 
 class ClusterNow(NamedTuple):
-    """A snapshot, and the settings of the server."""
+    """Newest snapshot of the cluster, and settings of the server."""
 
     snapshot: ClusterSnapshot = NOTHING
     server_name: str = ""
@@ -46,33 +46,36 @@ def outdated_note(cluster: ClusterNow, queries: Sequence[str]) -> Cells | None:
     cached = cluster.snapshot.cached
     if not cluster.snapshot.is_answered:  # the top of the page shows the reason
         if any(answer.rows is not None for answer in _cached_answers(cluster, queries)):
-            return {"text": "What stands here is of", "time": cluster.snapshot.answered}
+            return {"text": "Values are from", "time": cluster.snapshot.answered}
         since = [answer.failing for answer in _cached_answers(cluster, queries) if answer.failing]
-        return {"text": "Unknown since", "time": min(since, default=cluster.snapshot.at)}
+        return {"text": "No answer from Prometheus since", "time": min(since, default=cluster.snapshot.at)}
     failing = [cached[name] for name in queries if name in cached and cached[name].problem]
     if failing:
         oldest = min(failing, key=lambda answer: (answer.rows is not None, answer.at))
         reason = oldest.problem[:1].upper() + oldest.problem[1:]
         if oldest.rows is None:
             answered = [answer for answer in _cached_answers(cluster, queries) if answer.rows is not None]
-            unknown = "A part is unknown" if answered else "Unknown"
+            unknown = "Some values are unknown" if answered else "Values are unknown"
             return {"text": f"{unknown}. {reason}, since", "time": oldest.failing}
-        part = "Some of what" if len(failing) < len(_cached_answers(cluster, queries)) else "What"
-        return {"text": f"{reason}. {part} stands here is of", "time": oldest.at}
+        part = "Some values" if len(failing) < len(_cached_answers(cluster, queries)) else "Values"
+        return {"text": f"{reason}. {part} are from", "time": oldest.at}
     warning = next((answer.warning for answer in _cached_answers(cluster, queries) if answer.warning), "")
-    return {"text": f"A part may be missing: {warning}; as of", "time": cluster.snapshot.at} if warning else None
+    return {"text": f"Values may be incomplete: {warning}; as of", "time": cluster.snapshot.at} if warning else None
 
 
 def outdated_states_note(cluster: ClusterNow, queries: Sequence[str]) -> Cells | None:
-    """Return the same note for a part of a page that shows which GPUs are free."""
+    """Return the note of `outdated_note` for a part of a page that shows free GPUs.
+
+    It also says whether the current state of the GPUs is unknown.
+    """
     snapshot = cluster.snapshot
     if not snapshot.answered or not snapshot.unanswered:
         return outdated_note(cluster, queries)
     if snapshot.is_old:
-        return {"text": "What is free is unknown. What else stands here is of", "time": snapshot.answered}
+        return {"text": "Free GPUs are unknown. Other values are from", "time": snapshot.answered}
     name = snapshot.unanswered[0]
     answer = snapshot.cached.get(name, NOT_YET)
-    subject = "Which nodes are silent is unknown, so no GPU is known to be free" if name == "seen" else _STATES
+    subject = "It is unknown which nodes are silent, so no GPU counts as free" if name == "seen" else _STATES
     reason = f"{answer.problem[:1].upper()}{answer.problem[1:]}. " if answer.problem else ""
     return {"text": f"{reason}{subject}, since", "time": answer.failing or snapshot.at}
 

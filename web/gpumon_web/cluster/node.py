@@ -29,7 +29,7 @@ COLUMNS = (
     table_column(GPU_BY_KEY["state"], "rich", sorts_by="state_word", css="c-state"),
     table_column(GPU_BY_KEY["user"], "rich", key="users", sorts_by="name", css="c-users"),
     table_column(RUN_BY_KEY["id"], "mono", key="run", css="c-run"),
-    Column("used", "Used", "percent", help="Mean of five minutes.", css="c-used"),
+    Column("used", "Used", "percent", help="Mean utilization of the last five minutes.", css="c-used"),
     table_column(GPU_BY_KEY["memory_used"], "text", key="memory", css="c-memory"),
     table_column(GPU_BY_KEY["power"], css="c-power"),
     table_column(GPU_BY_KEY["temperature"], css="c-temp"),
@@ -90,19 +90,21 @@ def _rows_of_node(answers: Answers, name: str) -> Answers:
 
 def _empty_text(cluster: ClusterNow, node: model.Node | None, name: str) -> str:
     if node is None and (reasons := cluster.unseen().get(name)):
-        return f"Nothing is known of the GPUs of this node: {reasons[0]}."
+        return f"GPUs of this node are unknown: {reasons[0]}."
     if node is None:
-        return "Prometheus has had no sample of a node of this name for an hour." if cluster.snapshot.cached else ""
+        return "Prometheus has no samples of a node with this name in the last hour." if cluster.snapshot.cached else ""
     if node.silent:
         since = f"{units.long_duration(node.silent)}{' or longer' if node.is_undated else ''}"
-        return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
+        return f"This node has been silent for {since}: the current state and users of its GPUs are unknown."
     if cluster.snapshot.unanswered:
-        return "What its GPUs do is not known now: Prometheus did not answer that."
+        return "The state of its GPUs is unknown: Prometheus did not answer this query."
     if cluster.snapshot.is_dcgm:
-        return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
+        return "Prometheus has only series of NVIDIA's dcgm-exporter: users of GPUs are unknown."
     if f"node_info {name}" not in cluster.answers:
         return ""
-    return f"Prometheus tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
+    return (
+        f"Prometheus has no details of {units.counted(node.total, 'GPU')} of this node." if node.total else "No GPUs."
+    )
 
 
 def _facts(node: model.Node, answers: Answers) -> list[Cells]:
@@ -126,7 +128,7 @@ def _own_link(cluster: ClusterNow, name: str) -> Cells | None:
     if not cluster.node_page:
         return None
     host = name.rpartition(":")[0] or name
-    return {"text": "Its own pages", "href": cluster.node_page.replace("{host}", host)}
+    return {"text": "gpumon web of this node", "href": cluster.node_page.replace("{host}", host)}
 
 
 def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> Cells:

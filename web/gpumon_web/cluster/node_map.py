@@ -28,7 +28,7 @@ _STATES = ("busy", "held_idle", "unknown", "lost", "free")
 
 
 def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
-    """Return the data that the script draws; None if no node is known."""
+    """Return the data of the map: `tiles`, or `racks` for many nodes. None if there are no nodes."""
     if not nodes:
         return None
     if len(nodes) <= SMALL:
@@ -51,7 +51,7 @@ def labels(names: Sequence[str]) -> Mapping[str, str]:
 def _cells(node: Node) -> list[object]:
     """Return a node as a list: name, GPUs by state, utilization (percent), seconds silent, and number of GPUs.
 
-    Followed by 1 if it may have been silent for longer.
+    A node that may have been silent for longer has a 1 at the end of the list.
     """
     counts = [node.count(state) for state in _STATES]
     utilization = round(100 * node.busy) if is_known(node.busy) else None
@@ -78,7 +78,10 @@ def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
 
 
 def _fill_slots(members: Sequence[str], slots: Mapping[str, int], first: int) -> Sequence[str]:
-    """Return the nodes of a rack with empty names for missing slots; unchanged if numbers are no positions."""
+    """Return the nodes of a rack, with empty names for missing slots.
+
+    The list is unchanged if the numbers in the names are not plausible as positions.
+    """
     positions = [slots[name] - first for name in members]
     if len(set(positions)) < len(members) or max(positions) >= 2 * len(members):
         return members
@@ -94,7 +97,7 @@ def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
 
 
 def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[str, dict[str, Cells]]:
-    """Return the GPUs by node and number, from the queries about single GPUs."""
+    """Return the data of each GPU by node name and GPU number, from the queries about single GPUs."""
     nodes: dict[str, dict[str, Cells]] = {}
 
     def slot(labels: Mapping[str, str]) -> Cells:
@@ -129,7 +132,7 @@ def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
 
 
 def _state(slot: Cells) -> str:
-    """Return the state of a GPU from its own data alone."""
+    """Return the state of a GPU (one of `_STATES`) from its own data, without the counts of its node."""
     if slot["why"]:
         return "lost"
     if not slot["is_listed"]:

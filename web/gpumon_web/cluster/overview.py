@@ -81,26 +81,26 @@ def layout() -> Component:
             ),
             card("Nodes", age("map"), bound("map", "nodes", html.Div, className="nodemap"), titled="map_title"),
             html.Div([
-                html.Div([card("Free, the most together first", age("free"),
+                html.Div([card("Free GPUs, most per node first", age("free"),
                                table("free_gpus", "Free GPUs", tables.FREE, "together", css="plain together",
-                                     empty="No GPU is known to be free.", few=8))], className="column"),
-                html.Div([card("What is wrong", age("wrong"),
+                                     empty="No free GPUs are known.", few=8))], className="column"),
+                html.Div([card("Problems", age("wrong"),
                                bound("wrong", "notes", html.Ul, className="look"))],
                          className="column"),
             ], className="columns"),
             card("Users", bound("users_dates", "text", html.P, className="age dates"), age("users"),
                  table("users", "Users", tables.USERS, "time", css="plain people",
-                       empty="Nobody is known to hold a GPU.", few=12),
+                       empty="No users of GPUs are known.", few=12),
                  tools=[shown_if("holders", bound("holders", "choices", html.Div, className="seg", role="group",
                                                   **aria(label="By user or group"))),
                         bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Period")),
                         download("users", "users of the cluster")]),
             card("Allocated, idle for half an hour or longer", age("idle_holders"),
                  table("idle_holders", "Idle holders", tables.IDLE, "lasts", css="plain holders",
-                       empty="Nobody is known to hold a GPU without using it.", few=8)),
+                       empty="No idle holders are known.", few=8)),
             card("Runs", age("runs"),
                  table("runs", "Runs", tables.RUNS, "gpus", css="plain jobs",
-                       empty="No run is known.", no_match="No matching run.", few=10),
+                       empty="No runs are known.", no_match="No matching run.", few=10),
                  tools=[search("runs", "Search user, run, job, node", "Filter runs"),
                         download("runs", "runs of the cluster", "run_id")]),
             bound("foot", "text", html.P, className="notice foot-note"),
@@ -140,8 +140,8 @@ def live(now: Now, args: Args) -> Cells:
         )
     )  # fmt: skip
     is_meaningful = not snapshot.unanswered and not model.has_no_series(answers)
-    unknown_note = {"text": "Not known."}
-    all_clear = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_meaningful else unknown_note
+    unknown_note = {"text": "Unknown."}
+    all_clear = {"text": "No problems are known.", "old": "Unknown."} if is_meaningful else unknown_note
     gpus = f"{sum(node.total for node in measured):,} GPUs" if measured else "GPUs unknown"
     headlines = summary(answers, now_told, is_dcgm=snapshot.is_dcgm)
     return {

@@ -38,7 +38,7 @@ _HOURS = (
 _NODES = (
     Column("node", "Node", "rich", is_head=True, sorts_by="name"),
     Column("gpus", "GPUs", "count"),
-    Column("busy", "Node busy", "percent"),
+    Column("busy", "Node utilization", "percent"),
 )
 
 
@@ -53,8 +53,8 @@ def layout() -> Component:
             html.Div([bound("user", "person", html.H1), bound("about", "text", html.Span, className="facts")],
                      className="head"),
             bound("user_age", "text", html.P, className="age"),
-            card("Hours", table("hours", "Hours", _HOURS, "period", css="plain people hours",
-                                empty="Nothing is known.")),
+            card("GPU-hours", table("hours", "GPU-hours", _HOURS, "period", css="plain people hours",
+                                    empty="No GPU-hours are known.")),
             card("Runs", table("runs", "Runs", tables.RUNS_OF_ONE, "gpus", css="plain jobs own",
                                empty_from="no_runs")),
             html.Div(
@@ -64,7 +64,7 @@ def layout() -> Component:
                     html.Div([card("Allocated, idle for half an hour or longer",
                                    table("idle_holders", "Idle", tables.IDLE_OF_ONE, "lasts",
                                          css="plain short",
-                                         empty="Nothing of theirs is known to be idle for so long."))],
+                                         empty="No GPU of this user is known to be idle."))],
                              className="column"),
                 ],
                 className="columns",
@@ -90,8 +90,8 @@ def live(now: Now, args: Args) -> Cells:
         "hours": Rows(_hours(cluster, name, period) for period in Period),
         **shown_costs(cluster.prices),
         "runs": tables.run_rows(_runs(answers, name)),
-        "no_runs": _empty_text(cluster, "jobs", name, "No run of theirs is known."),
-        "no_nodes": _empty_text(cluster, "places", name, "They are on no node that is known."),
+        "no_runs": _empty_text(cluster, "jobs", name, "No runs of this user are known."),
+        "no_nodes": _empty_text(cluster, "places", name, "No nodes of this user are known."),
         "nodes": Rows(
             {"key": node, "node": [node_link(node)], "name": node, "gpus": round(row.value),
              "busy": shown(busy.get(node, NAN))}
@@ -114,8 +114,8 @@ def _empty_text(cluster: ClusterNow, query: str, name: str, text: str) -> str:
     """Return the text shown without rows; before an answer it must not claim that there are none."""
     answer = cluster.snapshot.cached.get(f"user_{query} {name}")
     if answer is None:
-        return "Asking Prometheus …" if name in user_names(cluster.answers) else text
-    return "Not known." if answer.rows is None else text
+        return "Querying Prometheus …" if name in user_names(cluster.answers) else text
+    return "Unknown." if answer.rows is None else text
 
 
 def _held_text(cluster: ClusterNow, answers: Answers, name: str) -> str:
@@ -164,7 +164,7 @@ def _hours(cluster: ClusterNow, name: str, period: Period) -> Cells:
 
 
 def _cost_explanation(cluster: ClusterNow, name: str) -> str | None:
-    """Return an explanation of the costs."""
+    """Return a sentence that explains marks on the user's costs, or None if there are none."""
     prices, answers = cluster.prices, cluster.answers
     charges = [cost.charges(answers, prices, period).get(name) for period in Period] if prices else []
     return explained(charge for charge in charges if charge) or None
@@ -176,7 +176,7 @@ def _age(cluster: ClusterNow, period: Period) -> str:
     age = cluster.snapshot.at - answer.at
     if period is Period.LAST_MONTH or answer.rows is None or age <= _AGE:
         return ""
-    return f"up to {units.long_duration(age)} ago"
+    return f"as of {units.long_duration(age)} ago"
 
 
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:

@@ -18,7 +18,7 @@ _NAMED = 5
 _MOST = 20
 """Maximum number of sentences."""
 _LONG = 3600.0
-"""Seconds of holding idle GPUs from which it is a problem."""
+"""Seconds for which a GPU must be held idle to count as a problem."""
 
 
 _LONGEST = 40

@@ -19,7 +19,7 @@ from gpumon_web.components.tokens import tag, text
 
 _CHIPS = 2
 _LONG = 3600.0
-"""Seconds of holding idle GPUs that count as long."""
+"""Seconds for which a GPU must be held idle to count in `over 1 h`."""
 
 
 def summary(answers: Answers, nodes: Sequence[Node], *, is_dcgm: bool) -> Cells:
@@ -36,7 +36,7 @@ def summary(answers: Answers, nodes: Sequence[Node], *, is_dcgm: bool) -> Cells:
     }
 
 
-_UNKNOWN_FREE: Cells = {"free": units.MISSING, "free_below": "not known", "free_chips": None}
+_UNKNOWN_FREE: Cells = {"free": units.MISSING, "free_below": "unknown", "free_chips": None}
 
 
 def _free(seen: Sequence[Node], total: int) -> Cells:
@@ -84,7 +84,7 @@ def _covered_day(answers: Answers) -> str:
     seconds = coverage.covered_seconds(answers, Period.DAY)
     if coverage.is_complete(answers, Period.DAY):
         return "24 h"
-    return units.long_duration(seconds) if is_known(seconds) else "a part of 24 h"
+    return units.long_duration(seconds) if is_known(seconds) else "part of 24 h"
 
 
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
@@ -113,7 +113,7 @@ def doubts(cluster: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     """Return sentences about unknown data and the reasons."""
     snapshot, sentences = cluster.snapshot, []
     if nodes and all(node.silent for node in nodes):
-        sentences.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
+        sentences.append("Every node is silent: free GPUs, users, runs and power are unknown.")
     if snapshot.is_dcgm:
         sentences.append(DCGM_ONLY)
     elif model.has_no_series(cluster.answers):
@@ -122,13 +122,13 @@ def doubts(cluster: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         sentences.append(f"{reason[:1].upper()}{reason[1:]}.")
     elif _adds_up_minutes(cluster, nodes):
         sentences.append(
-            "Hours of a week and longer are added up minute by minute, which takes Prometheus longer: load "
-            "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
+            "Prometheus sums GPU-hours of a week or more from one-minute values, which is slow: load "
+            "deploy/prometheus/hours.yml (again after an upgrade). Its first sums appear within an hour."
         )
     if count := model.dcgm_only_hosts(cluster.answers):
         sentences.append(
-            f"{units.counted(count, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
-            "'gpumon export' on these tells of them."
+            f"{units.counted(count, 'node')} with only NVIDIA's dcgm-exporter not shown: "
+            "run 'gpumon export' there, too."
         )
     if snapshot.clocks:
         sentences.append(snapshot.clocks)
@@ -136,18 +136,18 @@ def doubts(cluster: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
 
 
 def _adds_up_minutes(cluster: ClusterNow, nodes: Sequence[Node]) -> bool:
-    """Whether a large cluster has no recorded hourly sums, although it has enough history for that to matter."""
+    """Return True if a large cluster lacks recorded hourly sums and has enough history to need them."""
     has_history = coverage.covered_seconds(cluster.answers, Period.MONTH) > Period.DAY.seconds
     return bool(cluster.snapshot.cached) and not cluster.snapshot.by_hour and len(nodes) > SMALL and has_history
 
 
 def foot(cluster: ClusterNow) -> Cells | None:
-    """Return a text on the source and age of the data."""
+    """Return the footer: source and age of the data, and duration of the last queries. None before the first query."""
     snapshot = cluster.snapshot
     if not snapshot.cached:
         return None
     duration = units.fine_duration(snapshot.took)
     return {
-        "text": f"From {cluster.server_name}; the last round of questions took {duration}. As of",
+        "text": f"From {cluster.server_name}; the last round of queries took {duration}. As of",
         "time": max((answer.at for answer in snapshot.cached.values() if answer.rows is not None), default=snapshot.at),
     }

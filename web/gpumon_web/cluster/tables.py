@@ -21,7 +21,7 @@ from gpumon_web.components.page import Cells, Column, Rows, table_column
 from gpumon_web.components.tokens import bar, line, person, share, tag, text
 
 FREE = (
-    Column("together", "Together", falls=True, is_head=True, sorts_by="size"),
+    Column("together", "Free per node", falls=True, is_head=True, sorts_by="size"),
     Column("model", "Model", css="c-model"),
     Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
     Column("gpus", "GPUs", "count", css="c-free"),
@@ -36,7 +36,8 @@ USERS = (
     table_column(USER_BY_KEY["energy"], css=""),
     *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
-"""CSV files have base units; `basis` has the period, the currency, and whether sums are lower bounds."""
+"""Columns of the table of users. In CSV files, values are in base units, and the column `basis` has the period, the
+currency, and whether sums are lower bounds."""
 IDLE = (
     table_column(USER_BY_KEY["user"], "rich", css="", is_head=True, sorts_by="name"),
     Column("node", "Node", "rich", sorts_by="node_name", css="c-node"),
@@ -53,11 +54,11 @@ RUNS = (
 )
 IDLE_OF_ONE = (IDLE[1]._replace(is_head=True), *IDLE[2:])
 RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")
-"""Columns on the page of a user, without the user."""
+"""Columns of runs on the page of a user: `RUNS` without the column of the user."""
 _TINT = 0.28
 """Opacity of held but unused time."""
 _MIN_IDLE_SHARE = 0.25
-"""Fraction of held time from which idle time is marked, if it is also at least `_NOTED_SECONDS`."""
+"""Fraction of held time from which idle time is marked, if it is also at least `_MIN_IDLE_SECONDS`."""
 _MIN_IDLE_SECONDS = 36_000.0
 
 
@@ -125,8 +126,8 @@ def group_rows(
 def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_complete: bool) -> str:
     """Return the text in CSV files that explains the numbers of a row."""
     is_priced_whole = all(amount.complete for amount in charge or () if is_known(amount.value))
-    minimum = "" if is_complete and is_priced_whole else f"{'costs' if is_complete else 'sums'} are at least so much"
-    about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
+    minimum = "" if is_complete and is_priced_whole else f"{'costs' if is_complete else 'sums'} are lower bounds"
+    about = "cost of energy is approximate" if charge is not None and charge.energy.about else ""
     return ", ".join(filter(None, (f"{period} {dates}".strip(), prices.currency if prices else "", minimum, about)))
 
 
@@ -196,9 +197,9 @@ def run_rows(runs: Sequence[ClusterRun]) -> Rows:
 
 
 def epoch(run: ClusterRun) -> list[Cells]:
-    """Return the current epoch of a run, the planned number, and a bar of the share that is done at least.
+    """Return the current epoch of a run, the planned number, and a bar of the minimum share that is done.
 
-    It is not known whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
+    The framework may count from 0 or from 1, so `epoch 2 of 3` may be the last epoch.
     """
     if not is_known(run.epoch):
         return [line(text("no epochs logged" if run.has_epoch_info else units.MISSING, "mut"))]

@@ -27,7 +27,7 @@ _WAITING_INTERVAL = 1.0
 
 
 class ClusterFeed:
-    """The poller's snapshots as ticks (`live.values.PagedFeed`)."""
+    """Provides the poller's snapshots as the ticks of a `live.values.PagedFeed`."""
 
     def __init__(self, poller: ClusterPoller) -> None:
         self.lock = Lock()
@@ -40,7 +40,7 @@ class ClusterFeed:
 
     @property
     def boot(self) -> str:
-        """Changes with each start of the server."""
+        """Random id of this start of the server, in hexadecimal."""
         return self._boot
 
     @property
@@ -65,7 +65,7 @@ class ClusterFeed:
         is_waking = not answers_now and self._poller.is_waking(snapshot)
         fallback = NO_SERIES if answers_now else "no answer"
         reason = next(iter(snapshot.problems().values()), fallback)
-        problem = "asking Prometheus" if is_waking else reason
+        problem = "querying Prometheus" if is_waking else reason
         is_answered = not is_live or snapshot.is_answered
         return {
             "boot": self._boot,
