@@ -66,7 +66,7 @@ from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.render import accounts, gpu_columns, gpu_heading, overview_rows, process_columns, run_detail, run_list
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel
-from gpumon_tui.render.text_width import drawn
+from gpumon_tui.render.text_width import join_pieces
 from gpumon_web.api import openapi
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
@@ -153,13 +153,13 @@ def report(record: Record) -> Shown:
 
 def terminal(record: Record) -> Shown:
     run = open_run(record, NOW)
-    row = run_detail.row(run.rows[0], run_detail.scale_of(run))
+    row = run_detail.row(run.rows[0], run_detail.row_scale(run))
     found = dict(zip((column.title for column in run_detail.columns(run, 200)), row, strict=True))
     return {column.key: (column.short, found[column.short].text) for column in EPOCHS if column.short in found}
 
 
 def overview(record: Record) -> Shown:
-    line = overview_rows.of_ledger(open_run(record, NOW).rows[0])
+    line = overview_rows.from_stretch(open_run(record, NOW).rows[0])
     columns = overview_rows.columns([line], ())
     texts = overview_rows.texts(line, columns, overview_rows.largest([line]))
     found = dict(zip((column.title for column in columns), (str(text[0]) for text in texts), strict=True))
@@ -311,12 +311,12 @@ def gpus_in_command() -> Shown:
 
 
 def gpus_in_terminal() -> Shown:
-    columns = gpu_columns.gpu_columns(230, told=frozenset(gpu_columns.SELDOM_TOLD))
+    columns = gpu_columns.gpu_columns(230, reported=frozenset(gpu_columns.OPTIONAL_COLUMNS))
     head = "".join(segment.text for segment in gpu_heading.heading(columns, 600.0, {80.0}))
     label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
     rates = RATES["pcie_received"], RATES["pcie_sent"]
     line = GpuLine(GPU, GpuState.BUSY, label, "", nobody, NAN, *rates, [])
-    row = "".join(segment.text for segment in drawn(gpu_row(line, columns), 230))
+    row = "".join(segment.text for segment in join_pieces(gpu_row(line, columns), 230))
     places = {
         "utilization": (columns.strip + columns.strip_cells, columns.percent),
         "memory_used": (columns.bar, columns.used),
@@ -465,7 +465,7 @@ def test_a_number_of_a_user_is_the_same_in_every_view() -> None:
     group = AccountGroup(0.0, 86400.0, None, [account], Account(""), DeviceUse(*[86400.0] * 3), 0.0)
     _, head, row, *_ = (re.split(r"  +", line.strip()) for line in usage.lines([group], "user"))
     command = by_heading(usage.COLUMNS, USERS, zip(head, row, strict=True))
-    place = accounts.ShownAccount(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
+    place = accounts.AccountLine(AccountRow("ada", 0.0, account, None, unseen=7200.0), 1.0, "", NAN)
     columns = accounts.columns("user", None, has_now=False, has_times=True)
     cells = [(column.title, column.cell(place, frame_facts([GPU], [], NOW)).text) for column in columns]
     keys = {column.short: column.key for column in USERS}

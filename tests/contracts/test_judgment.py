@@ -204,7 +204,7 @@ def test_a_run_is_as_far_in_every_view(now: float, begins: Sequence[float], done
     assert (told["progress"], told["time_left"]) == (pytest.approx(done, abs=1e-3), pytest.approx(left))
     text = "\n".join(lines(newest, Origin("nvml"), Driver(), "node1", ""))
     assert f"{round(done * 100)}% done" in text.replace("\u202f", "").replace(" %", "%")
-    listed = run_list.of_frame(ranks, None, epochs, newest.time)
+    listed = run_list.from_frame(ranks, None, epochs, newest.time)
     assert (listed.share, listed.left) == (found.done, found.left)
     cells = [cell.text for cell in run_list.row(listed, None, newest.time, is_open=False, cells=160)]
     assert any(cell.strip().startswith(f"{left:.0f}") or f"0:{left:02.0f}" in cell for cell in cells), cells

@@ -201,7 +201,13 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     assert set(ranks._WORST) == states
     assert set(status_text._STATES) == set(levels._RUN_STATE_LEVELS) == states
     ends = states - {RunState.RUNNING}
-    for words in (overview_rows.STATES, notifications._SAID, runs_sheet.OF_WHEN, run_watch._WORST, writer._BY_SEVERITY):
+    for words in (
+        overview_rows.ENDED_STATES,
+        notifications._SAID,
+        runs_sheet.OF_WHEN,
+        run_watch._WORST,
+        writer._BY_SEVERITY,
+    ):
         assert set(words) == ends
     schema = json.loads((Path(status_text.__file__).parent / "status.schema.json").read_text())
     names = {state.name.lower() for state in states}

@@ -15,8 +15,16 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import overview_rows
-from gpumon_tui.render.findings import LAST_SEEN, UNKNOWN, attention, counted, in_few_lines, selected_first, wrapped
-from gpumon_tui.render.text_width import drawn, length, width
+from gpumon_tui.render.findings import (
+    LAST_SEEN,
+    UNKNOWN,
+    attention_lines,
+    count_text,
+    selected_first,
+    wrap_limited,
+    wrap_words,
+)
+from gpumon_tui.render.text_width import join_pieces, length, width
 from gpumon_tui.screens.findings import Attention
 from gpumon_tui.screens.window import Scrolled
 from tests.tui.fakes import FakeFeed
@@ -32,7 +40,7 @@ def said(lines: Any) -> list[str]:
 
 
 def test_each_finding_has_its_severity_its_summary_and_what_to_do() -> None:
-    assert said(attention([finding("3")], (), 60)) == ["GPU 3  warning", "  idle for 7 min", "  Ask the holder."]
+    assert said(attention_lines([finding("3")], (), 60)) == ["GPU 3  warning", "  idle for 7 min", "  Ask the holder."]
 
 
 def test_findings_of_what_is_selected_come_first_and_then_the_most_severe() -> None:
@@ -43,7 +51,7 @@ def test_findings_of_what_is_selected_come_first_and_then_the_most_severe() -> N
 @pytest.mark.parametrize("cells", [12, 20, 34, 80])
 def test_no_line_is_wider_than_its_room_and_no_word_is_lost(cells: int) -> None:
     long = finding("3", summary="idle for at least 6 h 37 min, 41.3 GiB held by 日本語の名前, dave")
-    lines = attention([long], (), cells, is_old=True)
+    lines = attention_lines([long], (), cells, is_old=True)
     assert all(length(line) <= cells for line in lines)
     if cells >= 20:
         words = " ".join(said(lines)).split()
@@ -55,7 +63,7 @@ def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
     one = Finding("kind", Severity.WARNING, Subject("run", "r", name), "waits for data 35 % of its time", "")
     found = group_findings([one])
     row = overview_rows.finding_row(found[0], 80, 1, overview_rows.subject_cells(found, 0, 80))
-    line = "".join(segment.text for segment in drawn(row.pieces, 80))
+    line = "".join(segment.text for segment in join_pieces(row.pieces, 80))
     assert one.summary in line
     assert name[:5] in line
     short = group_findings([finding("3")])
@@ -63,30 +71,30 @@ def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
 
 
 def test_a_word_without_room_goes_on_in_the_next_line() -> None:
-    assert all(width(line) <= 8 for line in wrapped("an extraordinarily long word", 8))
+    assert all(width(line) <= 8 for line in wrap_words("an extraordinarily long word", 8))
     command = "'sudo nvidia-smi -i GPU-51000000-0000-4000-8000-000000000006 --gpu-reset'"
     for cells in (8, 20, 39, 40, 200):
-        assert "".join(wrapped(command, cells)).replace(" ", "") == command.replace(" ", ""), (
+        assert "".join(wrap_words(command, cells)).replace(" ", "") == command.replace(" ", ""), (
             "no letter of an id is cut"
         )
 
 
 def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old() -> None:
-    assert said(attention([], (), 60)) == [NOTHING]
-    assert said(attention([], (), 60, is_old=True))[0] == UNKNOWN
-    assert said(attention([finding("1")], (), 60, is_old=True))[0] == LAST_SEEN
-    assert counted([]) == ""
-    assert counted(group_findings([finding("1"), finding("2", summary="idle for 9 min")])) == "2 findings"
+    assert said(attention_lines([], (), 60)) == [NOTHING]
+    assert said(attention_lines([], (), 60, is_old=True))[0] == UNKNOWN
+    assert said(attention_lines([finding("1")], (), 60, is_old=True))[0] == LAST_SEEN
+    assert count_text([]) == ""
+    assert count_text(group_findings([finding("1"), finding("2", summary="idle for 9 min")])) == "2 findings"
 
 
 def test_nothing_is_claimed_of_what_is_not_known() -> None:
-    (line,) = said(attention([], (), 80, unknown=["temperature", "runs"]))
+    (line,) = said(attention_lines([], (), 80, unknown=["temperature", "runs"]))
     assert line == "Nothing found; not known here: temperature, runs."
 
 
 def test_the_same_of_all_gpus_is_told_once() -> None:
     found = [finding(str(gpu)) for gpu in range(8)]
-    assert said(attention(found, (), 60)) == ["GPU 0–7  warning", "  idle for 7 min", "  Ask the holder."]
+    assert said(attention_lines(found, (), 60)) == ["GPU 0–7  warning", "  idle for 7 min", "  Ask the holder."]
 
 
 def attention_of(feed: FakeFeed, size: tuple[int, int]) -> list[str]:
@@ -142,7 +150,7 @@ def test_the_list_of_a_machine_whose_gpus_cannot_be_read_does_not_say_that_all_i
 
 
 def test_hostile_text_stays_text() -> None:
-    (head, *_) = attention([finding("1")._replace(subject=Subject("run", "r", "[red]x[/]\x1b[2J"))], (), 60)
+    (head, *_) = attention_lines([finding("1")._replace(subject=Subject("run", "r", "[red]x[/]\x1b[2J"))], (), 60)
     assert "\x1b" not in "".join(said([head]))
     assert "[red]x[/]" in "".join(said([head]))
 
@@ -221,11 +229,11 @@ def test_a_sentence_that_has_no_room_ends_with_an_ellipsis() -> None:
     text = "Check the results of its runs, and reset it with 'sudo nvidia-smi --gpu-reset'; else replace the card."
     for cells in range(4, 60):
         for most in range(1, 8):
-            lines = in_few_lines(text, cells, most)
+            lines = wrap_limited(text, cells, most)
             assert len(lines) <= most
             assert all(width(line) <= cells for line in lines)
-            assert lines[-1].endswith("…") or lines == list(wrapped(text, cells))
-    assert in_few_lines(text, 30, 2)[-1] == "and reset it with 'sudo …"
+            assert lines[-1].endswith("…") or lines == list(wrap_words(text, cells))
+    assert wrap_limited(text, 30, 2)[-1] == "and reset it with 'sudo …"
 
 
 def test_advice_beside_a_chart_is_told_in_full_where_there_is_room_and_is_never_cut_without_a_sign() -> None:

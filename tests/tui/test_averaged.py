@@ -7,7 +7,7 @@ from math import isnan, nan
 import pytest
 
 from gpumon.storage.history.buckets import Grid
-from gpumon_tui.render.line_plot import PlotCurve, averaged, span_words
+from gpumon_tui.render.line_plot import PlotCurve, average, span_text
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play
 
@@ -19,11 +19,11 @@ def flat(*values: float) -> PlotCurve:
 def test_only_what_lies_in_the_window_is_averaged_by_how_long_it_lies_there() -> None:
     columns = Grid(0, 10.0, 3)  # halves of 5 s: from 0 to 30 s
     curve = flat(0.0, 0.2, 0.4, nan, 0.8, 0.9)
-    found = averaged(curve, columns, 6.0, 21.0)
+    found = average(curve, columns, 6.0, 21.0)
     assert found.seconds == 10.0, "4 s, 5 s, a gap and 1 s"
     assert found.mean == pytest.approx((4 * 0.2 + 5 * 0.4 + 0.8) / 10)
     assert (found.low, found.high) == (0.2, 0.8)
-    assert isnan(averaged(flat(nan, nan), Grid(0, 10.0, 1), 0.0, 10.0).mean)
+    assert isnan(average(flat(nan, nan), Grid(0, 10.0, 1), 0.0, 10.0).mean)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_only_what_lies_in_the_window_is_averaged_by_how_long_it_lies_there() ->
     ],
 )  # fmt: skip
 def test_the_time_that_is_averaged_is_named_and_not_the_window(seconds: float, window: int, said: str) -> None:
-    assert span_words(seconds, window, 1.0) == said
+    assert span_text(seconds, window, 1.0) == said
 
 
 @pytest.mark.parametrize("seconds", [46, 318])

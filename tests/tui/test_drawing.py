@@ -20,14 +20,14 @@ from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import section
 from gpumon_tui.render.bars import TINTS, WHOLE, bar, bar_text, memory_bar
-from gpumon_tui.render.cells import changed
+from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.gpu_charts import legend
 from gpumon_tui.render.gpu_columns import gpu_columns
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import CRITICAL, FINE, WARN, GpuHolder, GpuLabel, level
 from gpumon_tui.render.table import Cell, TableColumn
-from gpumon_tui.render.text_width import drawn as drawn_line
 from gpumon_tui.render.text_width import fit, width
+from gpumon_tui.render.text_width import join_pieces as drawn_line
 from gpumon_tui.render.time_columns import HOLD
 from tests.builders import sample
 
@@ -142,14 +142,14 @@ def test_text_is_cut_by_cells() -> None:
     ],
 )
 def test_only_changed_cells_are_repainted(before: str, after: str, cells: tuple[int, int] | None) -> None:
-    assert changed([Segment(before)], [Segment(after)], 12) == ([cells] if cells else [])
+    assert changed_ranges([Segment(before)], [Segment(after)], 12) == ([cells] if cells else [])
 
 
 def test_changes_far_apart_are_two_ranges() -> None:
     def line(first: str, last: str) -> list[Segment]:
         return [Segment(first), Segment("." * 20), Segment(last)]
 
-    assert changed(line("ab", "yz"), line("ac", "xz"), 24) == [(1, 2), (22, 23)]
+    assert changed_ranges(line("ab", "yz"), line("ac", "xz"), 24) == [(1, 2), (22, 23)]
 
 
 GIB = 2.0**30
@@ -218,8 +218,8 @@ def test_a_table_drops_columns_by_their_worth() -> None:
     rows = [(Cell("one"), Cell("two"), Cell("three"))]
 
     def drawn(cells: int) -> str:
-        chosen = section.placed(columns_, cells)
-        (line,) = section.rows(chosen, rows, cells, top=0, height=5, cursor=0, has_keys=True, drawn=Memo())
+        chosen = section.fit_columns(columns_, cells)
+        (line,) = section.row_lines(chosen, rows, cells, top=0, height=5, cursor=0, has_keys=True, cache=Memo())
         return plain(line)
 
     assert drawn(40).split() == ["▌one", "two", "three"]
@@ -233,7 +233,7 @@ def test_names_and_heads_take_the_columns_that_are_free_and_no_others() -> None:
     )  # fmt: skip
 
     def cells_of(cells: int) -> dict[str, int]:
-        return {column.title: column.cells for _, column in section.placed(columns_, cells)}
+        return {column.title: column.cells for _, column in section.fit_columns(columns_, cells)}
 
     assert cells_of(80) == {"run": 30, "ID": 5, "learning_rate": 13, "verdict": 24}
     assert cells_of(60) == {"run": 19, "ID": 5, "learning_rate": 8, "verdict": 20}

@@ -25,7 +25,7 @@ from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background import Asked
 from gpumon_tui.data.events import EventHistory
-from gpumon_tui.render.event_rows import all_rows, matching, rows_of
+from gpumon_tui.render.event_rows import event_rows, filter_rows, merged_rows
 from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.event_preview import EventPreview
 from gpumon_tui.screens.events import EventSheet
@@ -177,7 +177,7 @@ def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
 
 def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
     log = restarted(76)
-    (row,) = [one for one in all_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
+    (row,) = [one for one in merged_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
     stop, start = (next(one for one in log if one.kind.name == name) for name in ("daemon_stopped", "daemon_started"))
     assert row.time == start.time_ns / SECOND
     assert row.words.startswith(f"nobody watched for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
@@ -185,7 +185,7 @@ def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
 
 def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
     (row,) = [
-        one for one in all_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
+        one for one in merged_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
     ]
     assert (row.took, row.words) == ("", "nobody watched for 6 min, had run for 10 min")
 
@@ -225,11 +225,11 @@ def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
 
 def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
     old = event(3000, "daemon_started", source="nvml")._replace(until_ns=(NOW - 1800) * SECOND)
-    assert rows_of([old], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 1800)[11:16]}"
+    assert event_rows([old], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 1800)[11:16]}"
     days = old._replace(until_ns=(NOW - 2 * DAY) * SECOND)
-    assert rows_of([days], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
+    assert event_rows([days], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
     written = old._replace(until_ns=(NOW - 60) * SECOND)
-    assert rows_of([written], {}, now=NOW)[0].took == "ongoing"
+    assert event_rows([written], {}, now=NOW)[0].took == "ongoing"
 
 
 HEAT = "gpu.throttled_hw_thermal"
@@ -248,7 +248,7 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
 
 @pytest.mark.parametrize("by_log", [True, False])
 def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_log: bool) -> None:
-    (row,) = all_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
+    (row,) = merged_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
     assert "nobody watched for 8 s of it" in row.words
     assert row.time == NOW - 600
     assert row.took == ("ongoing" if by_log else ""), "the log has not been written since"
@@ -257,13 +257,13 @@ def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_lo
 def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
     log, _ = paused(by_log=True)
     end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
-    last, first = all_rows([*log[:2], log[2]._replace(until_ns=0), end], [], {}, is_of_now=True, now=NOW)
+    last, first = merged_rows([*log[:2], log[2]._replace(until_ns=0), end], [], {}, is_of_now=True, now=NOW)
     assert (first.took, last.took) == ("", "8 min")
 
 
 def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:
     log, seen = paused(by_log=False)
-    (row,) = all_rows([log[0]._replace(until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
+    (row,) = merged_rows([log[0]._replace(until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
     assert row.took == "ongoing"
 
 
@@ -319,11 +319,11 @@ def test_an_event_of_a_run_is_on_each_gpu_of_the_run_whichever_ranks_had_begun_t
     began = event(600, "run_began", user="alice", run="net-1", gpus=["GPU-0000"])
     out_of_memory = event(400, "out_of_memory", 2, "alice", "net-1")
     ended = event(300, "run_ended", user="alice", run="net-1", gpus=["GPU-0000", "GPU-0001"], state="finished")
-    found = rows_of([ended, out_of_memory, began], labels, now=NOW)
+    found = event_rows([ended, out_of_memory, began], labels, now=NOW)
     assert [row.gpu for row in found] == ["GPU 0–1", "GPU 2", "GPU 0–1"]
-    goes_on = rows_of([began], labels, now=NOW, runs={"net-1": [f"GPU-{n:04}" for n in range(3)]})
-    assert matching(goes_on, "all", "2", "") == goes_on
-    assert not matching(goes_on, "all", "3", "")
+    goes_on = event_rows([began], labels, now=NOW, runs={"net-1": [f"GPU-{n:04}" for n in range(3)]})
+    assert filter_rows(goes_on, "all", "2", "") == goes_on
+    assert not filter_rows(goes_on, "all", "3", "")
 
 
 def test_tab_shows_what_is_critical_first() -> None:
@@ -492,7 +492,7 @@ def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
     assert [(one.subject.device, one.details["code"]) for one in xids] == [(gpu, 94), (gpu, 48)]
     assert [one.time_ns for one in xids] == [round(feed.frames[at].time * SECOND) for at in (7, 14)]
     log = [LoggedEvent(xids[0].time_ns - SECOND, BY_NAME["xid"], xids[0].subject, "GPU 0", NAN, 0, xids[0].details)]
-    assert len(all_rows(log, xids, {}, is_of_now=True, now=NOW)) == 2, "the log tells of the first, too"
+    assert len(merged_rows(log, xids, {}, is_of_now=True, now=NOW)) == 2, "the log tells of the first, too"
 
 
 def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> None:
@@ -725,19 +725,21 @@ def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> N
 def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> None:
     began = event(60, "run_began", user="eva", run="vit-78", ongoing=True)
     died = Event(round((NOW - 5) * SECOND), "run_died", began.subject, lasted=55.0)
-    assert rows_of([began], {})[0].took == "ongoing"
-    last, first = all_rows([began], [died], {}, is_of_now=True)
+    assert event_rows([began], {})[0].took == "ongoing"
+    last, first = merged_rows([began], [died], {}, is_of_now=True)
     assert (last.event.kind.name, first.event.kind.name) == ("run_died", "run_began")
     assert not first.is_open
     assert first.took == ""
     before = died._replace(time_ns=round((NOW - 70) * SECOND))
-    assert [one.took for one in all_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], "of before it"
+    assert [one.took for one in merged_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], (
+        "of before it"
+    )
 
 
 def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
     view = View()
     view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
-    (row,) = rows_of([event(60, "run_ended", user="bob", run="r", name="r", state="finished")], {})
+    (row,) = event_rows([event(60, "run_ended", user="bob", run="r", name="r", state="finished")], {})
     preview = EventPreview(view)
     preview.rows(200, 60, 60)
     told = "".join(part.text for line in preview.lines(row, 200) for part in line)
@@ -751,7 +753,7 @@ def test_the_meaning_above_the_charts_of_a_moment_is_whole_where_a_line_is_free_
     view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
     preview = EventPreview(view)
     of_gpu = {"gpus": ["GPU-0000"]}
-    long, short = rows_of(
+    long, short = event_rows(
         [event(60, "run_began", user="bob", run="r" * 20, name="r", **of_gpu), event(50, "daemon_started")], {}
     )
     high = preview.rows(cells, 24, 14)

@@ -307,7 +307,7 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
 @pytest.mark.parametrize("said", [COPIED, "notifications off: run ends, free GPUs"])
 def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
     played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
-    line, _ = footer.footer(PAGES, OVERVIEW, offered(OVERVIEW), cells, said=said, played=played)
+    line, _ = footer.footer(PAGES, OVERVIEW, offered(OVERVIEW), cells, message=said, played=played)
     text = "".join(segment.text for segment in line)
     assert text.endswith(f" {said} ")
     assert len(text) == cells

@@ -26,7 +26,7 @@ from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago
 from gpumon_tui.render import no_gpu
-from gpumon_tui.render.process_head import no_process
+from gpumon_tui.render.process_head import empty_text
 from tests.builders import sample
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
@@ -368,14 +368,14 @@ def test_a_page_without_a_gpu_has_what_to_do_and_what_works_meanwhile_at_every_s
 def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() -> None:
     origin = Origin("nvml", problem="the driver's library is old: 'modprobe x'")
     origin = origin._replace(capabilities=BY_NAME["nvml"].capabilities)
-    lines = no_gpu.problem(origin, hostname="n", simulation=False, past=41, cells=120, rows=30)
+    lines = no_gpu.problem_lines(origin, hostname="n", simulation=False, run_count=41, cells=120, rows=30)
     commands = [segment.text for line in lines for segment in line if segment.style == theme.TITLE]
     doctor = f"{program()} doctor"
     assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", doctor, "4           "]
     said = "\n".join("".join(segment.text for segment in line) for line in lines)
     assert "the driver's library is old: modprobe x" in said
     assert "41 past runs of this machine" in said
-    few = no_gpu.problem(origin, hostname="n", simulation=True, past=41, cells=120, rows=5)
+    few = no_gpu.problem_lines(origin, hostname="n", simulation=True, run_count=41, cells=120, rows=5)
     assert len(few) == 5
     assert "looked for" not in "".join(segment.text for line in few for segment in line), "it goes first"
 
@@ -498,6 +498,6 @@ def test_a_table_without_processes_claims_that_there_is_none_only_where_it_is_kn
     made = made._replace(device=made.device._replace(missing=changes.pop("missing", {})))
     for name, value in changes.items():
         made.values[GPU_INDEX[f"gpu.{name}"]] = value
-    told = no_process([made], "not loaded: try 'sudo modprobe nvidia'")
+    told = empty_text([made], "not loaded: try 'sudo modprobe nvidia'")
     assert said in told
     assert told == said or not told.startswith("no process holds")

@@ -19,16 +19,16 @@ def text_of(line: Line) -> str:
 
 
 def runs(cells: int, place: int, *, falls: bool = True) -> Line:
-    return section.heading(section.placed(run_list.columns(cells), cells), cells, place, falls=falls)
+    return section.heading(section.fit_columns(run_list.columns(cells), cells), cells, place, falls=falls)
 
 
 def processes(cells: int, name: str, *, falls: bool = True) -> Line:
-    return process_lines.heading(process_lines.placed(process_columns.COLUMNS, cells), cells, name, falls)
+    return process_lines.heading(process_lines.fit_columns(process_columns.COLUMNS, cells), cells, name, falls)
 
 
 @pytest.mark.parametrize("cells", SIZES)
 def test_words_are_in_lower_case_and_only_abbreviations_are_not(cells: int) -> None:
-    users = process_lines.heading(process_lines.placed(user_columns.USER_COLUMNS, cells), cells, "user", True)
+    users = process_lines.heading(process_lines.fit_columns(user_columns.USER_COLUMNS, cells), cells, "user", True)
     for line in (runs(cells, -1), processes(cells, ""), users):
         words = text_of(line).replace("▼", " ").split()
         assert len(words) > 4

@@ -26,19 +26,19 @@ from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import line_plot, overview_rows
 from gpumon_tui.render.axis import value_axis
-from gpumon_tui.render.cells import painted
+from gpumon_tui.render.cells import to_line
 from gpumon_tui.render.gpu_charts import SMALL, charts_plan
 from gpumon_tui.render.gpu_columns import HOLDERS, gpu_columns
 from gpumon_tui.render.gpu_facts import facts, facts_line, throttled
-from gpumon_tui.render.gpu_heading import answer, epoch_ticks, hidden
+from gpumon_tui.render.gpu_heading import epoch_ticks, free_summary, hidden_gpus
 from gpumon_tui.render.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row, gpu_text
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
-from gpumon_tui.render.lean_section import fitting
-from gpumon_tui.render.line_plot import KeptPlots, PlotCurve, plot
+from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
 from gpumon_tui.render.numerals import numerals
 from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_text
+from gpumon_tui.render.overview_section import fit_columns
 from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
-from gpumon_tui.render.text_width import drawn
+from gpumon_tui.render.text_width import join_pieces
 from gpumon_tui.screens.runs import RunsPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Room
@@ -95,7 +95,7 @@ def test_a_column_that_is_over_is_asked_for_once() -> None:
 
     def shares(now: float, known: object = 1) -> list[float]:
         grid = Grid(int(now) - 29, 1.0, 30)
-        return kept.shares(history, "a", "m", grid=grid, interval=1.0, known=known)  # type: ignore[arg-type]
+        return kept.shares(history, "a", "m", grid=grid, interval=1.0, version=known)  # type: ignore[arg-type]
 
     assert shares(1000) == [0.5] * 30
     assert history.asked == 30
@@ -283,7 +283,7 @@ def test_a_run_that_is_over_says_how_it_ended() -> None:
 
 def told(samples: Sequence[Sample], states: Sequence[GpuState], cells: int = 40) -> str:
     """What the line says that counts GPUs."""
-    return plain(answer([judged(*one) for one in zip(samples, states, strict=True)], cells))
+    return plain(free_summary([judged(*one) for one in zip(samples, states, strict=True)], cells))
 
 
 def test_what_is_free_is_answered_with_what_is_known() -> None:
@@ -364,26 +364,26 @@ def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_wher
 
 
 def test_of_curves_that_go_on_only_columns_with_news_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
+    widths: list[int] = []
 
     def counting(curve: PlotCurve, *rest: Any) -> list[Any]:
-        drawn.append(len(curve.mean) // 2)
+        widths.append(len(curve.mean) // 2)
         return plot(curve, *rest)
 
     monkeypatch.setattr(line_plot, "plot", counting)
-    kept, axis = KeptPlots(), value_axis(BY_NAME["gpu.utilization"], 1.0)
+    kept, axis = PlotCache(), value_axis(BY_NAME["gpu.utilization"], 1.0)
     for newest in range(40, 60):
         mean = tuple(abs(sin(at)) if at < newest and at % 17 else NAN for at in range(60))
         curve = PlotCurve(tuple(one / 2 for one in mean), mean, tuple(min(1.0, 2 * one) for one in mean))
         lines = kept.lines("a", curve, axis, 5, "util")
-        assert lines == [painted(row) for row in plot(curve, axis, 5, "util")], newest
-    assert drawn[0] == 30
-    assert max(drawn[1:]) <= 12, "only the end"
-    many = len(drawn)
+        assert lines == [to_line(row) for row in plot(curve, axis, 5, "util")], newest
+    assert widths[0] == 30
+    assert max(widths[1:]) <= 12, "only the end"
+    count = len(widths)
     assert kept.lines("a", curve, axis, 5, "util") is lines
-    assert len(drawn) == many, "nothing changed"
+    assert len(widths) == count, "nothing changed"
     kept.lines("a", curve, axis, 6, "util")
-    assert drawn[-1] == 30, "another height"
+    assert widths[-1] == 30, "another height"
 
 
 def test_of_two_gpus_the_selected_one_has_charts() -> None:
@@ -415,7 +415,7 @@ def test_numerals_are_three_rows_of_half_blocks() -> None:
 @pytest.mark.parametrize("rows", [9, 10, 11, 12, 15, 22, 40])
 @pytest.mark.parametrize("alone", [False, True])
 def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) -> None:
-    plan = charts_plan(cells, rows, alone=alone)
+    plan = charts_plan(cells, rows, has_no_row=alone)
     assert plan.utilization >= 1
     assert plan.memory >= 2 or rows < 11
     assert plan.before + plan.cells < cells
@@ -573,7 +573,7 @@ def test_mig_instances_stand_below_their_gpu_and_none_is_left_out_without_a_word
 @pytest.mark.parametrize("cells", [30, 40, 60, 80, 200])
 def test_the_count_of_gpus_that_are_not_on_screen_is_never_cut(cells: int) -> None:
     for free in (0, 2, 40):
-        line = plain(hidden(0, 300, [str(at) for at in range(free)], cells))
+        line = plain(hidden_gpus(0, 300, [str(at) for at in range(free)], cells))
         assert "+300 ▼" in line
         assert (f"{free} free" in line) == (free > 0)
         assert len(line) <= cells
@@ -599,7 +599,7 @@ def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
         columns = gpu_columns(cells, missing=frozenset({HOLDERS}))
         nobody, label = GpuHolder("", False, "", ()), GpuLabel(word, theme.DIM, False)
         row = gpu_row(GpuLine(one, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
-        assert word in plain(drawn(row, cells)), cells
+        assert word in plain(join_pieces(row, cells)), cells
 
 
 def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
@@ -656,7 +656,7 @@ def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> Non
 
 def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overview_and_its_user_stays() -> None:
     for cells in range(40, 201):
-        places = fitting(PROCESS_COLUMNS, 2, cells - 1)
+        places = fit_columns(PROCESS_COLUMNS, 2, cells - 1)
         (program,) = (one for one in places if one.column.title == "program")
         assert program.column.cells >= (20 if cells == 80 else 12), cells
         assert any(one.column.title == "user" for one in places)

@@ -20,21 +20,21 @@ from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS, ChartWindow, 
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
-from gpumon_tui.render.axis import axis_around, shown, value_axis
-from gpumon_tui.render.cells import PaintedCell, Row, Tint, painted
+from gpumon_tui.render.axis import logged_axis, number_format, value_axis
+from gpumon_tui.render.cells import PaintedCell, Row, Tint, to_line
 from gpumon_tui.render.gpu_columns import gpu_columns
 from gpumon_tui.render.gpu_heading import epoch_ticks
 from gpumon_tui.render.heat import heat
-from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot
+from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, LimitLine, OverlaidLine, PlotCurve, plot
 from gpumon_tui.render.strip import strip_grid
 from gpumon_tui.render.time_columns import (
-    BEYOND,
-    column_words,
+    MAX_EXCESS,
+    column_text,
     halves,
     live_columns,
+    past_columns,
     step_of,
-    still_columns,
-    window_words,
+    window_text,
 )
 from gpumon_tui.render.time_marks import epochs_above, phases_below, times_below
 from gpumon_tui.widgets.chart_columns import Columns
@@ -220,7 +220,7 @@ def test_kept_columns_are_those_that_a_fresh_look_gives() -> None:
     columns = Columns()
     for now in range(int(NOW), int(NOW) + 90):
         add(history, wave, now, now + 1)
-        for grid in (live_columns(300, 60, now), still_columns(120, 60, NOW - 100)):
+        for grid in (live_columns(300, 60, now), past_columns(120, 60, NOW - 100)):
             kept = columns.get(history, UUID, [NAME], grid, until=now + 1, interval=1.0)[NAME]
             fresh = Columns().get(history, UUID, [NAME], grid, until=now + 1, interval=1.0)[NAME]
             assert str(kept) == str(fresh)
@@ -230,7 +230,7 @@ def test_columns_that_the_history_has_forgotten_are_no_longer_drawn(tmp_path: Pa
     history = recorded(wave, NOW - 3600, NOW)
     history.set_path(str(tmp_path / "none"))  # of a daemon: what it keeps is not kept here
     columns = Columns()
-    grid = still_columns(3600, 60, NOW)
+    grid = past_columns(3600, 60, NOW)
     columns.get(history, UUID, [NAME], grid, until=NOW, interval=1.0)
     add(history, wave, NOW, NOW + 600)
     oldest = history.begin
@@ -248,21 +248,21 @@ def test_columns_are_of_round_length_at_multiples_of_it() -> None:
             assert grid.begin == pytest.approx(grid.first * grid.step)
             assert grid.end > NOW
             assert grid.end - NOW <= grid.step * (cells // 24 + 1)
-    assert [column_words(step_of(600, cells)) for cells in (120, 94, 39)] == ["5 s", "7 s", "16 s"]
-    assert [column_words(step_of(86400, cells)) for cells in (72, 94, 15)] == ["20 min", "16 min", "1 h 40 min"]
-    assert column_words(step_of(2, 94)) == "0.022 s"
+    assert [column_text(step_of(600, cells)) for cells in (120, 94, 39)] == ["5 s", "7 s", "16 s"]
+    assert [column_text(step_of(86400, cells)) for cells in (72, 94, 15)] == ["20 min", "16 min", "1 h 40 min"]
+    assert column_text(step_of(2, 94)) == "0.022 s"
 
 
 @pytest.mark.parametrize("window", [*SHORT_WINDOWS, *WINDOWS])
 def test_the_window_that_is_written_is_the_one_that_is_drawn(window: ChartWindow) -> None:
     for cells in range(8, 321):
-        assert 1 - 1e-5 <= step_of(window.seconds, cells) * cells / window.seconds <= 1 + BEYOND
+        assert 1 - 1e-5 <= step_of(window.seconds, cells) * cells / window.seconds <= 1 + MAX_EXCESS
         assert strip_grid(window.seconds, cells, NOW).step == step_of(window.seconds, cells)
-    assert window_words(window.seconds) == window.title
+    assert window_text(window.seconds) == window.title
 
 
 def test_the_length_of_a_column_is_written_to_the_second() -> None:
-    said = [column_words(step) for step in (0.5, 6.5, 65.0, 720.0, 6600.0, 104400.0, 86400.0)]
+    said = [column_text(step) for step in (0.5, 6.5, 65.0, 720.0, 6600.0, 104400.0, 86400.0)]
     assert said == ["0.5 s", "6.5 s", "1 min 5 s", "12 min", "1 h 50 min", "1 d 5 h", "1 d"]
 
 
@@ -278,9 +278,9 @@ def test_columns_stand_still_until_several_have_passed_and_then_move_on_together
 def test_a_window_that_stands_still_ends_where_it_should_to_a_column() -> None:
     for end in (1_790_000_000.0, 1_790_000_000.7):
         for window in (2, 600, 31 * 86400):
-            grid = still_columns(window, 94, end)
+            grid = past_columns(window, 94, end)
             assert -1e-3 < grid.end - end <= grid.step
-    assert still_columns(60, 0, 100.0).buckets == 1
+    assert past_columns(60, 0, 100.0).buckets == 1
 
 
 def curve(*values: float) -> PlotCurve:
@@ -323,7 +323,7 @@ def test_lines_at_limits_go_behind_the_curve() -> None:
 
 
 def test_the_own_line_is_over_the_others() -> None:
-    (row,) = plot(curve(0.5, 0.5), AXIS, 1, "util", [Overlaid((0.5, 0.5), "faint")])
+    (row,) = plot(curve(0.5, 0.5), AXIS, 1, "util", [OverlaidLine((0.5, 0.5), "faint")])
     assert row[0].ink == Tint("util")
 
 
@@ -358,7 +358,7 @@ def test_a_unit_without_room_beside_the_topmost_number_stands_below_it() -> None
 def test_a_number_beside_an_axis_is_that_of_its_row_or_is_left_out(
     values: tuple[float, float], cells: int, rows: int
 ) -> None:
-    axis = axis_around(values)
+    axis = logged_axis(values)
     labels = axis.labels(rows, cells)
     assert all(len(text) <= cells for text in labels.values())
     a_row = (axis.high - axis.low) / (rows - 1)
@@ -368,14 +368,14 @@ def test_a_number_beside_an_axis_is_that_of_its_row_or_is_left_out(
 
 
 def test_an_axis_whose_top_has_no_room_keeps_two_numbers() -> None:
-    assert axis_around((1.54e-4, 6.8e-5)).labels(10, 6) == {9: "5e-5", 7: "7.5e-5", 5: "0.0001", 2: "1.5e-4"}
+    assert logged_axis((1.54e-4, 6.8e-5)).labels(10, 6) == {9: "5e-5", 7: "7.5e-5", 5: "0.0001", 2: "1.5e-4"}
 
 
 @pytest.mark.parametrize(
     "metric", [one for one in BY_NAME.values() if one.unit is Unit.HERTZ], ids=lambda one: one.name
 )
 def test_clocks_have_one_unit_in_charts_and_in_their_column(metric: Metric) -> None:
-    assert {shown(metric, top).unit for top in (346e6, 1.98e9)} == {"GHz"}
+    assert {number_format(metric, top).unit for top in (346e6, 1.98e9)} == {"GHz"}
 
 
 def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:
@@ -502,8 +502,8 @@ def test_halves_are_the_same_time() -> None:
 
 def test_cells_of_one_style_are_one_segment() -> None:
     row = [PaintedCell("a", Tint("util")), PaintedCell("b", Tint("util")), PaintedCell(" ")]
-    assert [part.text for part in painted(row)] == ["ab", " "]
-    assert painted(row)[1] == Segment(" ")
+    assert [part.text for part in to_line(row)] == ["ab", " "]
+    assert to_line(row)[1] == Segment(" ")
 
 
 def test_the_metric_is_in_the_table() -> None:

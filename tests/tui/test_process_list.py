@@ -26,8 +26,8 @@ from gpumon_tui.data.process_history import LeftOutReader, left_out
 from gpumon_tui.data.process_tree import ParentProcess, Parents, build_tree
 from gpumon_tui.data.programs import OwnPrograms, command_line, script_name
 from gpumon_tui.data.user_totals import KnownSum, MonthReader, UserTotal, user_totals
-from gpumon_tui.render.month_columns import with_costs
-from gpumon_tui.render.process_columns import COLUMNS, about_idle, elapsed, in_order
+from gpumon_tui.render.month_columns import month_columns
+from gpumon_tui.render.process_columns import COLUMNS, elapsed, idle_text, sort_rows
 from gpumon_tui.render.user_columns import USER_COLUMNS
 from tests.builders import run
 from tests.programs import until
@@ -155,9 +155,9 @@ def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
 
 
 def test_idleness_that_may_have_begun_before_it_was_watched_is_told_as_a_least() -> None:
-    assert about_idle(IdleTime(0.0, 11400.0, at_least=False)) == "idle 3 h"
-    assert about_idle(IdleTime(0.0, 11400.0, at_least=True)) == "idle > 3 h"
-    assert about_idle(IdleTime(0.0, 59.0, at_least=True)) == about_idle(None) == ""
+    assert idle_text(IdleTime(0.0, 11400.0, at_least=False)) == "idle 3 h"
+    assert idle_text(IdleTime(0.0, 11400.0, at_least=True)) == "idle > 3 h"
+    assert idle_text(IdleTime(0.0, 59.0, at_least=True)) == idle_text(None) == ""
 
 
 @pytest.mark.parametrize("text", ["mem>", "user:", "!", "!gpu:", "mem"[:0]])
@@ -181,7 +181,7 @@ def test_every_column_sorts_and_what_is_unknown_stands_last(column: object) -> N
     unknown = process(9, user="", name="", started=nan, memory_used=nan)
     known = [*FEED.processes(0), process(1, sm_utilization=0.1, encoder_utilization=0.1, job="7")]
     for falls in (True, False):
-        rows = in_order([unknown, *known], by, falls, FACTS, lambda one: one.pid)
+        rows = sort_rows([unknown, *known], by, falls, FACTS, lambda one: one.pid)
         assert sorted(one.pid for one in rows) == sorted(one.pid for one in [unknown, *known])
         if by.name not in ("pid", "gpu"):
             values = [by.order(one, FACTS) if by.order else 0 for one in rows]
@@ -192,7 +192,7 @@ def test_every_column_sorts_and_what_is_unknown_stands_last(column: object) -> N
 def test_equals_keep_their_places_whichever_way_rows_stand() -> None:
     memory = next(column for column in COLUMNS if column.name == "mem")
     for falls in (True, False):
-        assert [one.pid for one in in_order([process(2), process(1)], memory, falls, FACTS, lambda one: one.pid)] == [
+        assert [one.pid for one in sort_rows([process(2), process(1)], memory, falls, FACTS, lambda one: one.pid)] == [
             1,
             2,
         ]
@@ -322,9 +322,9 @@ def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> No
     facts = frame_facts((), (), now)
 
     def shown(total: UserTotal) -> list[str]:
-        return [one.cell(total, facts).text for one in with_costs(prices) if one not in USER_COLUMNS]
+        return [one.cell(total, facts).text for one in month_columns(prices) if one not in USER_COLUMNS]
 
-    assert [one.title for one in with_costs(prices) if one not in USER_COLUMNS] == [
+    assert [one.title for one in month_columns(prices) if one not in USER_COLUMNS] == [
         "this month", "cost", "idle cost", "power cost",
     ]  # fmt: skip
     assert shown(ada) == ["2.0 h", "4.00 EUR", "0.00 EUR", "1.00 EUR"]

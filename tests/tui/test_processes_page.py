@@ -16,9 +16,9 @@ from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.preferences import Remembered
 from gpumon_tui.render.process_columns import COLUMNS, ORDERS
-from gpumon_tui.render.process_detail import KnownFact, OpenedProcess, chart_cells, opened
-from gpumon_tui.render.process_lines import margin, placed
-from gpumon_tui.screens.process_detail import BEGINS
+from gpumon_tui.render.process_detail import ProcessFact, ProcessPicture, chart_cells, process_lines
+from gpumon_tui.render.process_lines import fit_columns, margin
+from gpumon_tui.render.time_marks import HISTORY_START
 from gpumon_tui.screens.processes import COVERED, ProcessesPage
 from tests.crossed import crossed
 from tests.instructions import instructions
@@ -520,7 +520,7 @@ def test_a_process_has_its_history_of_the_time_since_the_view_began_without_a_da
         app.poll()
         await pilot.press("3", "enter")
         await read(app, pilot)
-        begin = next(at + len(BEGINS) for line in text(app) if (at := line.find(BEGINS)) >= 0)
+        begin = next(at + len(HISTORY_START) for line in text(app) if (at := line.find(HISTORY_START)) >= 0)
         end = next(line.rindex(" now") for line in text(app) if line.rstrip().endswith(" now"))
         cells = chart_cells(120, margin(120))
         assert (end - begin) / cells == pytest.approx(370 / 600, abs=0.1)
@@ -554,18 +554,18 @@ def test_charts_say_where_the_history_of_an_older_process_begins(before: float, 
 
 @pytest.mark.parametrize("cells", [80, 100, 110, 119, 120, 200])
 def test_the_memory_of_a_process_and_its_peak_are_whole_beside_charts_of_any_width(cells: int) -> None:
-    facts = [KnownFact("GPU memory", "139.8 GiB, peak 139.8 GiB")]
-    process = OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none")
-    lines = opened(process, margin(cells), cells, 20)
+    facts = [ProcessFact("GPU memory", "139.8 GiB, peak 139.8 GiB")]
+    process = ProcessPicture(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none")
+    lines = process_lines(process, margin(cells), cells, 20)
     assert any(facts[0].text in "".join(part.text for part in line) for line in lines)
 
 
 @pytest.mark.parametrize(("rows", "is_whole"), [(22, True), (14, False)])
 def test_a_long_command_line_of_an_opened_process_is_whole_or_ends_with_an_ellipsis(rows: int, is_whole: bool) -> None:
     words = [f"--option-{number}" for number in range(20)]
-    facts = [KnownFact(name, "known") for name in ("run", "epoch", "GPU memory", "host memory")]
-    facts.append(KnownFact("command", " ".join(words), rows=6))
-    lines = opened(OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none"), 1, 80, rows)
+    facts = [ProcessFact(name, "known") for name in ("run", "epoch", "GPU memory", "host memory")]
+    facts.append(ProcessFact("command", " ".join(words), rows=6))
+    lines = process_lines(ProcessPicture(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none"), 1, 80, rows)
     told = [line for line in ("".join(segment.text for segment in row).strip() for row in lines) if "--option" in line]
     assert ("--option-19" in told[-1]) is is_whole
     assert told[-1].endswith("…") is not is_whole
@@ -596,7 +596,7 @@ def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_it
 def test_a_program_has_room_for_fourteen_letters_in_any_order_of_a_table(order: str) -> None:
     for cells in range(60, 121):
         for columns in (COLUMNS, tuple(one for one in COLUMNS if one.name not in ("enc", "dec", "job"))):
-            (room,) = (one.cells for one in placed(columns, cells, order) if one.column.name == "program")
+            (room,) = (one.cells for one in fit_columns(columns, cells, order) if one.column.name == "program")
             assert room >= len("jupyter-kernel"), (cells, room)
 
 

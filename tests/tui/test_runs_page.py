@@ -30,12 +30,12 @@ from gpumon_tui.data.run_rows import EpochCurve
 from gpumon_tui.keybindings import RUNS
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.render import run_compare, run_detail
-from gpumon_tui.render.axis import axis_around
-from gpumon_tui.render.cells import painted
-from gpumon_tui.render.compare_curves import _by_time
+from gpumon_tui.render.axis import logged_axis
+from gpumon_tui.render.cells import to_line
+from gpumon_tui.render.compare_curves import _time_points
 from gpumon_tui.render.line_plot import PlotCurve, plot
 from gpumon_tui.render.run_compare import headlines
-from gpumon_tui.render.run_curves import LABELS, curves, extremes, joined, levels, stretch_of
+from gpumon_tui.render.run_curves import LABELS, curves, epoch_cell, extreme_points, interpolated_points, level_points
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import NO_RUN_SIMULATED, length
 from gpumon_tui.widgets.runs_sheet import RunsSheet
@@ -844,8 +844,8 @@ def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_pat
                 both = compare_runs(*(ledger.record(run_id, phases=False) for run_id in ("net-1", "net-2")))
         spent.append([instructions(work) for work in (
             lambda run=run: curves(run, 100, 40), lambda run=run: run_detail.head(run, "finished", 160, 6),
-            lambda run=run: (run_detail.columns(run, 160), run_detail.scale_of(run)),
-            lambda both=both: run_compare.compared(both, 160, 48, has_equal=False, has_colors=True),
+            lambda run=run: (run_detail.columns(run, 160), run_detail.row_scale(run)),
+            lambda both=both: run_compare.compare_lines(both, 160, 48, has_equal=False, has_colors=True),
         )])  # fmt: skip
         assert not any((run.record.epochs, run.record.usage, run.record.phases)), "nor to free, when it is read again"
     for few, many in zip(*spent, strict=True):
@@ -854,7 +854,7 @@ def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_pat
 
 def test_a_comparison_by_time_joins_neighbors_only() -> None:
     curve = EpochCurve([0.0, 1.0, 1.01, 4.0, 5.0, 10.0], [5.0, 3.0, nan, 2.0, 4.0, 9.0], (2.0, 9.0))
-    found = _by_time(curve, 10.0, 10)
+    found = _time_points(curve, 10.0, 10)
     assert found[:3] == [5.0, 4.0, 3.0], "an epoch without a value hides no other in its cell"
     assert all(value != value for value in found[3:8]), "no line across what was not logged"
     assert found[8:11] == [2.0, 3.0, 4.0]
@@ -886,50 +886,50 @@ def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
 
 
 def test_what_holds_for_an_epoch_is_level_over_it_and_a_gap_stays_one() -> None:
-    assert levels([0.2, 0.8], 4) == [0.2, 0.2, 0.8, 0.8]
-    gap = levels([0.2, nan, 0.8], 6)
+    assert level_points([0.2, 0.8], 4) == [0.2, 0.2, 0.8, 0.8]
+    gap = level_points([0.2, nan, 0.8], 6)
     assert gap[:2] + gap[4:] == [0.2, 0.2, 0.8, 0.8]
     assert all(value != value for value in gap[2:4])
-    assert levels([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
-    assert extremes([1.0, 5.0, nan, 2.0], 2, highest=True) == [5.0, 2.0]
-    assert extremes([1.0, 5.0], 4, highest=False) == [1.0, 1.0, 5.0, 5.0]
-    assert [value == value for value in levels([inf, 1.0], 2)] == [False, True]
-    assert levels([], 3)[0] != 0.0
+    assert level_points([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+    assert extreme_points([1.0, 5.0, nan, 2.0], 2, is_maximum=True) == [5.0, 2.0]
+    assert extreme_points([1.0, 5.0], 4, is_maximum=False) == [1.0, 1.0, 5.0, 5.0]
+    assert [value == value for value in level_points([inf, 1.0], 2)] == [False, True]
+    assert level_points([], 3)[0] != 0.0
 
 
 def test_a_loss_is_joined_with_its_neighbors_only() -> None:
-    assert joined([1.0, 3.0], 4) == [1.0, 1.5, 2.5, 3.0]
-    assert joined([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
-    gap = joined([1.0, nan, 3.0], 6)
+    assert interpolated_points([1.0, 3.0], 4) == [1.0, 1.5, 2.5, 3.0]
+    assert interpolated_points([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+    gap = interpolated_points([1.0, nan, 3.0], 6)
     assert gap[:2] + gap[4:] == [1.0, 1.0, 3.0, 3.0], "no line across what was not logged"
     assert all(value != value for value in gap[2:4])
-    assert joined([2.5], 4) == [2.5] * 4
+    assert interpolated_points([2.5], 4) == [2.5] * 4
 
 
 @pytest.mark.parametrize("many", [1, 2, 7, 40, 80, 81, 5000])
 def test_the_cursor_stands_on_its_epoch(many: int) -> None:
     cells = 40
     for place in range(0, many, max(1, many // 50)):
-        shown = levels([float(place == one) for one in range(many)], 2 * cells)
-        at = stretch_of(place, many, cells)
+        shown = level_points([float(place == one) for one in range(many)], 2 * cells)
+        at = epoch_cell(place, many, cells)
         assert max(shown[2 * at : 2 * at + 2]) > 0
 
 
 def test_an_axis_has_round_numbers_around_all_values() -> None:
     for values in ([0.22, 2.4], [1.0, 1.0], [-3.0, 8.0], [1e-9, 2e-9], [nan, 0.0], [5e8, 1.9e9], [inf, 0.1, 3.0]):
-        axis = axis_around(values)
+        axis = logged_axis(values)
         assert all(axis.low <= value <= axis.high for value in values if abs(value) < inf)
         for rows in (3, 5, 8, 12, 30):
             beside = axis.labels(rows, 6)
             assert {0, rows - 1} <= set(beside)
             assert all(one - other >= 2 for other, one in pairwise(sorted(beside)))
             assert all(len(text) <= 6 and not re.search(r"e[-+]?$", text) for text in beside.values()), beside
-    assert axis_around([0.22, 2.4]).labels(12, 6) == {0: "3", 4: "2", 7: "1", 11: "0"}
+    assert logged_axis([0.22, 2.4]).labels(12, 6) == {0: "3", 4: "2", 7: "1", 11: "0"}
 
 
 def test_a_plot_has_the_size_it_was_asked_for_and_a_gap_is_empty() -> None:
     curve = PlotCurve((), [0.5] * 10 + [nan] * 10, ())
-    drawn = [painted(row) for row in plot(curve, axis_around([0.0, 1.0]), 4, "run")]
+    drawn = [to_line(row) for row in plot(curve, logged_axis([0.0, 1.0]), 4, "run")]
     assert [length(line) for line in drawn] == [10] * 4
     assert all("".join(segment.text for segment in line)[5:].strip() == "" for line in drawn)
 
@@ -1122,7 +1122,7 @@ def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Pat
         book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
         with Ledger(str(book.path)) as ledger:
             run = open_run(ledger.record("net-1", phases=False, times=True), BEGAN + 30)
-    scale = run_detail.scale_of(run)
+    scale = run_detail.row_scale(run)
     settled, settling = ([cell.text for cell in run_detail.row(one, scale)] for one in run.rows)
     assert ("90%" in settled, "≈90%" in settling, "≈5%" in settling) == (True, True, True)
     assert (settled[-1], settling[-1]) == ("fine", "settling")

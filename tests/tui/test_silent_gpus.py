@@ -15,7 +15,7 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.render.process_head import doubts
+from gpumon_tui.render.process_head import unknown_text
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import Script, play, text
 
@@ -86,9 +86,9 @@ def test_processes_of_gpus_that_answer_are_counted_without_a_word() -> None:
 
 def test_a_sleeping_gpu_has_no_process_and_one_in_mig_mode_leaves_them_to_its_instances() -> None:
     asleep = Sample(Device("GPU-0", 0, "", {}), Availability.ASLEEP, [])
-    assert doubts([asleep]) == ""
+    assert unknown_text([asleep]) == ""
     failed = Sample(Device("GPU-1", 1, "", {}), Availability.FAILED, [])
-    assert doubts([asleep, failed]) == "those of GPU 1 unknown"
+    assert unknown_text([asleep, failed]) == "those of GPU 1 unknown"
 
 
 def test_values_of_a_driver_that_hangs_are_dated_by_when_they_were_read() -> None:

@@ -27,13 +27,13 @@ from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.render import overview_rows, run_list
 from gpumon_tui.render.bars import bar_text
-from gpumon_tui.render.findings import attention
-from gpumon_tui.render.gpu_columns import gpu_rooms, numbers
+from gpumon_tui.render.findings import attention_lines
+from gpumon_tui.render.gpu_columns import arrange_gpus, numbers
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, gpu_status
-from gpumon_tui.render.lean_section import Told, fitting
 from gpumon_tui.render.overview_layout import overview_plan
 from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
-from gpumon_tui.render.run_list import of_frame
+from gpumon_tui.render.overview_section import StyledText, fit_columns
+from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.state import View
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.widgets.lines import Room
@@ -171,7 +171,7 @@ def test_ranks_of_a_run_give_one_line_for_each_epoch() -> None:
     assert [mark.time - START for mark in epochs.marks("ab")] == [0]
 
 
-def run_told(joined: Ranks, labels: Mapping[str, str] | None = None) -> dict[str, Told]:
+def run_told(joined: Ranks, labels: Mapping[str, str] | None = None) -> dict[str, StyledText]:
     """The texts of a run on the overview, by the titles of their columns."""
     texts = run_texts(
         joined, progress(joined, Epochs(), START), numbers(joined.gpus, labels or {}), now=START, bar_cells=8, pace="",
@@ -188,7 +188,7 @@ def test_ranks_are_one_row() -> None:
     (group,) = ranks_of(ranks[::-1])
     now = START + 25.0
     cells = [
-        cell.text for cell in run_list.row(of_frame(group, None, epochs, now), None, now, is_open=False, cells=160)
+        cell.text for cell in run_list.row(from_frame(group, None, epochs, now), None, now, is_open=False, cells=160)
     ]
     assert "3/10" in cells, "as far as the slowest"
     assert "1:15" in cells, "7 epochs of 10 s and half of one"
@@ -273,10 +273,10 @@ def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
     labels = {f"GPU-{index}": str(index) for index in range(4)}
     told = run_told(joined, labels)
     assert told["GPUs"][0] == "0–2"
-    assert of_frame(joined, None, Epochs(), START).gpus == 3
-    kept = of_frame(joined, None, Epochs(), START)
+    assert from_frame(joined, None, Epochs(), START).gpus == 3
+    kept = from_frame(joined, None, Epochs(), START)
     (over,) = ranks_of([RUN._replace(state=RunState.DIED, gpus=())])
-    assert of_frame(over, kept, Epochs(), START).gpus == 3, "it holds none any more, and its ledger knows how many"
+    assert from_frame(over, kept, Epochs(), START).gpus == 3, "it holds none any more, and its ledger knows how many"
     assert (joined.present, joined.slowest.step) == ("3/4", 88), "one has not been seen yet"
     assert run_memory(joined.all, ()) == 9 * GIB
     used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))
@@ -334,7 +334,7 @@ def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
     for value, said in ((nan, "nan"), (inf, "∞"), (-inf, "−∞")):
         (joined,) = ranks_of([RUN._replace(metrics={"acc": 0.5, "loss": value})])
         assert run_told(joined)["loss"] == (said, theme.CRITICAL)
-        assert of_frame(joined, None, Epochs(), START).metric == f"loss {said}"
+        assert from_frame(joined, None, Epochs(), START).metric == f"loss {said}"
         (other,) = ranks_of([RUN._replace(metrics={"loss": 0.5, "acc": value})])
         assert run_told(other)["loss"] == (said, theme.CRITICAL), "whatever it is the value of"
 
@@ -344,10 +344,10 @@ def test_metrics_with_long_names_have_room() -> None:
     (joined,) = ranks_of([RUN._replace(metrics=logged)])
     assert run_told(joined)["loss"][0] == "2.000", "behind whatever it stands"
     columns = overview_rows.columns((), tuple(logged))
-    named = {cells: fitting(columns, 1, cells - 1)[-2].column.cells for cells in (46, 90)}
+    named = {cells: fit_columns(columns, 1, cells - 1)[-2].column.cells for cells in (46, 90)}
     assert named == {46: 8, 90: 20}, "in columns that are free"
     short = overview_rows.columns((), ("learning_rate",))
-    assert fitting(short, 1, 89)[-1].column.cells == len("learning_rate")
+    assert fit_columns(short, 1, 89)[-1].column.cells == len("learning_rate")
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_one_or_two_gpus_leave_no_room_empty_on_a_small_screen(gpus: int, findin
 
 def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -> None:
     def rooms(cells: int, rows: int, gpus: int) -> tuple[int, int]:
-        found = gpu_rooms(cells, rows, gpus)
+        found = arrange_gpus(cells, rows, gpus)
         return found.across, found.rows
 
     assert rooms(80, 17, 16) == (1, 16)
@@ -475,7 +475,7 @@ def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -
     assert rooms(80, 17, 64) == (2, 16), "and a row says how many are not there"
     assert rooms(40, 12, 32) == (1, 11)
     assert rooms(200, 12, 48) == (4, 12)
-    assert gpu_rooms(200, 12, 8).cells == 200
+    assert arrange_gpus(200, 12, 8).cells == 200
 
 
 class App:
@@ -603,4 +603,4 @@ class TestWhileFramesOfThePastAreRead:
         picture.size = Room(120, 4)
         assert not view.found.groups()
         assert "reading" in picture.detail()[0].text
-        assert "Nothing" not in str(attention([], (), 80, is_read=False))
+        assert "Nothing" not in str(attention_lines([], (), 80, is_read=False))

@@ -14,7 +14,7 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.render.gpu_status import place_text
+from gpumon_tui.render.gpu_status import progress_text
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.builders import TIME, run
 from tests.fakes import FakeClock
@@ -126,10 +126,10 @@ def test_a_run_with_epochs_and_one_that_marks_no_steps_have_no_rows_of_them() ->
 
 
 def test_a_plan_of_steps_is_told_where_one_of_epochs_is() -> None:
-    assert place_text(training(140)) == "step 140/300"
-    assert place_text(training(140)._replace(phase="evaluate")) == "step 140/300 evaluate"
-    assert place_text(training(140)._replace(epochs=5)) == "", "before its first epoch"
-    assert place_text(training(140)._replace(facts=RunFacts())) == ""
+    assert progress_text(training(140)) == "step 140/300"
+    assert progress_text(training(140)._replace(phase="evaluate")) == "step 140/300 evaluate"
+    assert progress_text(training(140)._replace(epochs=5)) == "", "before its first epoch"
+    assert progress_text(training(140)._replace(facts=RunFacts())) == ""
 
 
 def test_a_screen_shows_steps_of_a_plan_time_left_and_rows() -> None:

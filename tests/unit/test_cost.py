@@ -240,12 +240,12 @@ def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_ther
     plain = [column.title for column in run_detail.columns(without, 160)]
     assert "cost" not in plain
     assert [one.title for one in run_detail.columns(priced, 160) if one.title not in plain] == ["cost", "idle cost"]
-    scale = run_detail.scale_of(priced)
+    scale = run_detail.row_scale(priced)
     by_title = [
         dict(zip((one.title for one in run_detail.columns(priced, 160)), row, strict=True))
         for row in (
             *(run_detail.row(one, scale) for one in priced.rows),
-            run_detail.beside_row(priced.whole, scale, 160, is_whole=True),
+            run_detail.summary_row(priced.whole, scale, 160, is_whole=True),
         )
     ]
     hours = [*(one.summary.seconds / HOUR for one in priced.rows), priced.seconds / HOUR]

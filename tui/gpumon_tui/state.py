@@ -238,7 +238,7 @@ class View:
             return self.statuses
         if self._counted_of is not self.statuses:
             self._counted_of = self.statuses
-            self._counted = self._steady.take(self.statuses, self.now)
+            self._counted = self._steady.update(self.statuses, self.now)
         return self._counted
 
     def rate(self, uuid: str, metric: str) -> float:

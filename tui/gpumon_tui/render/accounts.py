@@ -29,8 +29,8 @@ from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import palette, theme
 from gpumon_tui.data.accounts import AccountRow
 from gpumon_tui.glyphs import spelled
-from gpumon_tui.render.findings import wrapped
-from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, described
+from gpumon_tui.render.findings import wrap_words
+from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.table import Cell
 from gpumon_tui.render.text_width import Line, cut, fit, length, safe
 
@@ -43,7 +43,7 @@ HELD = "held"
 PLACE = "name"
 
 
-class ShownAccount(NamedTuple):
+class AccountLine(NamedTuple):
     """A row on screen."""
 
     row: AccountRow
@@ -55,20 +55,21 @@ class ShownAccount(NamedTuple):
     """Number of GPUs held now; NaN if unknown."""
 
 
-AccountColumn = ProcessColumn[ShownAccount]
+AccountColumn = ProcessColumn[AccountLine]
 
 
-def columns(of: str, prices: Prices | None, *, has_now: bool, has_times: bool) -> tuple[AccountColumn, ...]:
-    """Return the columns for rows that are each `of` a user, a GPU, a day or an hour.
+def columns(group: str, prices: Prices | None, *, has_now: bool, has_times: bool) -> tuple[AccountColumn, ...]:
+    """Return the columns for rows of a `group`: user, gpu, day or hour.
 
     `has_now`: include the GPUs held now; `has_times`: include the time without data of each row.
     """
-    return tuple(_columns(of, prices, has_now, has_times))
+    return tuple(_columns(group, prices, has_now, has_times))
 
 
-def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> Iterator[AccountColumn]:
+def _columns(group: str, prices: Prices | None, has_now: bool, has_times: bool) -> Iterator[AccountColumn]:
     yield AccountColumn(
-        PLACE, of, 16, 12, (lambda a, f: a.row.name.casefold()) if of == "user" else (lambda a, f: a.row.position),
+        PLACE, group, 16, 12,
+        (lambda a, f: a.row.name.casefold()) if group == "user" else (lambda a, f: a.row.position),
         lambda a, f: Cell(safe(a.row.name), _PLAIN) if a.row.name else Cell("unknown", _DIM),
         right=False, falls=False, brief_cells=11, wide_cells=24,
     )  # fmt: skip
@@ -77,7 +78,7 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
             "now", "now", 10, 4, lambda a, f: a.gpus, lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT),
             right=False, brief_cells=8,
         )  # fmt: skip
-        yield now if of == "user" else now._replace(title="now")
+        yield now if group == "user" else now._replace(title="now")
     yield AccountColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE)
     yield _column(HELD, "held", 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
     yield _column("used", "used", 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
@@ -89,8 +90,8 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
         "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
     )
     if prices is not None:
-        for place, column in enumerate(charges.priced(prices)):
-            yield _cost(column.short, column.key, 7.0 - place, prices)
+        for index, column in enumerate(charges.priced(prices)):
+            yield _cost(column.short, column.key, 7.0 - index, prices)
     if has_times:
         yield _column(
             "unseen", "unseen", 9, 7.5, lambda a, f: a.row.unseen,
@@ -100,47 +101,47 @@ def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> 
 
 
 def _column(
-    name: str, key: str, cells: int, keep: float, order: Callable[[ShownAccount, object], float],
-    cell: Callable[[ShownAccount, object], Cell], **layout: Any,
+    sort_name: str, key: str, cells: int, keep: float, order: Callable[[AccountLine, object], float],
+    cell: Callable[[AccountLine, object], Cell], **layout: Any,
 ) -> AccountColumn:  # fmt: skip
-    return described(name, USER_BY_KEY[key], cells, keep, order, cell, has_units=True, **layout)
+    return table_column_of(sort_name, USER_BY_KEY[key], cells, keep, order, cell, has_units=True, **layout)
 
 
 def _number(text: str) -> Cell:
     return Cell(text, _FAINT if text == units.MISSING else _PLAIN)
 
 
-def _bar(shown: ShownAccount, facts: object) -> Cell:
-    return Cell("▆" * round(shown.share * BAR_CELLS), _BAR)
+def _bar(line: AccountLine, facts: object) -> Cell:
+    return Cell("▆" * round(line.share * BAR_CELLS), _BAR)
 
 
-def _held(shown: ShownAccount, facts: object) -> Cell:
+def _held(line: AccountLine, facts: object) -> Cell:
     """Return the time held: zero only if the time was fully observed, otherwise unknown."""
-    row = shown.row
+    row = line.row
     if not row.account.held and (row.unseen or not row.is_of_window):
         return Cell(units.MISSING, _FAINT)
     return Cell(hours_text(row.account.held), _STRONG)
 
 
-def _used(shown: ShownAccount, facts: object) -> float:
-    account = shown.row.account
+def _used(line: AccountLine, facts: object) -> float:
+    account = line.row.account
     return account.busy / account.held if account.judged else NAN
 
 
-def _has_energy(shown: ShownAccount) -> bool:
-    return bool(shown.row.account.metered or shown.row.account.energy)
+def _has_energy(line: AccountLine) -> bool:
+    return bool(line.row.account.metered or line.row.account.energy)
 
 
-def _energy(shown: ShownAccount, facts: object) -> Cell:
+def _energy(line: AccountLine, facts: object) -> Cell:
     """Return the energy; for unknown users it is not compared with a measured time, because there is none."""
-    account = shown.row.account
-    is_rest = not shown.row.name and account.energy
+    account = line.row.account
+    is_rest = not line.row.name and account.energy
     return _number(energy_text(account.energy) if is_rest else account_energy(account))
 
 
-def _note(shown: ShownAccount, facts: object) -> Cell:
-    account = shown.row.account
-    if not shown.row.name:
+def _note(line: AccountLine, facts: object) -> Cell:
+    account = line.row.account
+    if not line.row.name:
         return Cell(unknown_work(account), _DIM)
     return Cell(idle_note(account), _WARN)
 
@@ -148,9 +149,9 @@ def _note(shown: ShownAccount, facts: object) -> Cell:
 def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
     """Return the column of a named amount of a charge."""
 
-    def amount(shown: ShownAccount) -> Amount:
-        found: Amount = getattr(shown.row.charge, name) if shown.row.charge else UNKNOWN
-        return found
+    def amount(line: AccountLine) -> Amount:
+        charge_amount: Amount = getattr(line.row.charge, name) if line.row.charge else UNKNOWN
+        return charge_amount
 
     return AccountColumn(
         f"{name} cost", title, 14, keep, lambda a, f: amount(a).value if amount(a).is_meaningful else NAN,
@@ -166,7 +167,7 @@ _LABEL, _VALUE = 17, 12
 """Width of a headline's title and number."""
 
 
-class AccountPlace(NamedTuple):
+class AccountButton(NamedTuple):
     """A clickable range of cells."""
 
     row: int
@@ -189,82 +190,92 @@ class Choice(NamedTuple):
 
 def window_lines(
     user: str, period: str, title: str, cells: int, *, is_newest: bool
-) -> tuple[list[Line], list[AccountPlace]]:
+) -> tuple[list[Line], list[AccountButton]]:
     """Return the first lines: user, period selection, and the window with arrows to its neighbors."""
     head: Line = [Segment(" Accounts ", theme.BAR_STRONG)]
     if user:
         head.append(Segment(f"› {safe(user)} ", theme.BAR_STRONG))
-    choices = [Choice(one[0], one.title(), one[0], one == period) for one in WINDOW_PERIODS]
-    turns: Line = [
+    choices = [Choice(name[0], name.title(), name[0], name == period) for name in WINDOW_PERIODS]
+    arrows: Line = [
         Segment("‹ ", theme.KEY), Segment(title, theme.BAR_STRONG),
         Segment(" › ", theme.BAR_DIM if is_newest else theme.KEY),
     ]  # fmt: skip
-    at = cells - length(turns)
-    places = [AccountPlace(0, at, at + 2, "left"), AccountPlace(0, cells - 3, cells, "right")]
+    arrows_begin = cells - length(arrows)
+    arrow_buttons = [
+        AccountButton(0, arrows_begin, arrows_begin + 2, "left"),
+        AccountButton(0, cells - 3, cells, "right"),
+    ]
     if cells >= NARROW:
-        buttons, found = _choices(choices, length(head) + 2, 0)
-        head = [*head, Segment("  ", theme.BAR), *buttons]
-        if length(head) < at:
-            return [_filled([*head, Segment(" " * (at - length(head)), theme.BAR), *turns], cells)], [*found, *places]
+        period_line, period_buttons = _buttons(choices, length(head) + 2, 0)
+        head = [*head, Segment("  ", theme.BAR), *period_line]
+        if length(head) < arrows_begin:
+            return [_filled([*head, Segment(" " * (arrows_begin - length(head)), theme.BAR), *arrows], cells)], [
+                *period_buttons,
+                *arrow_buttons,
+            ]
         head = head[: 1 + bool(user)]
-    buttons, found = _choices(choices, 0, 1)
-    room = max(0, at)
-    first = [*cut(head, room), Segment(" " * (room - min(room, length(head))), theme.BAR), *turns]
-    return [_filled(cut(first, cells), cells), _filled(buttons, cells)], [*places, *found]
+    period_line, period_buttons = _buttons(choices, 0, 1)
+    head_cells = max(0, arrows_begin)
+    first_line = [
+        *cut(head, head_cells),
+        Segment(" " * (head_cells - min(head_cells, length(head))), theme.BAR),
+        *arrows,
+    ]
+    return [_filled(cut(first_line, cells), cells), _filled(period_line, cells)], [*arrow_buttons, *period_buttons]
 
 
-def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[AccountPlace]]:
+def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[AccountButton]]:
     """Return a line of options."""
-    line, places = _choices(choices, 1, row, on_bar=False)
-    return cut([Segment(" "), *line], cells), places
+    line, buttons = _buttons(choices, 1, row, on_bar=False)
+    return cut([Segment(" "), *line], cells), buttons
 
 
-def _choices(
-    choices: Sequence[Choice], at: int, row: int, *, on_bar: bool = True
-) -> tuple[Line, list[AccountPlace]]:  # fmt: skip
+def _buttons(
+    choices: Sequence[Choice], begin_cell: int, row: int, *, on_bar: bool = True
+) -> tuple[Line, list[AccountButton]]:  # fmt: skip
     line: Line = []
-    places = []
+    buttons = []
     key_style, name_style = (theme.KEY, theme.BAR_DIM) if on_bar else (theme.TITLE, theme.DIM)
-    for one in choices:
-        key, name = f" {one.key}" if one.key else "", f" {one.name} "
-        begin = at + length(line)
-        line += [Segment(key, theme.PAGE if one.is_chosen else key_style),
-                 Segment(name, theme.PAGE if one.is_chosen else name_style)]  # fmt: skip
-        places.append(AccountPlace(row, begin, at + length(line), one.press))
-    return line, places
+    for choice in choices:
+        key, name = f" {choice.key}" if choice.key else "", f" {choice.name} "
+        begin = begin_cell + length(line)
+        line += [Segment(key, theme.PAGE if choice.is_chosen else key_style),
+                 Segment(name, theme.PAGE if choice.is_chosen else name_style)]  # fmt: skip
+        buttons.append(AccountButton(row, begin, begin_cell + length(line), choice.press))
+    return line, buttons
 
 
-def headline_lines(told: Headlines, cells: int) -> list[Line]:
+def headline_lines(headlines: Headlines, cells: int) -> list[Line]:
     """Return the totals of a window, with descriptions if there is room."""
     lines: list[Line] = []
-    for title, value, below in zip(TITLES, told[::2], told[1::2], strict=True):
+    for title, value, description in zip(TITLES, headlines[::2], headlines[1::2], strict=True):
         head: Line = [Segment(f" {title:<{_LABEL}}", theme.DIM), Segment(fit(value, _VALUE), theme.STRONG)]
         room = cells - length(head) - 1
-        words = list(wrapped(safe(below, cells * 4), room)) if cells >= NARROW else []
+        words = list(wrap_words(safe(description, cells * 4), room)) if cells >= NARROW else []
         indent = Segment(" " * length(head))
-        for place, part in enumerate(words or [""]):
-            lines.append([*(head if place == 0 else [indent]), Segment(part, theme.DIM)])
+        for row, part in enumerate(words or [""]):
+            lines.append([*(head if row == 0 else [indent]), Segment(part, theme.DIM)])
     return lines
 
 
-def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountPlace]]:
+def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountButton]]:
     """Return the last line with as many keys as fit; the last key is always included."""
-    texts = [(one, f" {spelled(one.key) if is_ascii else one.key}", f" {one.name} ") for one in keys]
+    texts = [(choice, f" {spelled(choice.key) if is_ascii else choice.key}", f" {choice.name} ") for choice in keys]
     room = cells - sum(len(part) for part in texts[-1][1:])
     line: Line = []
-    places = []
-    for one, key, name in texts:
-        if one is not keys[-1] and length(line) + len(key) + len(name) > room:
+    buttons = []
+    for choice, key, name in texts:
+        if choice is not keys[-1] and length(line) + len(key) + len(name) > room:
             continue
         begin = length(line)
         line += [Segment(key, theme.KEY), Segment(name, theme.BAR_DIM)]
-        places.append(AccountPlace(row, begin, length(line), one.press))
-    return _filled(cut(line, cells), cells), places
+        buttons.append(AccountButton(row, begin, length(line), choice.press))
+    return _filled(cut(line, cells), cells), buttons
 
 
-def said_line(said: str, cells: int) -> Line:
+def message_line(message: str, cells: int) -> Line:
     """Return the last line while it shows a message."""
-    return _filled(cut([Segment(f" {said} ", theme.BAR_STRONG)], cells), cells)
+    return _filled(cut([Segment(f" {message} ", theme.BAR_STRONG)], cells), cells)
 
 
 def _filled(line: Line, cells: int) -> Line:

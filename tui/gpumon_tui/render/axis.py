@@ -18,24 +18,24 @@ STEPS = (
 )  # fmt: skip
 
 
-def clock_labels(columns: Grid, cells: int, apart: int = 12) -> list[tuple[int, str]]:
+def clock_labels(columns: Grid, cells: int, min_distance: int = 12) -> list[tuple[int, str]]:
     """Return cell and text of time-of-day and date labels in local time, for a window in the past."""
     span = columns.step * columns.buckets
-    step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
+    step = next((candidate for candidate in STEPS if cells * candidate / span >= min_distance), STEPS[-1])
     labels: list[tuple[int, str]] = []
     zone = localtime(columns.begin).tm_gmtoff
-    at = ceil((columns.begin + zone) / step) * step - zone
-    while at < columns.end:
-        text = units.moment(at)
+    time = ceil((columns.begin + zone) / step) * step - zone
+    while time < columns.end:
+        text = units.moment(time)
         text = text[5:10] if text.endswith("00:00:00") else text[11:] if step < 60 else text[11:16]
-        begin = max(0, min(cells - len(text), round(cells * (at - columns.begin) / span) - len(text) // 2))
+        begin = max(0, min(cells - len(text), round(cells * (time - columns.begin) / span) - len(text) // 2))
         if not labels or begin > labels[-1][0] + len(labels[-1][1]):
             labels.append((begin, text))
-        at += step
+        time += step
     return labels
 
 
-def lay(labels: list[tuple[int, str]], ground: str) -> str:
+def place_labels(labels: list[tuple[int, str]], ground: str) -> str:
     """Place labels on a line, as far as they fit."""
     line = list(ground)
     for cell, text in labels:
@@ -53,7 +53,7 @@ It does not start at zero, which no device gets near, so the area below the line
 _KIB = 1024.0
 
 
-class Shown(NamedTuple):
+class NumberFormat(NamedTuple):
     """Number format of a metric, on an axis and in a table next to it."""
 
     divisor: float
@@ -65,7 +65,7 @@ class Shown(NamedTuple):
         return units.signed(f"{value / self.divisor:,.{self.decimals}f}") if is_known(value) else units.MISSING
 
 
-_BARE = Shown(1.0, "", 4)
+_BARE = NumberFormat(1.0, "", 4)
 
 
 class ValueAxis(NamedTuple):
@@ -75,7 +75,7 @@ class ValueAxis(NamedTuple):
     high: float
     parts: int
     """Number of equal intervals between labels."""
-    shown: Shown
+    format: NumberFormat
 
     def share(self, value: float) -> float:
         """Return the position of a value: 0 at the bottom, 1 at the top, clamped to that range; NaN if unknown."""
@@ -87,69 +87,69 @@ class ValueAxis(NamedTuple):
 
         A label that does not fit in any form is left out, because a truncated number is a wrong number.
         """
-        found, unit = self._numbers(rows, cells), self.shown.unit
-        if found.get(0) and not found[0].endswith(unit) and 1 not in found and rows > 2 and len(unit) <= cells:
-            found[1] = unit
-        return found
+        texts, unit = self._number_labels(rows, cells), self.format.unit
+        if texts.get(0) and not texts[0].endswith(unit) and 1 not in texts and rows > 2 and len(unit) <= cells:
+            texts[1] = unit
+        return texts
 
-    def _numbers(self, rows: int, cells: int) -> dict[int, str]:
-        every = self._parts()
+    def _number_labels(self, rows: int, cells: int) -> dict[int, str]:
+        divisors = self._divisors()
         # At most every second row has a label, unless there would be fewer than two.
-        roomy = [parts for parts in every if rows > 2 * parts or parts == 1]
-        best = self._most(roomy, rows, cells)
-        return best if len(best) > 1 else self._most([*roomy, *every], rows, cells)
+        roomy = [parts for parts in divisors if rows > 2 * parts or parts == 1]
+        labels = self._best_labels(roomy, rows, cells)
+        return labels if len(labels) > 1 else self._best_labels([*roomy, *divisors], rows, cells)
 
-    def _most(self, choices: Sequence[int], rows: int, cells: int) -> dict[int, str]:
+    def _best_labels(self, choices: Sequence[int], rows: int, cells: int) -> dict[int, str]:
         """Return the labels for the first number of intervals at which all labels fit, or the one with the most
         labels.
         """
-        most: dict[int, str] = {}
+        best: dict[int, str] = {}
         for parts in choices:
             values = [self.low + (self.high - self.low) * part / parts for part in range(parts + 1)]
-            texts = [_written(value / self.shown.divisor, self._digits(parts), cells) for value in values]
-            with_unit = f"{texts[-1]} {self.shown.unit}".rstrip()
+            texts = [_format_number(value / self.format.divisor, self._digits(parts), cells) for value in values]
+            with_unit = f"{texts[-1]} {self.format.unit}".rstrip()
             texts[-1] = with_unit if len(with_unit) <= cells else texts[-1]
-            places = (round((rows - 1) * (1 - part / parts)) for part in range(parts + 1))
-            found = {place: text for place, text in zip(places, texts, strict=True) if len(text) <= cells}
+            rows_of_labels = (round((rows - 1) * (1 - part / parts)) for part in range(parts + 1))
+            labels = {row: text for row, text in zip(rows_of_labels, texts, strict=True) if len(text) <= cells}
             if all(len(text) <= cells for text in texts):
-                return found
-            most = found if len(found) > len(most) else most
-        return most
+                return labels
+            best = labels if len(labels) > len(best) else best
+        return best
 
     def _digits(self, parts: int) -> int:
         """Return the number of digits needed to distinguish labels at equal distances, at least four."""
-        apart, largest = (self.high - self.low) / max(1, parts), max(abs(self.low), abs(self.high))
-        return max(4, floor(log10(largest / apart)) + 2) if apart > 0 else 4
+        interval, largest = (self.high - self.low) / max(1, parts), max(abs(self.low), abs(self.high))
+        return max(4, floor(log10(largest / interval)) + 2) if interval > 0 else 4
 
-    def _parts(self) -> list[int]:
+    def _divisors(self) -> list[int]:
         """Return the possible numbers of intervals: the divisors of `parts`, largest first."""
-        return [self.parts // each for each in range(1, self.parts + 1) if self.parts % each == 0]
+        return [self.parts // divisor for divisor in range(1, self.parts + 1) if self.parts % divisor == 0]
 
 
-def _written(value: float, digits: int, cells: int) -> str:
+def _format_number(value: float, digits: int, cells: int) -> str:
     """Format a number, with an exponent if it does not fit otherwise."""
-    text = _without_zeros(f"{value:.{digits}g}")
+    text = _shorten_exponent(f"{value:.{digits}g}")
     if len(text) <= cells:
         return text
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
-    return min(text, _without_zeros(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"), key=len)
+    return min(text, _shorten_exponent(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"), key=len)
 
 
-def _without_zeros(text: str) -> str:
+def _shorten_exponent(text: str) -> str:
     return units.signed(text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-"))
 
 
-def axis_around(values: Iterable[float]) -> ValueAxis:
+def logged_axis(values: Iterable[float]) -> ValueAxis:
     """Return an axis for values logged by a training, rounded outward from the finite `values`."""
-    known = [value for value in values if isfinite(value)]
-    if not known:
+    finite = [value for value in values if isfinite(value)]
+    if not finite:
         return ValueAxis(0.0, 1.0, 2, _BARE)
-    low, high = min(known), max(known)
+    low, high = min(finite), max(finite)
     if high <= low:
         low, high = low - abs(low or 1.0) * 0.5, high + abs(high or 1.0) * 0.5
-    raw = (high - low) / 4
-    decade = 10.0 ** floor(log10(raw)) if 0 < raw < inf else 1.0
-    step = next((n * decade for n in (1, 2, 2.5, 5, 10) if n * decade >= raw * 0.999), 10 * decade)
+    min_step = (high - low) / 4
+    decade = 10.0 ** floor(log10(min_step)) if 0 < min_step < inf else 1.0
+    step = next((n * decade for n in (1, 2, 2.5, 5, 10) if n * decade >= min_step * 0.999), 10 * decade)
     begin = floor(low / step + 1e-9) * step
     parts = max(1, ceil((high - begin) / step - 1e-9))
     return ValueAxis(begin, begin + step * parts, parts, _BARE)
@@ -161,35 +161,37 @@ def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
     If both are unknown, the axis has no intervals and thus no labels.
     """
     if metric.unit is Unit.RATIO or _is_share(metric):
-        return ValueAxis(0.0, 1.0, 4, shown(metric, 1.0))
+        return ValueAxis(0.0, 1.0, 4, number_format(metric, 1.0))
     if metric.unit is Unit.CELSIUS:
         parts = 4 if not largest > _HOTTEST else 5
-        return ValueAxis(_COLDEST, _HOTTEST + 20.0 * (parts - 4), parts, shown(metric, _HOTTEST))
-    top = max((one for one in (largest, limit) if is_known(one) and one < inf), default=nan)
+        return ValueAxis(_COLDEST, _HOTTEST + 20.0 * (parts - 4), parts, number_format(metric, _HOTTEST))
+    top = max((value for value in (largest, limit) if is_known(value) and value < inf), default=nan)
     if not is_known(top):
-        return ValueAxis(0.0, 1.0, 0, shown(metric, 1.0))
+        return ValueAxis(0.0, 1.0, 0, number_format(metric, 1.0))
     if not top > 0:
         top = 1.0
-    scale = shown(metric, top).divisor
+    scale = number_format(metric, top).divisor
     step = _round_up(top / scale / 4) * scale
-    return ValueAxis(0.0, 4 * step, 4, shown(metric, 4 * step))
+    return ValueAxis(0.0, 4 * step, 4, number_format(metric, 4 * step))
 
 
-def shown(metric: Metric, top: float) -> Shown:
+def number_format(metric: Metric, top: float) -> NumberFormat:
     """Return the number format for values up to `top`."""
     per_second = "/s" if metric.kind is Kind.COUNTER or metric.unit is Unit.BYTES_PER_SECOND else ""
     if metric.unit is Unit.RATIO or _is_share(metric):
-        return Shown(0.01, "%", 0)
+        return NumberFormat(0.01, "%", 0)
     if metric.unit in (Unit.BYTES, Unit.BYTES_PER_SECOND):
         for power, name in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
             if top >= _KIB**power:
-                return Shown(_KIB**power, name + per_second, 1)
-        return Shown(1.0, "B" + per_second, 0)
+                return NumberFormat(_KIB**power, name + per_second, 1)
+        return NumberFormat(1.0, "B" + per_second, 0)
     if metric.unit is Unit.HERTZ:
-        return Shown(1e9, "GHz", 2)  # as in the clock column
+        return NumberFormat(1e9, "GHz", 2)  # as in the clock column
     if metric.unit is Unit.JOULES:
-        return Shown(1.0, "W" if per_second else "J", 0)
-    return Shown(1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0)
+        return NumberFormat(1.0, "W" if per_second else "J", 0)
+    return NumberFormat(
+        1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0
+    )
 
 
 def _is_share(metric: Metric) -> bool:

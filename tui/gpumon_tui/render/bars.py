@@ -14,7 +14,7 @@ from gpumon_tui.render.text_width import Line
 
 FULL, HALF, TRACK = "▄", "▃", "▁"
 """Half of a cell is drawn as a lower block, not a narrower one, which would leave a gap before the track."""
-SEEN = 0.005
+MIN_SHARE = 0.005
 """Minimum share for which anything is drawn; smaller ones are displayed as 0 next to the bar."""
 
 
@@ -33,7 +33,7 @@ def bar_text(share: float, cells: int) -> str:
     if not isfinite(share):
         return "┈" * cells
     halves = round(min(max(share, 0.0), 1.0) * 2 * cells)
-    if share >= SEEN:
+    if share >= MIN_SHARE:
         halves = max(1, halves)
     full, half = divmod(halves, 2)
     return (FULL * full + HALF * half).ljust(cells, TRACK)
@@ -54,39 +54,39 @@ WHOLE = palette.tinted("memory", 0.45)
 """Memory whose use is unknown."""
 
 
-def tint(name: str, title: str, *, alone: bool) -> Style:
-    """Return the style of a part; `alone`: no run is known, so no process counts as another's."""
-    if title == THIS_RUN or (alone and name == "others"):
+def tint(name: str, title: str, *, is_whole: bool) -> Style:
+    """Return the style of a part; `is_whole`: it is the only used part, because no run is available."""
+    if title == THIS_RUN or (is_whole and name == "others"):
         return WHOLE
     return TINTS[name]
 
 
-def parts_of(sample: Sample) -> list[tuple[float, Style]]:
+def used_parts(sample: Sample) -> list[tuple[float, Style]]:
     """Return sizes (bytes) and styles of the used parts, in the order of the bar; empty if unknown."""
-    divided = breakdown_of(sample)
-    if divided is None:
+    breakdown = breakdown_of(sample)
+    if breakdown is None:
         return []
-    known = [(part, size) for part, size in known_parts(divided) if part.name not in ("free", "driver")]
-    alone = len(known) == 1
-    return [(size, tint(part.name, part.title, alone=alone)) for part, size in known]
+    parts = [(part, size) for part, size in known_parts(breakdown) if part.name not in ("free", "driver")]
+    is_whole = len(parts) == 1
+    return [(size, tint(part.name, part.title, is_whole=is_whole)) for part, size in parts]
 
 
 def memory_bar(sample: Sample, cells: int) -> Line:
-    """Draw used memory as a share of the total in `cells` cells; without values nothing is drawn, not even an empty
-    bar.
+    """Draw used memory as a share of the total in `cells` cells; without values the line is empty, without even an
+    unfilled bar.
     """
     total = sample.value("gpu.memory_total")
-    parts = parts_of(sample)
+    parts = used_parts(sample)
     if not parts or not (isfinite(total) and total > 0):
         return []
     line: Line = []
-    at, done = 0.0, 0
+    position, drawn_cells = 0.0, 0
     for size, style in parts:
-        at += size
-        end = min(cells, max(done, round(at * cells / total)))
-        if end > done:
-            line.append(Segment(CELL * (end - done), style))
-            done = end
-    if done < cells:
-        line.append(Segment(CELL * (cells - done), TINTS["free"]))
+        position += size
+        end = min(cells, max(drawn_cells, round(position * cells / total)))
+        if end > drawn_cells:
+            line.append(Segment(CELL * (end - drawn_cells), style))
+            drawn_cells = end
+    if drawn_cells < cells:
+        line.append(Segment(CELL * (cells - drawn_cells), TINTS["free"]))
     return line

@@ -36,7 +36,7 @@ EMPTY = PaintedCell(" ")
 Row = list[PaintedCell]
 
 
-def painted(row: Sequence[PaintedCell]) -> Line:
+def to_line(row: Sequence[PaintedCell]) -> Line:
     """Convert a row of cells to a line, joining neighbors of the same style."""
     line: Line = []
     for (ink, ground), group in groupby(row, itemgetter(1, 2)):
@@ -56,78 +56,90 @@ def _color(tint: Tint | None) -> Color | None:
     return palette.color(tint.role, tint.share) if tint else None
 
 
-def crossed(line: Line, cell: int, free: str) -> Line:
-    """Return a line with the cursor in a cell if the glyph there is one of `free`; otherwise the line unchanged."""
-    at = 0
-    for place, (text, style, _) in enumerate(line):
-        if cell < at + len(text):
-            inner = cell - at
-            if text[inner] not in free:
+def draw_cursor(line: Line, cell: int, replaceable: str) -> Line:
+    """Return a line with the cursor in a cell if its glyph is one of `replaceable`; otherwise the line unchanged."""
+    begin = 0
+    for index, (text, style, _) in enumerate(line):
+        if cell < begin + len(text):
+            offset = cell - begin
+            if text[offset] not in replaceable:
                 return line
-            parts = (Segment(text[:inner], style), Segment("│", _cursor(style)), Segment(text[inner + 1 :], style))
-            return [*line[:place], *(part for part in parts if part.text), *line[place + 1 :]]
-        at += len(text)
-    return [*line, Segment(" " * (cell - at)), Segment("│", _cursor(None))]
+            parts = (Segment(text[:offset], style), Segment("│", _cursor(style)), Segment(text[offset + 1 :], style))
+            return [*line[:index], *(part for part in parts if part.text), *line[index + 1 :]]
+        begin += len(text)
+    return [*line, Segment(" " * (cell - begin)), Segment("│", _cursor(None))]
 
 
 @lru_cache(maxsize=512)
 def _cursor(under: Style | None) -> Style:
     ground = under.bgcolor if under else None
     _, share = (palette.meant(ground.name) if ground else None) or ("ground", 0.0)
-    role = "strong" if _FILLED <= share < 1.0 else "key"  # the cursor color would be hard to see on a strong tint
+    role = "strong" if _MIN_FILLED <= share < 1.0 else "key"  # the cursor color would be hard to see on a strong tint
     return Style(color=palette.color(role), bgcolor=ground)
 
 
-_FILLED = 0.2
+_MIN_FILLED = 0.2
 """Share of a color from which a background counts as filled."""
 
 
-def laid(line: Line, cell: int, text: str, style: Style | None) -> Line:
+def draw_text(line: Line, cell: int, text: str, style: Style | None) -> Line:
     """Return a line with `text` drawn over it; all characters of both must be one cell wide."""
-    letters = [(letter, own) for part, own, _ in line for letter in part]
+    letters = [(letter, letter_style) for part, letter_style, _ in line for letter in part]
     letters += [(" ", None)] * (cell + len(text) - len(letters))
     letters[cell : cell + len(text)] = [(letter, style) for letter in text]
-    return [Segment("".join([one for one, _ in group]), own) for own, group in groupby(letters, itemgetter(1))]
+    return [
+        Segment("".join([letter for letter, _ in group]), letter_style)
+        for letter_style, group in groupby(letters, itemgetter(1))
+    ]
 
 
-NEAR = 12
+MAX_GAP = 12
 """Ranges no further apart than this are sent as one, because each costs a cursor movement and its colors."""
 Ranges = list[tuple[int, int]]
 Cell = tuple[str, Style | None]
 
 
-def changed(old: Line, new: Line, cells: int) -> Ranges:
+def changed_ranges(old: Line, new: Line, cells: int) -> Ranges:
     """Return the ranges of cells that differ, as first and end cell."""
     if old == new:
         return []
     ranges: Ranges = []
-    place = 0
-    for before, after in zip(old, new, strict=False):
-        taken = width(after.text)
-        if before != after:
-            if width(before.text) != taken:
+    position = 0
+    for old_segment, new_segment in zip(old, new, strict=False):
+        cell_count = width(new_segment.text)
+        if old_segment != new_segment:
+            if width(old_segment.text) != cell_count:
                 return _ranges(_cells(old), _cells(new), 0, cells, [])
-            if before.style == after.style and is_narrow(before.text) and is_narrow(after.text):
-                _ranges(before.text, after.text, place, cells, ranges)  # plain characters are cells of one style
+            if old_segment.style == new_segment.style and is_narrow(old_segment.text) and is_narrow(new_segment.text):
+                _ranges(
+                    old_segment.text, new_segment.text, position, cells, ranges
+                )  # plain characters are cells of one style
             else:
-                _ranges(_cells([before]), _cells([after]), place, cells, ranges)
-        place += taken
+                _ranges(_cells([old_segment]), _cells([new_segment]), position, cells, ranges)
+        position += cell_count
     return ranges if len(old) == len(new) else _ranges(_cells(old), _cells(new), 0, cells, [])
 
 
-def _ranges(old: Sequence[object], new: Sequence[object], place: int, cells: int, into: Ranges) -> Ranges:
-    """Add the ranges of differing cells from `place` on; cells missing on one side count as different."""
-    differing = [at for at, (one, other) in enumerate(zip(old, new, strict=False), place) if one != other]
+def _ranges(old: Sequence[object], new: Sequence[object], begin: int, cells: int, ranges: Ranges) -> Ranges:
+    """Append the ranges of differing cells to `ranges`; `old` and `new` start at cell `begin`.
+
+    Cells missing on one side count as different.
+    """
+    differing = [
+        position
+        for position, (old_cell, new_cell) in enumerate(zip(old, new, strict=False), begin)
+        if old_cell != new_cell
+    ]
     if len(old) != len(new):
-        differing += range(place + min(len(old), len(new)), place + max(len(old), len(new)))
-    for at in differing:
-        if at >= cells:
+        differing += range(begin + min(len(old), len(new)), begin + max(len(old), len(new)))
+    for position in differing:
+        if position >= cells:
             break
-        if into and at - into[-1][1] < NEAR:
-            into[-1] = (into[-1][0], at + 1)
+        if ranges and position - ranges[-1][1] < MAX_GAP:
+            ranges[-1] = (ranges[-1][0], position + 1)
         else:
-            into.append((at, at + 1))
-    return into
+            ranges.append((position, position + 1))
+    return ranges
 
 
 def _cells(line: Line) -> list[Cell]:
@@ -141,9 +153,9 @@ def _cells(line: Line) -> list[Cell]:
             cells += [(letter, style) for letter in text]
             continue
         for letter in text:
-            taken = cell_len(letter)
-            if taken == 0 and cells:
+            cell_count = cell_len(letter)
+            if cell_count == 0 and cells:
                 cells[-1] = (cells[-1][0] + letter, style)
             else:
-                cells += [(letter, style)] * taken
+                cells += [(letter, style)] * cell_count
     return cells

@@ -13,21 +13,21 @@ from rich.segment import Segment
 from gpumon.common.numbers import NAN
 from gpumon.model import units
 from gpumon_tui import theme
-from gpumon_tui.render.axis import ValueAxis, axis_around
+from gpumon_tui.render.axis import ValueAxis, logged_axis
 from gpumon_tui.render.compare_settings import LETTERS
-from gpumon_tui.render.line_plot import Overlaid, PlotCurve
-from gpumon_tui.render.run_curves import LABELS, joined, labeled, stretch_of
+from gpumon_tui.render.line_plot import OverlaidLine, PlotCurve
+from gpumon_tui.render.run_curves import LABELS, epoch_cell, interpolated_points, labeled_plot
 from gpumon_tui.render.section import NAME, margin
 from gpumon_tui.render.text_width import Line, fit, length, safe
 
 if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import ComparedRuns, EpochCurve
 
-BOTH_FROM = 100
+TWO_CHARTS_FROM = 100
 """Width from which both charts are shown side by side."""
-APART = 10
+MIN_DISTANCE = 10
 """Minimum distance in cells between axis marks."""
-_LENGTHS = (
+_TIME_STEPS = (
     1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 40, *(60 * many for many in (1, 2, 3, 4, 5, 10, 15, 20, 30)),
     *(3600 * many for many in (1, 2, 3, 4, 6, 8, 12)), *(86400 * many for many in (1, 2, 5, 10)),
 )  # fmt: skip
@@ -42,86 +42,97 @@ def compared_curves(runs: ComparedRuns, cells: int, rows: int, *, has_letters: b
     if not runs.metric or not all(curve.values for curve in runs.curves):
         return []
     base, other = runs.curves
-    axis = axis_around((*base.range, *other.range))
-    side, both = margin(cells), cells >= BOTH_FROM
-    wide = ((cells - 2 * side - 4) // 2 if both else cells - 2 * side) - LABELS
+    axis = logged_axis((*base.range, *other.range))
+    left_margin, has_two_charts = margin(cells), cells >= TWO_CHARTS_FROM
+    plot_cells = ((cells - 2 * left_margin - 4) // 2 if has_two_charts else cells - 2 * left_margin) - LABELS
     height = rows - 2
-    name, longest = safe(runs.metric).capitalize(), max(len(base.values), len(other.values))
-    by_epoch = [_by_epoch(curve, longest, wide) for curve in (other, base)]
+    name, epochs = safe(runs.metric).capitalize(), max(len(base.values), len(other.values))
+    epoch_points = [_epoch_points(curve, epochs, plot_cells) for curve in (other, base)]
     marks = (LETTERS[1], LETTERS[0]) if has_letters else ("", "")
-    left = _panel(f"{name} by epoch", by_epoch, wide, height, axis, marks)
-    left.append(_marks(_epochs(longest, wide), wide))
-    if not both:
-        return [[Segment(" " * side), *line] for line in left]
-    most = max(curve.times[-1] for curve in (base, other))
-    by_time = [_by_time(curve, most, wide) for curve in (other, base)]
-    right = _panel(f"{name} by time", by_time, wide, height, axis, marks)
-    right.append(_marks(_times(most, wide), wide))
+    left = _panel(f"{name} by epoch", epoch_points, plot_cells, height, axis, marks)
+    left.append(_mark_line(_epoch_marks(epochs, plot_cells), plot_cells))
+    if not has_two_charts:
+        return [[Segment(" " * left_margin), *line] for line in left]
+    longest_time = max(curve.times[-1] for curve in (base, other))
+    time_points = [_time_points(curve, longest_time, plot_cells) for curve in (other, base)]
+    right = _panel(f"{name} by time", time_points, plot_cells, height, axis, marks)
+    right.append(_mark_line(_time_marks(longest_time, plot_cells), plot_cells))
     return [
-        [Segment(" " * side), *one, Segment(" " * (wide + LABELS + 4 - length(one))), *two]
-        for one, two in zip(left, right, strict=True)
+        [
+            Segment(" " * left_margin),
+            *left_line,
+            Segment(" " * (plot_cells + LABELS + 4 - length(left_line))),
+            *right_line,
+        ]
+        for left_line, right_line in zip(left, right, strict=True)
     ]
 
 
 def _panel(
-    title: str, curves: Sequence[Sequence[float]], wide: int, rows: int, axis: ValueAxis, marks: tuple[str, str]
+    title: str, curves: Sequence[Sequence[float]], plot_cells: int, rows: int, axis: ValueAxis, marks: tuple[str, str]
 ) -> list[Line]:
-    own, baseline = curves
-    drawn = labeled(PlotCurve((), own, ()), axis, rows, "run", [Overlaid(baseline, "dim", marks[1])], marks[0])
-    return [[Segment(fit(title, wide + LABELS), NAME)], *drawn]
+    other, baseline = curves
+    plot_lines = labeled_plot(
+        PlotCurve((), other, ()), axis, rows, "run", [OverlaidLine(baseline, "dim", marks[1])], marks[0]
+    )
+    return [[Segment(fit(title, plot_cells + LABELS), NAME)], *plot_lines]
 
 
-def _by_epoch(curve: EpochCurve, longest: int, wide: int) -> list[float]:
+def _epoch_points(curve: EpochCurve, epochs: int, plot_cells: int) -> list[float]:
     """Return the points of a run by epoch; the longest run takes the full width."""
-    return joined([*curve.values, *[NAN] * (longest - len(curve.values))], 2 * wide)
+    return interpolated_points([*curve.values, *[NAN] * (epochs - len(curve.values))], 2 * plot_cells)
 
 
-def _by_time(curve: EpochCurve, most: float, wide: int) -> list[float]:
+def _time_points(curve: EpochCurve, longest_time: float, plot_cells: int) -> list[float]:
     """Return the points of a run by time, interpolated between the ends of epochs."""
-    last = 2 * wide - 1
+    last = 2 * plot_cells - 1
 
-    def point(place: int) -> int:
-        return min(last, round(curve.times[place] / most * last)) if most > 0 else 0
+    def position_of(epoch: int) -> int:
+        return min(last, round(curve.times[epoch] / longest_time * last)) if longest_time > 0 else 0
 
-    found = []
-    for at in range(last + 1):
+    points = []
+    for position in range(last + 1):
         # Bisection finds the last epoch before a time; a run may have thousands.
-        place = bisect_right(range(len(curve.times)), at, key=point) - 1
-        if place >= 0 and point(place) == at:
-            here = takewhile(lambda own, at=at: point(own) == at, range(place, -1, -1))  # type: ignore[misc]
-            found.append(next((curve.values[own] for own in here if isfinite(curve.values[own])), NAN))
-        elif 0 <= place < len(curve.times) - 1:
-            begin, end = point(place), point(place + 1)
-            before, after = curve.values[place : place + 2]
-            value = before + (after - before) * (at - begin) / (end - begin)
-            found.append(value if isfinite(value) else NAN)
+        epoch = bisect_right(range(len(curve.times)), position, key=position_of) - 1
+        if epoch >= 0 and position_of(epoch) == position:
+            same_position = takewhile(lambda index: position_of(index) == position, range(epoch, -1, -1))  # noqa: B023
+            points.append(next((curve.values[index] for index in same_position if isfinite(curve.values[index])), NAN))
+        elif 0 <= epoch < len(curve.times) - 1:
+            begin, end = position_of(epoch), position_of(epoch + 1)
+            before, after = curve.values[epoch : epoch + 2]
+            value = before + (after - before) * (position - begin) / (end - begin)
+            points.append(value if isfinite(value) else NAN)
         else:
-            found.append(NAN)
-    return found
+            points.append(NAN)
+    return points
 
 
-def _epochs(many: int, wide: int) -> list[tuple[int, str]]:
+def _epoch_marks(count: int, plot_cells: int) -> list[tuple[int, str]]:
     """Return axis marks with epoch numbers, counted from the first epoch of a run."""
     decades = [n * 10**power for power in range(9) for n in (1, 2, 5)]
-    step = next(step for step in decades if step * wide >= APART * many or step >= many)
-    return [(stretch_of(number - 1, many, wide), str(number)) for number in (1, *range(step, many + 1, step)) if number]
-
-
-def _times(most: float, wide: int) -> list[tuple[int, str]]:
-    """Return axis marks with rounded times since the start."""
-    step = next((step for step in _LENGTHS if step * wide >= (APART + 2) * most), 0)
-    if not step or not most > 0:
-        return [(0, "0")]
+    step = next(step for step in decades if step * plot_cells >= MIN_DISTANCE * count or step >= count)
     return [
-        (round(n * step / most * (wide - 1)), units.long_duration(n * step) if n else "0")
-        for n in range(int(most / step) + 1)
+        (epoch_cell(number - 1, count, plot_cells), str(number))
+        for number in (1, *range(step, count + 1, step))
+        if number
     ]
 
 
-def _marks(marks: Sequence[tuple[int, str]], wide: int) -> Line:
-    text, free = [" "] * wide, 0
-    for at, word in marks:
-        if at >= free and at + len(word) <= wide:
-            text[at : at + len(word)] = word
-            free = at + len(word) + 2
+def _time_marks(longest_time: float, plot_cells: int) -> list[tuple[int, str]]:
+    """Return axis marks with rounded times since the start."""
+    step = next((step for step in _TIME_STEPS if step * plot_cells >= (MIN_DISTANCE + 2) * longest_time), 0)
+    if not step or not longest_time > 0:
+        return [(0, "0")]
+    return [
+        (round(n * step / longest_time * (plot_cells - 1)), units.long_duration(n * step) if n else "0")
+        for n in range(int(longest_time / step) + 1)
+    ]
+
+
+def _mark_line(marks: Sequence[tuple[int, str]], plot_cells: int) -> Line:
+    text, next_free = [" "] * plot_cells, 0
+    for begin, label in marks:
+        if begin >= next_free and begin + len(label) <= plot_cells:
+            text[begin : begin + len(label)] = label
+            next_free = begin + len(label) + 2
     return [Segment(" " * LABELS), Segment("".join(text), theme.FAINT)]

@@ -1,4 +1,4 @@
-"""The settings section of a comparison: settings that differ, and on request those that are equal."""
+"""The settings section of a comparison: settings that differ, and on request equal settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 RUN = palette.ink("run", bold=True)
 LETTERS = ("A", "B")
 """Letters of the runs in sentences about both, baseline first."""
-_GAP, _MOST = 3, 60
+_GAP, _MAX_SETTING = 3, 60
 """Cells between columns of settings, and maximum width of a setting."""
 
 
@@ -27,23 +27,23 @@ def settings_lines(runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool
     """Return the section in at most `rows` lines, with equal settings if `has_equal`; sorted by name, down the
     columns.
     """
-    told: list[str] = []
+    notes: list[str] = []
     if runs.same:
-        told.append(f"{units.counted(runs.same, 'parameter')} {'is' if runs.same == 1 else 'are'} the same")
+        notes.append(f"{units.counted(runs.same, 'parameter')} {'is' if runs.same == 1 else 'are'} the same")
     if runs.is_dirty:
-        told.append("uncommitted changes: code may differ")
-    told += [f"no parameters are known of {LETTERS[place]}" for place in runs.without]
-    if not runs.config and not told:
-        told = ["no parameters are known: run.config(…) records them"]
-    press = keys(("d", "hides them" if has_equal else "shows them")) if runs.equal else []
-    lines = [section("What differs", [Segment("  ·  ".join(told), theme.DIM)], press, cells)]
-    room = max(1, rows - 1)
-    differing = sorted(runs.config, key=lambda one: one[0].casefold())
-    lines += _columns(differing, lambda one: _differing(*one), cells, room)
+        notes.append("uncommitted changes: code may differ")
+    notes += [f"{LETTERS[index]} has no recorded parameters" for index in runs.without]
+    if not runs.config and not notes:
+        notes = ["no recorded parameters: run.config(…) records them"]
+    key_hints = keys(("d", "hides them" if has_equal else "shows them")) if runs.equal else []
+    lines = [section("What differs", [Segment("  ·  ".join(notes), theme.DIM)], key_hints, cells)]
+    max_rows = max(1, rows - 1)
+    differing = sorted(runs.config, key=lambda setting: setting[0].casefold())
+    lines += _columns(differing, lambda setting: _differing(*setting), cells, max_rows)
     if has_equal and runs.equal:
-        equal = sorted(runs.equal, key=lambda one: one[0].casefold())
+        equal = sorted(runs.equal, key=lambda setting: setting[0].casefold())
         lines.append(section("Equal", [], [], cells))
-        lines += _columns(equal, lambda one: _equal(*one), cells, room)
+        lines += _columns(equal, lambda setting: _equal(*setting), cells, max_rows)
     return lines
 
 
@@ -56,32 +56,34 @@ def _equal(name: str, value: str) -> tuple[str, Line]:
     return safe(name), [Segment(safe(value), theme.PLAIN)]
 
 
-def _columns(of: Sequence[T], shown: Callable[[T], tuple[str, Line]], cells: int, rows: int) -> list[Line]:
+def _columns(items: Sequence[T], render: Callable[[T], tuple[str, Line]], cells: int, rows: int) -> list[Line]:
     """Return names and values in as many columns as fit; items without a row are counted."""
-    if not of:
+    if not items:
         return []
-    made = [shown(one) for one in of]
+    rendered = [render(item) for item in items]
     side = margin(cells)
     room = cells - 2 * side - 1
-    wide = min(_MOST, room, max(length([Segment(name)]) + 1 + length(values) for name, values in made))
-    across = min(len(made), max(1, (room + _GAP) // (wide + _GAP)))
-    down = -(-len(made) // across)
-    across = -(-len(made) // down)
+    column_cells = min(
+        _MAX_SETTING, room, max(length([Segment(name)]) + 1 + length(values) for name, values in rendered)
+    )
+    column_count = min(len(rendered), max(1, (room + _GAP) // (column_cells + _GAP)))
+    row_count = -(-len(rendered) // column_count)
+    column_count = -(-len(rendered) // row_count)
     lines: list[Line] = []
-    for row in range(min(down, rows)):
-        if row == rows - 1 < down - 1:
-            hidden = sum(at % down >= row for at in range(len(made)))
+    for row in range(min(row_count, rows)):
+        if row == rows - 1 < row_count - 1:
+            hidden = sum(index % row_count >= row for index in range(len(rendered)))
             lines.append([Segment(" " * (side + 1)), Segment(f"+{hidden} ▼", theme.TITLE)])
             break
         line: Line = [Segment(" " * (side + 1))]
-        for column in range(across):
-            if column * down + row >= len(made):
+        for column in range(column_count):
+            if column * row_count + row >= len(rendered):
                 break
-            part = made[column * down : (column + 1) * down]
-            longest = max(length([Segment(name)]) for name, _ in part)
-            name, values = part[row]
+            column_items = rendered[column * row_count : (column + 1) * row_count]
+            longest = max(length([Segment(name)]) for name, _ in column_items)
+            name, values = column_items[row]
             padded = name + " " * (longest - length([Segment(name)]) + 1)
-            line.append(Segment(" " * max(0, side + 1 + column * (wide + _GAP) - length(line))))
-            line += cut([Segment(padded, theme.DIM), *values], wide + _GAP - 1)
+            line.append(Segment(" " * max(0, side + 1 + column * (column_cells + _GAP) - length(line))))
+            line += cut([Segment(padded, theme.DIM), *values], column_cells + _GAP - 1)
         lines.append(cut(line, cells))
     return lines

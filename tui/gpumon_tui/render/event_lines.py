@@ -24,7 +24,7 @@ _MARK = Segment("▌", palette.ink("key"))
 _BOLD = ("crit", "warn")
 
 
-class EventPlace(NamedTuple):
+class EventButton(NamedTuple):
     """A clickable range of cells in the first line."""
 
     begin: int
@@ -75,40 +75,40 @@ def columns(cells: int) -> EventColumns:
     return fixed._replace(words=max(4, cells - used))
 
 
-def head(of: EventHead, cells: int) -> tuple[Line, list[EventPlace]]:
+def head_line(head: EventHead, cells: int) -> tuple[Line, list[EventButton]]:
     """Return title, groups and filter, and their clickable ranges."""
-    side = edge(cells)
-    count = f"{of.shown} of {of.there}" if of.shown != of.there else str(of.there)
-    line: Line = [Segment(" " * side), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
-    if of.gpu:
-        line.append(Segment(f"  GPU {of.gpu} only", palette.ink("key")))
-    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * side)] if of.there else []
-    if of.text or of.is_typed:
-        shown = safe(of.text)[-max(4, min(30, cells // 3)) :]
-        caret = Segment("▏", _CARET) if of.is_typed else Segment(" ", _FIELD)
-        right = [Segment("/ ", _KEY), Segment(f" {shown}", _FIELD), caret, Segment(" " * side)]
+    left_margin = edge(cells)
+    count = f"{head.shown} of {head.there}" if head.shown != head.there else str(head.there)
+    line: Line = [Segment(" " * left_margin), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
+    if head.gpu:
+        line.append(Segment(f"  GPU {head.gpu} only", palette.ink("key")))
+    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * left_margin)] if head.there else []
+    if head.text or head.is_typed:
+        shown = safe(head.text)[-max(4, min(30, cells // 3)) :]
+        caret = Segment("▏", _CARET) if head.is_typed else Segment(" ", _FIELD)
+        right = [Segment("/ ", _KEY), Segment(f" {shown}", _FIELD), caret, Segment(" " * left_margin)]
     room = cells - length(line) - length(right) - 3
-    names = [name for name in of.counts if of.counts[name] or name in (ALL, of.group)]
-    while len(names) > 1 and sum(len(f" {name} {of.counts[name]} ") for name in names) > room:
-        spare = [name for name in names if name != of.group]
-        names.remove(spare[-1])
-    places: list[EventPlace] = []
+    names = [name for name in head.counts if head.counts[name] or name in (ALL, head.group)]
+    while len(names) > 1 and sum(len(f" {name} {head.counts[name]} ") for name in names) > room:
+        removable = [name for name in names if name != head.group]
+        names.remove(removable[-1])
+    buttons: list[EventButton] = []
     line.append(Segment("   "))
     for name in names:
-        text = f" {name} {of.counts[name]} "
+        text = f" {name} {head.counts[name]} "
         if length(line) + len(text) > cells - length(right):
             break
-        places.append(EventPlace(length(line), length(line) + len(text), name))
-        line.append(Segment(text, _CHOSEN if name == of.group else _DIM))
-    left = cells - length(line) - length(right)
-    if left < 0:
-        return cut(line, cells), places
-    line += [Segment(" " * left), *right]
-    places.append(EventPlace(cells - length(right), cells, ""))
-    return line, places
+        buttons.append(EventButton(length(line), length(line) + len(text), name))
+        line.append(Segment(text, _CHOSEN if name == head.group else _DIM))
+    free_cells = cells - length(line) - length(right)
+    if free_cells < 0:
+        return cut(line, cells), buttons
+    line += [Segment(" " * free_cells), *right]
+    buttons.append(EventButton(cells - length(right), cells, ""))
+    return line, buttons
 
 
-def heading(room: EventColumns, cells: int) -> Line:
+def heading_line(room: EventColumns, cells: int) -> Line:
     """Return the column headings."""
     gap = " " * (2 if cells >= 100 else 1)
     names = (
@@ -117,34 +117,35 @@ def heading(room: EventColumns, cells: int) -> Line:
         (fit("user", room.user), room.user), (fit("", room.words), room.words),
         (fit("took", room.took, right=True), room.took),
     )  # fmt: skip
-    text = gap.join([part for part, own in names if own])
+    text = gap.join([title for title, cells_of_column in names if cells_of_column])
     return [Segment(fit(" " * edge(cells) + text, cells), _HEADING)]
 
 
 def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chosen: bool, own: bool) -> Line:
     """Return the row of an event; `own`: it concerns this user."""
-    under = _SELECTED if chosen else Style.null()
-    gap = Segment(" " * (2 if cells >= 100 else 1), under)
+    background = _SELECTED if chosen else Style.null()
+    gap = Segment(" " * (2 if cells >= 100 else 1), background)
     glyph, role = row.mark
-    what = palette.ink(role, bold=role in _BOLD)
-    quiet = role == "dim"
+    mark_style = palette.ink(role, bold=role in _BOLD)
+    is_dim = role == "dim"
     gpu = row.gpu if room.gpu > 5 else row.gpu.removeprefix("GPU ")
-    line: Line = [_MARK, Segment(" " * (edge(cells) - 1), under)] if chosen else [Segment(" " * edge(cells))]
+    line: Line = [_MARK, Segment(" " * (edge(cells) - 1), background)] if chosen else [Segment(" " * edge(cells))]
     line += [
-        Segment(fit(when(row.time, now, room.time), room.time, right=True), _DIM + under), gap,
-        Segment(f"{glyph} ", what + under), Segment(fit(row.event.kind.label, room.label), what + under), gap,
-        Segment(fit(gpu, room.gpu), (_DIM if quiet else palette.ink("strong")) + under), gap,
+        Segment(fit(time_text(row.time, now, room.time), room.time, right=True), _DIM + background), gap,
+        Segment(f"{glyph} ", mark_style + background),
+        Segment(fit(row.event.kind.label, room.label), mark_style + background), gap,
+        Segment(fit(gpu, room.gpu), (_DIM if is_dim else palette.ink("strong")) + background), gap,
     ]  # fmt: skip
     if room.user:
-        line += [Segment(fit(row.user, room.user), (_TEXT if own else _DIM) + under), gap]
+        line += [Segment(fit(row.user, room.user), (_TEXT if own else _DIM) + background), gap]
     words = row.words if room.took or not row.took else ", ".join(filter(None, (row.words, row.took)))
-    line.append(Segment(fit(words, room.words), (_DIM if quiet else _TEXT) + under))
+    line.append(Segment(fit(words, room.words), (_DIM if is_dim else _TEXT) + background))
     if room.took:
-        line += [gap, Segment(fit(row.took, room.took, right=True), (what if row.is_open else _DIM) + under)]
-    return [*line, Segment(" " * max(0, cells - length(line)), under)]
+        line += [gap, Segment(fit(row.took, room.took, right=True), (mark_style if row.is_open else _DIM) + background)]
+    return [*line, Segment(" " * max(0, cells - length(line)), background)]
 
 
-def when(time: float, now: float, cells: int) -> str:
+def time_text(time: float, now: float, cells: int) -> str:
     """Return the time of day, with the date if it is another day and there is room."""
     text, today = units.moment(time), units.moment(now)
     if text[:10] == today[:10] or len(text) < 19:

@@ -15,11 +15,11 @@ from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_wor
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.render.text_width import safe
 
-SAME = 2 * SECOND
+SAME_EVENT = 2 * SECOND
 """Maximum difference in ns between a log entry and a frame event of the same kind and subject for them to be the
 same event.
 """
-WRITTEN_FOR = 120.0
+MAX_LOG_AGE = 120.0
 """Age in seconds after which the log says nothing about the present.
 
 It is written once a minute and read some seconds later.
@@ -42,7 +42,7 @@ time.
 """
 _NO_RUNS: Mapping[str, Sequence[str]] = {}
 _NO_RESTARTS: Mapping[tuple[int, str], LastedEvent] = {}
-_GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
+_RECOVERIES = ("gpu_back", "driver_reloaded", "idle_ended")
 
 
 class EventRow(NamedTuple):
@@ -77,65 +77,65 @@ class EventRow(NamedTuple):
             return "△", "warn"
         if name.startswith("run_"):
             return ("▸" if name == "run_began" else "●"), "run"
-        return ("●", "util") if name in _GOOD else ("·", "dim")
+        return ("●", "util") if name in _RECOVERIES else ("·", "dim")
 
 
-def joined(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
+def merge_events(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
     """Merge both, newest first; an event that is in both is listed once, as in the log.
 
     Events open in the log, which is written once a minute, are closed if a later frame showed their end.
     """
-    seen = [one for one in seen if one.kind != NOT_SEEN or not _went_on(one, logged)]
-    ends = {(_ended(one), one.subject): one.time_ns for one in seen if _ended(one)}
+    seen = [event for event in seen if event.kind != NOT_SEEN or not _lasted_longer(event, logged)]
+    ends = {(_ended_kind(event), event.subject): event.time_ns for event in seen if _ended_kind(event)}
     logged = [
-        one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.subject), 0) else one
-        for one in logged
+        entry._replace(until_ns=0) if 0 < entry.time_ns <= ends.get((entry.kind.name, entry.subject), 0) else entry
+        for entry in logged
     ]
     times: dict[tuple[str, EventSubject], list[int]] = {}
-    lasting: dict[tuple[str, EventSubject], int] = {}
-    for one in logged:
-        times.setdefault((one.kind.name, one.subject), []).append(one.time_ns)
-        if one.until_ns:
-            lasting[one.kind.name, one.subject] = one.time_ns
-    found = list(logged)
+    begun: dict[tuple[str, EventSubject], int] = {}
+    for entry in logged:
+        times.setdefault((entry.kind.name, entry.subject), []).append(entry.time_ns)
+        if entry.until_ns:
+            begun[entry.kind.name, entry.subject] = entry.time_ns
+    merged = list(logged)
     for event in seen:
         key = event.kind, event.subject
-        goes_on = event.kind in LASTING and lasting.get(key, event.time_ns + 1) <= event.time_ns
-        if not goes_on and all(abs(time - event.time_ns) > SAME for time in times.get(key, ())):
+        goes_on = event.kind in LASTING and begun.get(key, event.time_ns + 1) <= event.time_ns
+        if not goes_on and all(abs(time - event.time_ns) > SAME_EVENT for time in times.get(key, ())):
             kind = BY_NAME[event.kind].for_details(event.details)
-            found.append(
+            merged.append(
                 LoggedEvent(event.time_ns, kind, event.subject, event.subject.device, event.lasted, 0, event.details)
             )
-    return sorted(found, key=lambda one: one.time_ns, reverse=True)
+    return sorted(merged, key=attrgetter("time_ns"), reverse=True)
 
 
-def _ended(event: Event) -> str:
+def _ended_kind(event: Event) -> str:
     """Return the name of the kind that ends with this event, observed or not; empty if nothing ends."""
     return str(event.details.get("of", "")) if event.kind == NOT_SEEN else BY_NAME[event.kind].ends
 
 
-def _went_on(event: Event, logged: Sequence[LoggedEvent]) -> bool:
-    """Whether the log shows that something whose end was not observed in the frames lasted longer."""
-    name, time_ns = _ended(event), event.time_ns
+def _lasted_longer(event: Event, logged: Sequence[LoggedEvent]) -> bool:
+    """Whether the log has a later end of an event whose end was not observed in the frames."""
+    name, time_ns = _ended_kind(event), event.time_ns
     return any(
-        one.time_ns < time_ns and one.until_ns > time_ns + SAME
-        for one in logged
-        if one.until_ns and one.kind.name == name and one.subject == event.subject
+        entry.time_ns < time_ns and entry.until_ns > time_ns + SAME_EVENT
+        for entry in logged
+        if entry.until_ns and entry.kind.name == name and entry.subject == event.subject
     )
 
 
-def all_rows(
+def merged_rows(
     logged: Sequence[LoggedEvent], seen: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
     now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of the log (oldest first) and of frame events, with each restart as one event; newest first.
 
-    `labels`, `is_of_now`, `now` and `runs` as in `rows_of`.
+    `labels`, `is_of_now`, `now` and `runs` as in `event_rows`.
     """
-    told = with_restarts(sorted(joined(logged, seen), key=attrgetter("time_ns")))
-    restarts = {_key(one.event): one for one in told if one.unwatched is not None}
-    events = sorted((one.event for one in told), key=attrgetter("time_ns"), reverse=True)
-    return rows_of(events, labels, is_of_now=is_of_now, now=now, restarts=restarts, runs=runs)
+    lasted = with_restarts(sorted(merge_events(logged, seen), key=attrgetter("time_ns")))
+    restarts = {_key(event.event): event for event in lasted if event.unwatched is not None}
+    events = sorted((event.event for event in lasted), key=attrgetter("time_ns"), reverse=True)
+    return event_rows(events, labels, is_of_now=is_of_now, now=now, restarts=restarts, runs=runs)
 
 
 def _key(event: LoggedEvent) -> tuple[int, str]:
@@ -143,11 +143,11 @@ def _key(event: LoggedEvent) -> tuple[int, str]:
     return event.time_ns, event.kind.name
 
 
-def rows_of(
+def event_rows(
     events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True, now: float = NAN,
     restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
-    """Return rows of events, newest first; `labels` are the known numbers of GPUs by UUID.
+    """Return rows of events, newest first; `labels` are the available numbers of GPUs by UUID.
 
     `runs` has the GPUs of runs by id: ranks start one after another, so the first event of a run lists only few.
 
@@ -157,57 +157,59 @@ def rows_of(
     otherwise only the time they were last observed is known.
     """
     labels = {**_numbered(events), **labels}
-    seen_until, closing = _unseen(events)
-    every = _gpus_of_runs(events, runs)
+    last_seen, end_reports = _unobserved_ends(events)
+    run_gpus = _gpus_of_runs(events, runs)
     rows = []
-    for place, event in enumerate(events):
-        if place not in closing:
-            until_ns = seen_until.get(place, 0)
+    for index, event in enumerate(events):
+        if index not in end_reports:
+            until_ns = last_seen.get(index, 0)
             at_least = (until_ns - event.time_ns) / SECOND if until_ns else NAN
-            is_known_now = is_of_now and not event.until_ns / SECOND < now - WRITTEN_FOR
-            gpu = _gpu(event, labels, every)
+            is_known_now = is_of_now and not event.until_ns / SECOND < now - MAX_LOG_AGE
+            gpu = _gpu(event, labels, run_gpus)
             rows.append(_row(event, gpu, labels, at_least, restarts.get(_key(event)), goes_on=is_known_now, now=now))
     return rows
 
 
 def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
     """Return the numbers of GPUs by UUID according to the log; later entries take precedence."""
-    told = ((one.subject.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.subject.device)
-    return {uuid: number for uuid, number in told if number and uuid != number}
+    numbers = (
+        (event.subject.device, event.device.removeprefix("GPU ")) for event in reversed(events) if event.subject.device
+    )
+    return {uuid: number for uuid, number in numbers if number and uuid != number}
 
 
-def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
+def _unobserved_ends(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
     """Return the times (ns since 1970) until which events with unobserved ends are known to have lasted, and the
     events that report this, by index.
     """
     begun: dict[tuple[str, EventSubject], int] = {}
-    seen_until: dict[int, int] = {}
-    closing: set[int] = set()
-    for place, event in sorted(enumerate(events), key=lambda one: (one[1].time_ns, one[1].kind.name == NOT_SEEN)):
+    last_seen: dict[int, int] = {}
+    end_reports: set[int] = set()
+    for index, event in sorted(enumerate(events), key=lambda item: (item[1].time_ns, item[1].kind.name == NOT_SEEN)):
         if event.kind.name != NOT_SEEN:
             begun.pop((event.kind.ends, event.subject), None)
-            begun[event.kind.name, event.subject] = place
+            begun[event.kind.name, event.subject] = index
         elif (first := begun.pop((str(event.details.get("of")), event.subject), None)) is not None:
-            seen_until[first] = event.time_ns
-            closing.add(place)
-    return seen_until, closing
+            last_seen[first] = event.time_ns
+            end_reports.add(index)
+    return last_seen, end_reports
 
 
 def _row(
-    event: LoggedEvent, place: str, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *,
+    event: LoggedEvent, gpu_text: str, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *,
     goes_on: bool, now: float,
 ) -> EventRow:  # fmt: skip
-    gpu, user = safe(place), safe(event.subject.user)
-    said = [event.subject.run, details(event, timed=False)]
+    gpu, user = safe(gpu_text), safe(event.subject.user)
+    texts = [event.subject.run, details(event, timed=False)]
     lasted = event.lasted
     if restart is not None:
         unwatched, since = unwatched_words(restart)
-        said += [f"{unwatched} {units.clock(since)}" if is_known(since) else unwatched, went_on_words(restart, labels)]
+        texts += [f"{unwatched} {units.clock(since)}" if is_known(since) else unwatched, went_on_words(restart, labels)]
     if event.kind.name in _ENDS_OF_DAEMONS:
         if is_known(lasted):
-            said.append(f"had run for {units.long_duration(lasted)}")
+            texts.append(f"had run for {units.long_duration(lasted)}")
         lasted = NAN
-    words = ", ".join([safe(part) for part in said if part])
+    words = ", ".join([safe(part) for part in texts if part])
     goes_on = goes_on and event.until_ns > 0 and not is_known(at_least)
     took = "ongoing" if goes_on else units.long_duration(lasted) if is_known(lasted) else ""
     if is_known(at_least):
@@ -227,12 +229,14 @@ def _moment(time: float, now: float) -> str:
 
 def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, None]]:
     """Return the UUIDs of the GPUs of each run, combining its events and `runs`."""
-    found = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
+    gpus = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
     for event in events:
         uuids = event.details.get("gpus")
         if event.subject.run and isinstance(uuids, list):
-            found.setdefault(event.subject.run, {}).update(dict.fromkeys(one for one in uuids if isinstance(one, str)))
-    return found
+            gpus.setdefault(event.subject.run, {}).update(
+                dict.fromkeys(uuid for uuid in uuids if isinstance(uuid, str))
+            )
+    return gpus
 
 
 def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mapping[str, None]]) -> str:
@@ -246,13 +250,13 @@ def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mappi
     numbers = [labels[uuid] for uuid in runs.get(event.subject.run, uuids) if isinstance(uuid, str) and uuid in labels]
     if not numbers or not all(number.isdecimal() for number in numbers):
         return f"GPU {','.join(numbers)}" if numbers else ""
-    known = sorted(map(int, numbers))
-    if len(known) > 1 and known[-1] - known[0] == len(known) - 1:
-        return f"GPU {known[0]}–{known[-1]}"
-    return f"GPU {','.join(map(str, known))}"
+    indexes = sorted(map(int, numbers))
+    if len(indexes) > 1 and indexes[-1] - indexes[0] == len(indexes) - 1:
+        return f"GPU {indexes[0]}–{indexes[-1]}"
+    return f"GPU {','.join(map(str, indexes))}"
 
 
-def is_of(row: EventRow, group: str) -> bool:
+def is_in_group(row: EventRow, group: str) -> bool:
     """Whether a row belongs to a group."""
     if group in _SEVERITIES:
         return row.severity == _SEVERITIES[group]
@@ -261,10 +265,10 @@ def is_of(row: EventRow, group: str) -> bool:
 
 def group_counts(rows: Sequence[EventRow]) -> dict[str, int]:
     """Return the number of rows in each group."""
-    return {name: sum(is_of(row, name) for row in rows) for name in GROUPS}
+    return {name: sum(is_in_group(row, name) for row in rows) for name in GROUPS}
 
 
-def is_on(row: EventRow, label: str) -> bool:
+def concerns_gpu(row: EventRow, label: str) -> bool:
     """Whether a row concerns the GPU with this number, possibly among others."""
     first, _, last = row.gpu.removeprefix("GPU ").partition("–")
     if last:
@@ -272,29 +276,29 @@ def is_on(row: EventRow, label: str) -> bool:
     return label in first.split(",")
 
 
-def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequence[EventRow]:
+def filter_rows(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequence[EventRow]:
     """Return the rows of a group (and a GPU, if given) that contain all words; words may be terms like `gpu:3
     user:bob`.
     """
-    found = [row for row in rows if is_of(row, group)] if group != ALL else rows
+    matches = [row for row in rows if is_in_group(row, group)] if group != ALL else rows
     if gpu:
-        found = [row for row in found if is_on(row, gpu)]
+        matches = [row for row in matches if concerns_gpu(row, gpu)]
     for word in words.lower().split():
         name, colon, value = word.partition(":")
         if name == "gpu" and colon:
-            found = [row for row in found if is_on(row, value)] if value else found
+            matches = [row for row in matches if concerns_gpu(row, value)] if value else matches
         elif name == "user" and colon:
-            found = [row for row in found if row.user.lower().startswith(value)]
+            matches = [row for row in matches if row.user.lower().startswith(value)]
         else:
-            found = [row for row in found if word in row.letters]
-    return found
+            matches = [row for row in matches if word in row.letters]
+    return matches
 
 
-def place_of(row: EventRow, rows: Sequence[EventRow]) -> int:
+def index_of(row: EventRow, rows: Sequence[EventRow]) -> int:
     """Return the index of the row of the same event by bisection; 0 if there is none. The newest rows come first."""
-    place = bisect_left(rows, -row.event.time_ns, key=lambda one: -one.event.time_ns)
-    while place < len(rows) and rows[place].event.time_ns == row.event.time_ns:
-        if rows[place].key == row.key:
-            return place
-        place += 1
+    index = bisect_left(rows, -row.event.time_ns, key=lambda other: -other.event.time_ns)
+    while index < len(rows) and rows[index].event.time_ns == row.event.time_ns:
+        if rows[index].key == row.key:
+            return index
+        index += 1
     return 0

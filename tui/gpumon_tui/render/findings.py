@@ -18,43 +18,46 @@ STYLES: dict[Severity, Style] = {
     Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.CRITICAL,
 }  # fmt: skip
 _INDENT = "  "
-_LETTERS = 4096
+_MAX_TEXT = 4096
 """Maximum length of a text; the advice for a group names every GPU."""
 UNKNOWN = "The current state is unknown."
 LAST_SEEN = "The current state is unknown; this is what was last seen."
 
 
-def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
+def selected_first(findings: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
     """Sort findings about `selected` (UUIDs of GPUs, ids of runs) first, each part by severity."""
-    return sorted(found, key=lambda one: (one.subject.id not in selected, -one.severity))
+    return sorted(findings, key=lambda finding: (finding.subject.id not in selected, -finding.severity))
 
 
-def attention(
-    found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = (),
-    *, is_read: bool = True,
+def attention_lines(
+    findings: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False,
+    unknown: Sequence[str] = (), *, is_read: bool = True,
 ) -> list[Line]:  # fmt: skip
     """Return a block of lines for each finding, none wider than `cells`; `is_old`: the data are outdated.
 
     `unknown` lists what could not be checked; until history `is_read`, no rule has seen all data.
     """
-    lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
-    none = nothing_found(unknown) if is_read else READING_HISTORY
-    if not is_old and all(one.severity is Severity.INFO for one in found):
-        lines += [[Segment(part, theme.PLAIN)] for part in wrapped(none, cells)]
-    for group in group_findings(selected_first(found, selected)):
-        one = group.first
-        style = STYLES[one.severity]
+    lines: list[Line] = [cut([Segment(LAST_SEEN if findings else UNKNOWN, theme.WARN)], cells), []] if is_old else []
+    summary = nothing_found(unknown) if is_read else READING_HISTORY
+    if not is_old and all(finding.severity is Severity.INFO for finding in findings):
+        lines += [[Segment(part, theme.PLAIN)] for part in wrap_words(summary, cells)]
+    for group in group_findings(selected_first(findings, selected)):
+        first = group.first
+        style = STYLES[first.severity]
         head: Line = [
             Segment(safe(group.title), theme.STRONG if group.ids.isdisjoint(selected) else theme.TITLE),
-            Segment(f"  {one.severity.name.lower()}", style),
+            Segment(f"  {first.severity.name.lower()}", style),
         ]
         lines.append(cut(head, cells))
-        for text, ink in ((one.summary, theme.PLAIN), (callable_commands(group.action), theme.DIM)):
-            lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text, _LETTERS), cells - len(_INDENT))]
+        for text, text_style in ((first.summary, theme.PLAIN), (callable_commands(group.action), theme.DIM)):
+            lines += [
+                [Segment(_INDENT + part, text_style)]
+                for part in wrap_words(safe(text, _MAX_TEXT), cells - len(_INDENT))
+            ]
     return lines
 
 
-def wrapped(text: str, cells: int) -> Iterator[str]:
+def wrap_words(text: str, cells: int) -> Iterator[str]:
     """Wrap a text into lines of at most `cells` cells. Longer words, such as ids, are split."""
     line = ""
     for word in text.split():
@@ -63,7 +66,11 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
             yield line
             longer = word
         while width(longer) > cells:
-            end = next(at for at in range(1, len(longer) + 1) if at == len(longer) or width(longer[: at + 1]) > cells)
+            end = next(
+                length
+                for length in range(1, len(longer) + 1)
+                if length == len(longer) or width(longer[: length + 1]) > cells
+            )
             yield longer[:end]
             longer = longer[end:]
         line = longer
@@ -71,23 +78,23 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
         yield line
 
 
-def in_few_lines(text: str, cells: int, most: int) -> list[str]:
-    """Wrap a text into at most `most` lines; an ellipsis marks truncated text."""
-    lines = list(wrapped(text, cells))
-    if len(lines) <= most:
+def wrap_limited(text: str, cells: int, max_lines: int) -> list[str]:
+    """Wrap a text into at most `max_lines` lines; an ellipsis marks truncated text."""
+    lines = list(wrap_words(text, cells))
+    if len(lines) <= max_lines:
         return lines
-    last = lines[most - 1]
+    last = lines[max_lines - 1]
     while last and width(last) > cells - 2:
         last = last.rpartition(" ")[0]
-    return [*lines[: most - 1], f"{last} …".lstrip()]
+    return [*lines[: max_lines - 1], f"{last} …".lstrip()]
 
 
-def counted(found: Sequence[FindingGroup]) -> str:
+def count_text(groups: Sequence[FindingGroup]) -> str:
     """Return the number of findings as text: `2 findings`; empty for none."""
-    return units.counted(len(found), "finding") if found else ""
+    return units.counted(len(groups), "finding") if groups else ""
 
 
-def counted_briefly(found: Sequence[FindingGroup]) -> str:
+def brief_count_text(groups: Sequence[FindingGroup]) -> str:
     """Return a short form: `△2`, or `▲2` if one of them is critical; empty for none."""
-    is_critical = any(group.first.severity is Severity.CRITICAL for group in found)
-    return f"{'▲' if is_critical else '△'}{len(found)}" if found else ""
+    is_critical = any(group.first.severity is Severity.CRITICAL for group in groups)
+    return f"{'▲' if is_critical else '△'}{len(groups)}" if groups else ""

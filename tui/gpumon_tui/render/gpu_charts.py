@@ -19,7 +19,7 @@ from gpumon_tui import palette, theme
 from gpumon_tui.render.axis import ValueAxis, value_axis
 from gpumon_tui.render.bars import CELL, memory_bar, tint
 from gpumon_tui.render.gpu_facts import card_head
-from gpumon_tui.render.line_plot import KeptPlots, PlotCurve, averaged, span_words
+from gpumon_tui.render.line_plot import PlotCache, PlotCurve, average, span_text
 from gpumon_tui.render.numerals import numerals
 from gpumon_tui.render.section import NAME
 from gpumon_tui.render.text_width import READING_HISTORY, Line, cut, fit, length
@@ -89,73 +89,73 @@ class GpuCharts(NamedTuple):
     """Whether the history is completely loaded; only then do missing values mean missing samples."""
 
 
-def small_of(sample: Sample) -> tuple[str, ...]:
+def small_metrics(sample: Sample) -> tuple[str, ...]:
     """Return the metrics of the small charts for which the GPU has a sensor."""
     return tuple(name for name in SMALL if name not in sample.device.missing)
 
 
-def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len(SMALL)) -> ChartsPlan:
+def charts_plan(cells: int, rows: int, *, has_no_row: bool = False, small_count: int = len(SMALL)) -> ChartsPlan:
     """Divide the rows; the utilization chart gets the most.
 
     `alone`: no table row shows the user of the GPU. `smalls`: number of small charts side by side.
     """
     is_wide = cells >= NUMBERS_FROM
-    before = 27 if is_wide else 11
-    inner = cells - before - (2 if is_wide else 1)
-    head = 2 if alone and not is_wide else 1
-    fixed = 5 + head
-    small = max(2, (rows - fixed - AROUND_SMALL) // 4) if rows >= SMALL_FROM and is_wide and smalls else 0
-    rest = rows - fixed - (small + AROUND_SMALL if small else 0)
-    memory = max(4 if rest >= 11 else 2, rest // 3) if rows >= FEWEST_MEMORY_ROWS else 0
-    across = max(1, smalls)
-    small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6) if across > 1 else inner
-    return ChartsPlan(before, inner, rest - memory, memory, small, small_cells, head)
+    left_cells = 27 if is_wide else 11
+    inner = cells - left_cells - (2 if is_wide else 1)
+    head = 2 if has_no_row and not is_wide else 1
+    other_rows = 5 + head
+    small = max(2, (rows - other_rows - AROUND_SMALL) // 4) if rows >= SMALL_FROM and is_wide and small_count else 0
+    large_rows = rows - other_rows - (small + AROUND_SMALL if small else 0)
+    memory = max(4 if large_rows >= 11 else 2, large_rows // 3) if rows >= FEWEST_MEMORY_ROWS else 0
+    columns = max(1, small_count)
+    small_cells = max(1, (cells - 4 - (columns - 1) * 4) // columns - 6) if columns > 1 else inner
+    return ChartsPlan(left_cells, inner, large_rows - memory, memory, small, small_cells, head)
 
 
-def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -> list[Line]:
+def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -> list[Line]:
     """Return all rows of the charts; `plots` caches the previous pictures."""
-    sample, before = gpu.sample, plan.before
-    is_wide = before > NARROW
+    sample, left_cells = gpu.sample, plan.before
+    is_wide = left_cells > NARROW
     utilization, memory = (gpu.large[name] for name in LARGE)
     percent, used = sample.value(UTILIZATION), sample.value(MEMORY)
-    whole = sample.value("gpu.memory_total")
+    total_memory = sample.value("gpu.memory_total")
     begin = max(gpu.now - gpu.window, gpu.oldest) if is_known(gpu.oldest) else gpu.now - gpu.window
-    worked, held = (averaged(curve, gpu.grid, begin, gpu.now) for curve in (utilization, memory))
-    span = span_words(worked.seconds, gpu.window, max(gpu.interval, gpu.grid.step / 2))
+    utilization_average, memory_average = (average(curve, gpu.grid, begin, gpu.now) for curve in (utilization, memory))
+    span = span_text(utilization_average.seconds, gpu.window, max(gpu.interval, gpu.grid.step / 2))
     stats: list[Line] = [
         [Segment(f"{name:<12}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
-        for name, value in ((span, worked.mean), ("lowest", worked.low))
+        for name, value in ((span, utilization_average.mean), ("lowest", utilization_average.low))
     ]
-    total = f"of {units.gibibytes(whole)}" if is_known(whole) else ""
-    peak = f"peak {units.gibibytes(held.high)}" if is_known(held.high) else ""
-    of = ", ".join(filter(None, (total, peak)))
-    told = [Segment(of if len(of) <= SIDE else peak, theme.DIM)]
+    total_text = f"of {units.gibibytes(total_memory)}" if is_known(total_memory) else ""
+    peak = f"peak {units.gibibytes(memory_average.high)}" if is_known(memory_average.high) else ""
+    memory_text = ", ".join(filter(None, (total_text, peak)))
+    memory_line = [Segment(memory_text if len(memory_text) <= SIDE else peak, theme.DIM)]
     side = (
-        _side(units.rounded(percent * 100), "%", "util", stats, plan.utilization),
-        _side(units.gibibytes(used), "GiB", "memory", [told], plan.memory),
+        _side_lines(units.rounded(percent * 100), "%", "util", stats, plan.utilization),
+        _side_lines(units.gibibytes(used), "GiB", "memory", [memory_line], plan.memory),
     )
     title: Line = [Segment("Utilization" if is_wide else "Util", NAME)]
-    beside: Line = []
+    right_line: Line = []
     if not is_wide:
         title = [*title, Segment(f"{units.percent(percent):>5}", palette.ink("util", bold=True))]
     if not is_wide or not plan.memory:
-        beside = [
+        right_line = [
             Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
-            Segment(f"{' ' if total else ', '}{of} GiB" if of else "", theme.DIM),
+            Segment(f"{' ' if total_text else ', '}{memory_text} GiB" if memory_text else "", theme.DIM),
         ]
     margin = 2 if is_wide else 1
     lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
-    lines.append(_beside(title, before, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
+    lines.append(_chart_row(title, left_cells, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
     lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
-    lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))
-    lines.append(_beside([Segment("Memory", NAME)], before, beside))
+    lines.append(_chart_row([], left_cells, times_below(gpu.grid, gpu.now, gpu.edge)))
+    lines.append(_chart_row([Segment("Memory", NAME)], left_cells, right_line))
     if plan.memory:
         lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
-    lines.append(_beside([], before, memory_bar(sample, plan.cells)))
-    lines.append(_beside([], before, legend(sample, gpu.run, plan.cells)))
+    lines.append(_chart_row([], left_cells, memory_bar(sample, plan.cells)))
+    lines.append(_chart_row([], left_cells, legend(sample, gpu.run, plan.cells)))
     if plan.small:
         lines.append([])
-        lines += _small(gpu, plan, plots)
+        lines += _small_charts(gpu, plan, plots)
     return lines
 
 
@@ -163,36 +163,36 @@ def legend(sample: Sample, run: Run | None, cells: int) -> Line:
     """Return the parts of memory with color, size in GiB, and memory pressure."""
     if sample.device.is_divided:
         return [Segment(fit("divided by MIG: its instances have the memory", cells).rstrip(), theme.DIM)]
-    divided = breakdown_of(sample)
-    if divided is None:
+    breakdown = breakdown_of(sample)
+    if breakdown is None:
         return [Segment("breakdown unknown", theme.DIM)]
-    known = known_parts(divided)
-    alone = sum(part.name not in ("free", "driver") for part, _ in known) == 1
+    parts = known_parts(breakdown)
+    is_whole = sum(part.name not in ("free", "driver") for part, _ in parts) == 1
     line: Line = []
-    for is_long, between, given_up in (
+    for is_long, gap, left_out in (
         (True, 3, ()), (False, 3, ()), (False, 2, ()), (False, 2, ("driver",)), (False, 2, ("driver", "context")),
     ):  # fmt: skip
         line = []
-        for part, size in known:
-            if part.name in given_up:
+        for part, size in parts:
+            if part.name in left_out:
                 continue
             name = part.title if is_long else part.name
-            line += [Segment(" " * between)] if line else []
+            line += [Segment(" " * gap)] if line else []
             line += [
-                Segment(CELL, tint(part.name, part.title, alone=alone)), Segment(f" {name} ", theme.DIM),
+                Segment(CELL, tint(part.name, part.title, is_whole=is_whole)), Segment(f" {name} ", theme.DIM),
                 Segment(units.gibibytes(size), theme.PLAIN),
             ]  # fmt: skip
         if length(line) <= cells:
             break
-    fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
-    if run is not None and held > 0 and is_known(fragments):
-        line.append(Segment(f"   fragments {units.percent(fragments / held)}", theme.DIM))
+    fragments, reserved = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
+    if run is not None and reserved > 0 and is_known(fragments):
+        line.append(Segment(f"   fragments {units.percent(fragments / reserved)}", theme.DIM))
         if length(line) > cells:
             line.pop()
     return cut(line, cells)
 
 
-def _side(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> list[Line]:
+def _side_lines(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> list[Line]:
     """Return a number, large if there are enough rows, with statistics below."""
     large = numerals(text)
     is_large = len(large) <= rows
@@ -203,30 +203,30 @@ def _side(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> 
 
 
 def _chart(
-    gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan, plots: KeptPlots
+    gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan, plots: PlotCache
 ) -> list[Line]:  # fmt: skip
     curve, axis = gpu.large[name], _axis(gpu, name, gpu.large[name])
     labels = axis.labels(rows, 7) if _known(curve.mean) else {}
     lines: list[Line] = []
-    for at, row in enumerate(plots.lines(name, curve, axis, rows, ROLES[name])):
-        left = side[at] if at < len(side) and plan.before > NARROW else []
-        label = labels.get(at, "")
-        lines.append(_beside(left, plan.before, row, label))
+    for index, row in enumerate(plots.lines(name, curve, axis, rows, ROLES[name])):
+        left = side[index] if index < len(side) and plan.before > NARROW else []
+        label = labels.get(index, "")
+        lines.append(_chart_row(left, plan.before, row, label))
     if not _known(curve.mean) and lines:
-        why = gpu.sample.device.missing.get(name)
-        asleep = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
-        none = "no samples in this window" if gpu.is_read else READING_HISTORY
-        reason = why.reason if why is not None else asleep or none
-        lines[rows // 2] = _beside([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
+        missing = gpu.sample.device.missing.get(name)
+        sleep_reason = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
+        no_samples = "no samples in this window" if gpu.is_read else READING_HISTORY
+        reason = missing.reason if missing is not None else sleep_reason or no_samples
+        lines[rows // 2] = _chart_row([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
     return lines
 
 
-def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
+def _small_charts(gpu: GpuCharts, plan: ChartsPlan, plots: PlotCache) -> list[Line]:
     """Return the small charts side by side, each below its name and current value; a single one is aligned with the
     large charts.
     """
     if len(gpu.small) == 1:
-        return _single(gpu, *next(iter(gpu.small.items())), plan, plots)
+        return _single_chart(gpu, *next(iter(gpu.small.items())), plan, plots)
     cells = plan.small_cells + 6
     blocks: list[list[Line]] = []
     for name, curve in gpu.small.items():
@@ -235,7 +235,8 @@ def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
         head = _head(gpu, name, axis, cells)
         rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
         body: list[Line] = [
-            [Segment(fit(labels.get(at, ""), 5, right=True) + " ", theme.FAINT), *row] for at, row in enumerate(rows)
+            [Segment(fit(labels.get(row_index, ""), 5, right=True) + " ", theme.FAINT), *row]
+            for row_index, row in enumerate(rows)
         ]
         blocks.append([head, *body, [Segment(" " * 6), *times_below(gpu.fine, gpu.now, gpu.edge)]])
     lines: list[Line] = []
@@ -247,15 +248,15 @@ def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
     return lines
 
 
-def _single(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
-    axis, before = _axis(gpu, name, curve), plan.before
+def _single_chart(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan, plots: PlotCache) -> list[Line]:
+    axis, left_cells = _axis(gpu, name, curve), plan.before
     labels = axis.labels(plan.small, 7) if _known(curve.mean) else {}
-    head = _head(gpu, name, axis, before - 4)
+    head = _head(gpu, name, axis, left_cells - 4)
     rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
     return [
-        cut([Segment("  "), *head], before),
-        *(_beside([], before, row, labels.get(at, "")) for at, row in enumerate(rows)),
-        _beside([], before, times_below(gpu.fine, gpu.now, gpu.edge)),
+        cut([Segment("  "), *head], left_cells),
+        *(_chart_row([], left_cells, row, labels.get(index, "")) for index, row in enumerate(rows)),
+        _chart_row([], left_cells, times_below(gpu.fine, gpu.now, gpu.edge)),
     ]
 
 
@@ -263,12 +264,12 @@ def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:
     metric = BY_NAME[name]
     newest = next(reversed(_known(gpu.small[name].mean)), nan) if name == SMALL[3] else gpu.sample.value(name)
     limit = gpu.sample.value(metric.limit) if metric.limit else nan
-    unit = f" of {axis.shown.text(limit)} {axis.shown.unit}" if is_known(limit) else f" {axis.shown.unit}"
+    unit = f" of {axis.format.text(limit)} {axis.format.unit}" if is_known(limit) else f" {axis.format.unit}"
     unit = unit if is_known(newest) else ""
-    out = f", out {axis.shown.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
-    if len(TITLES[name]) + len(axis.shown.text(newest)) + len(unit) + len(out) < cells:
+    out = f", out {axis.format.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
+    if len(TITLES[name]) + len(axis.format.text(newest)) + len(unit) + len(out) < cells:
         unit += out
-    value: Line = [Segment(axis.shown.text(newest), palette.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
+    value: Line = [Segment(axis.format.text(newest), palette.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
     title: Line = [Segment(TITLES[name], NAME)]
     room = cells - length(title) - length(value)
     return cut([*title, Segment(" " * max(1, room)), *value], cells)
@@ -284,11 +285,11 @@ def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if is_known(value)]
 
 
-def _beside(left: Line, before: int, right: Line, label: str = "") -> Line:
+def _chart_row(left: Line, left_cells: int, right: Line, label: str = "") -> Line:
     """Join the left part, the axis label and the picture of a row."""
-    margin = 2 if before > NARROW else 1
-    line: Line = [Segment(" " * margin), *cut(left, SIDE if before > NARROW else before - margin)]
-    room = before - 1 - length(line)
-    if room < len(label):
-        return cut([*line, Segment(" "), *right], before) if right else line
-    return [*line, Segment(label.rjust(room), theme.FAINT), Segment(" "), *right]
+    margin = 2 if left_cells > NARROW else 1
+    line: Line = [Segment(" " * margin), *cut(left, SIDE if left_cells > NARROW else left_cells - margin)]
+    label_cells = left_cells - 1 - length(line)
+    if label_cells < len(label):
+        return cut([*line, Segment(" "), *right], left_cells) if right else line
+    return [*line, Segment(label.rjust(label_cells), theme.FAINT), Segment(" "), *right]

@@ -12,7 +12,7 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.vendors import SHORT_CLOCK_EVENTS
 from gpumon_tui import theme
-from gpumon_tui.render.axis import shown
+from gpumon_tui.render.axis import number_format
 from gpumon_tui.render.text_width import Line, cut, length
 
 BETWEEN = 3
@@ -39,24 +39,24 @@ def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list
 
     `charted`: temperature, power and clock have their own charts and are left out; `is_hot`: as in `throttled`.
     """
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for metric in () if charted else (BY_NAME[name] for name in ("gpu.temperature", "gpu.power", "gpu.clock_sm")):
         if isfinite(value := sample.value(metric.name)):
-            form = shown(metric, value)
-            found.append(("", f"{form.text(value)} {form.unit}"))
+            value_format = number_format(metric, value)
+            pairs.append(("", f"{value_format.text(value)} {value_format.unit}"))
     state = sample.value("gpu.performance_state")
-    found += [("", units.performance_state(state))] if isfinite(state) else []
+    pairs += [("", units.performance_state(state))] if isfinite(state) else []
     for name, metric_name in (("fan", "gpu.fan"), ("encoder", "gpu.encoder_utilization"),
                          ("decoder", "gpu.decoder_utilization")):  # fmt: skip
         if isfinite(value := sample.value(metric_name)):
-            found.append((name, units.metric(value, BY_NAME[metric_name])))
-    if held := throttled(sample, is_hot=is_hot):
-        found.append(("throttled", held))
-    return found
+            pairs.append((name, units.metric(value, BY_NAME[metric_name])))
+    if reasons := throttled(sample, is_hot=is_hot):
+        pairs.append(("throttled", reasons))
+    return pairs
 
 
 def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool = False) -> Line:
-    """Return the facts in one line of at most `cells` cells; those that do not fit are dropped from the right."""
+    """Return the facts in one line of at most `cells` cells; the last ones are dropped if they do not fit."""
     line: Line = []
     for name, value in facts(sample, charted=charted, is_hot=is_hot):
         part: Line = [Segment(f"{name} ", theme.DIM)] if name else []
@@ -68,18 +68,21 @@ def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool
 
 
 def card_head(
-    sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1, is_hot: bool = False
+    sample: Sample, holder: Line, cells: int, left_margin: int, *, charted: bool, rows: int = 1, is_hot: bool = False
 ) -> list[Line]:  # fmt: skip
-    """Return the first lines of a GPU's card: the GPU, its user and activity (`who`), and facts at the right.
+    """Return the first lines of a GPU's card: the GPU, its user and activity (`holder`), and facts at the right.
 
     With two `rows`, the second one has the facts.
     """
-    head: Line = [Segment(" " * left), Segment(f"GPU {sample.device.label}", theme.STRONG)]
-    if who:
-        head += [Segment("  "), *who]
-    end = cells - left
+    head: Line = [Segment(" " * left_margin), Segment(f"GPU {sample.device.label}", theme.STRONG)]
+    if holder:
+        head += [Segment("  "), *holder]
+    end = cells - left_margin
     if rows > 1:
-        return [cut(head, end), [Segment(" " * left), *facts_line(sample, end - left, charted=charted, is_hot=is_hot)]]
-    told = facts_line(sample, end - length(head) - BETWEEN, charted=charted, is_hot=is_hot)
-    room = end - length(head) - length(told)
-    return [[*head, Segment(" " * room), *told] if told else cut(head, end)]
+        return [
+            cut(head, end),
+            [Segment(" " * left_margin), *facts_line(sample, end - left_margin, charted=charted, is_hot=is_hot)],
+        ]
+    facts_text = facts_line(sample, end - length(head) - BETWEEN, charted=charted, is_hot=is_hot)
+    room = end - length(head) - length(facts_text)
+    return [[*head, Segment(" " * room), *facts_text] if facts_text else cut(head, end)]

@@ -19,12 +19,12 @@ from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
 from gpumon_tui.render.gpu_columns import NUMBERS, GpuColumns
 from gpumon_tui.render.gpu_row import FREE
-from gpumon_tui.render.text_width import READING_HISTORY, Line, Placed, cut, drawn, length, width
-from gpumon_tui.render.time_columns import window_words
+from gpumon_tui.render.text_width import READING_HISTORY, Line, LineBuilder, cut, join_pieces, length, width
+from gpumon_tui.render.time_columns import window_text
 
-EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Steps between epoch marks; the smallest one that keeps marks at least `APART` cells apart is used."""
-APART = 8
+MARK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Steps between epoch marks; the smallest that keeps marks at least `MIN_DISTANCE` cells apart is used."""
+MIN_DISTANCE = 8
 
 
 def heading(
@@ -32,83 +32,83 @@ def heading(
     window: float,
     sizes: set[float],
     edge: str = NOW,
-    first: str = GPU_BY_KEY["gpu"].short,
+    first_title: str = GPU_BY_KEY["gpu"].short,
     *,
     is_read: bool = True,
 ) -> Line:
     """Return the column headings.
 
-    `edge` labels the end of the strips of `window` seconds; `first` is the heading of the first column. Until history
-    `is_read`, a note says that it is loading.
+    `edge` labels the end of the strips of `window` seconds; `first_title` is the heading of the first column. Until
+    history `is_read`, a note says that it is loading.
     """
-    row = Placed()
+    pieces = LineBuilder()
     ink = theme.HEADING
     if not columns.is_short:
-        row.put(columns.begin, first, ink)
-    until = window_texts(window_words(window), edge) if is_read else (READING_HISTORY, "reading …")
-    for text in (f"{GPU_BY_KEY['history'].short}, {until[0]}", *until):
+        pieces.put(columns.begin, first_title, ink)
+    window_forms = window_texts(window_text(window), edge) if is_read else (READING_HISTORY, "reading …")
+    for text in (f"{GPU_BY_KEY['history'].short}, {window_forms[0]}", *window_forms):
         if width(text) <= columns.strip_cells + 1:
-            row.put(columns.strip, text, ink if is_read else theme.FAINT)
+            pieces.put(columns.strip, text, ink if is_read else theme.FAINT)
             break
     if columns.cells >= 100 and edge in (NOW, END):
-        row.right(columns.percent, edge, ink)
+        pieces.right(columns.percent, edge, ink)
     size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
     memory = GPU_BY_KEY["memory_used"].heading_with_unit
     title = f"{memory} of {size}" if size else memory
-    row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, memory, ink)
+    pieces.put(columns.bar, title, ink) if columns.bar_cells else pieces.right(columns.used, memory, ink)
     for key in NUMBERS:
         if end := getattr(columns, key):
-            row.right(end, GPU_BY_KEY[key].heading_with_unit, ink)
+            pieces.right(end, GPU_BY_KEY[key].heading_with_unit, ink)
     if columns.throttled:
-        row.put(columns.throttled, GPU_BY_KEY["throttled"].short, ink)
+        pieces.put(columns.throttled, GPU_BY_KEY["throttled"].short, ink)
     if columns.is_short:
-        return drawn(row.pieces, columns.cells)
+        return join_pieces(pieces.pieces, columns.cells)
     if not columns.has_holders:
-        row.right(columns.end, GPU_BY_KEY["state"].short, ink)
-        return drawn(row.pieces, columns.cells)
-    row.put(columns.user, GPU_BY_KEY["user"].short, ink)
+        pieces.right(columns.end, GPU_BY_KEY["state"].short, ink)
+        return join_pieces(pieces.pieces, columns.cells)
+    pieces.put(columns.user, GPU_BY_KEY["user"].short, ink)
     run = GPU_BY_KEY["run"].short
-    row.put(columns.run, run if columns.cells >= 100 else run.replace(" or", ","), ink)
-    row.right(columns.epoch, GPU_BY_KEY["epoch"].short, ink)
+    pieces.put(columns.run, run if columns.cells >= 100 else run.replace(" or", ","), ink)
+    pieces.right(columns.epoch, GPU_BY_KEY["epoch"].short, ink)
     if columns.epoch < columns.end:
-        row.right(columns.end, GPU_BY_KEY["left"].short, ink)
-    return drawn(row.pieces, columns.cells)
+        pieces.right(columns.end, GPU_BY_KEY["left"].short, ink)
+    return join_pieces(pieces.pieces, columns.cells)
 
 
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
     """Return the epoch starts of a run, aligned with the strips."""
-    within = marks_within(marks, grid.begin, grid.begin + columns.strip_cells * grid.step)
-    if not within:
+    visible = marks_within(marks, grid.begin, grid.begin + columns.strip_cells * grid.step)
+    if not visible:
         return []
-    every = next((many for many in EVERY if _is_apart(within, many, grid)), EVERY[-1])
-    row, free = Placed(), 0
-    for mark in every_nth(within, every):
+    step = next((candidate for candidate in MARK_STEPS if _is_apart(visible, candidate, grid)), MARK_STEPS[-1])
+    pieces, next_free = LineBuilder(), 0
+    for mark in every_nth(visible, step):
         text, cell = f"╵e{mark.epoch}", grid.at(mark.time)
-        if cell >= free and cell + width(text) <= columns.strip_cells:
-            row.put(columns.strip + cell, text, theme.RUN)
-            free = cell + width(text) + 1
-    row.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
-    return drawn(row.pieces, columns.cells)
+        if cell >= next_free and cell + width(text) <= columns.strip_cells:
+            pieces.put(columns.strip + cell, text, theme.RUN)
+            next_free = cell + width(text) + 1
+    pieces.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
+    return join_pieces(pieces.pieces, columns.cells)
 
 
-def _is_apart(marks: Sequence[EpochMark], every: int, grid: Grid) -> bool:
-    """Whether marks at every `every`-th epoch leave room for their names."""
-    cells = (grid.at(mark.time) for mark in every_nth(marks, every))
-    return all(after - before >= APART for before, after in pairwise(cells))
+def _is_apart(marks: Sequence[EpochMark], step: int, grid: Grid) -> bool:
+    """Whether marks at every `step`-th epoch leave room for their names."""
+    cells = (grid.at(mark.time) for mark in every_nth(marks, step))
+    return all(next_cell - cell >= MIN_DISTANCE for cell, next_cell in pairwise(cells))
 
 
-def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
+def free_summary(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
     """Return the summary in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs divided by MIG are not counted.
 
     `edge` labels the time if it is not now. If there is no room, busy GPUs are joined to one number, and then the
     memory size of the free GPU is dropped.
     """
-    ways = ((False, True), (True, True), (True, False))
-    lines = [_answer(statuses, edge, is_brief=is_brief, has_size=has_size) for is_brief, has_size in ways]
+    forms = ((False, True), (True, True), (True, False))
+    lines = [_free_summary(statuses, edge, is_brief=is_brief, has_size=has_size) for is_brief, has_size in forms]
     return cut(next((line for line in lines if length(line) <= cells), lines[-1]), cells)
 
 
-def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
+def _free_summary(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
     statuses = countable_statuses(statuses)
     counts: Counter[GpuState] = Counter(status.state for status in statuses)
     line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
@@ -120,8 +120,8 @@ def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_siz
         line.append(Segment(f" GPU {names} ", theme.STRONG))
         if has_size and len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
             line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
-    others = [(sum(counts[state] for state in states), name) for name, states in _NAMES.items()]
-    for count, word in (*busy_counts(statuses, is_brief=is_brief), *others):
+    other_counts = [(sum(counts[state] for state in states), name) for name, states in _OTHER_STATES.items()]
+    for count, word in (*busy_counts(statuses, is_brief=is_brief), *other_counts):
         if count:
             line += [Segment(f" {count}", theme.PLAIN), Segment(f" {word}", theme.DIM)]
     unknown = sum(counts[state] for state in _UNKNOWN)
@@ -130,16 +130,16 @@ def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_siz
     return line
 
 
-_NAMES = {"allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
+_OTHER_STATES = {"allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
 _UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE)
 
 
-def hidden(above: int, below: int, free: Sequence[str], cells: int) -> Line:
+def hidden_gpus(above: int, below: int, free: Sequence[str], cells: int) -> Line:
     """Return the count of GPUs that do not fit on screen: `+5 ▼ · 2 free: GPU 27, 31`."""
-    counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+    counts = "  ".join(f"+{count} {arrow}" for count, arrow in ((above, "▲"), (below, "▼")) if count)
     line: Line = [Segment(f"  {counts}", theme.TITLE)]
     if free:
-        named = f" {len(free)} free: GPU {', '.join(free)} "
-        word = named if width(named) + width(counts) + 6 <= cells else f" {len(free)} free "
-        line += [Segment(" ·", theme.DIM), Segment(word, theme.GOOD)]
+        long_form = f" {len(free)} free: GPU {', '.join(free)} "
+        text = long_form if width(long_form) + width(counts) + 6 <= cells else f" {len(free)} free "
+        line += [Segment(" ·", theme.DIM), Segment(text, theme.GOOD)]
     return [*line, Segment(" ")]

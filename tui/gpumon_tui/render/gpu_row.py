@@ -19,28 +19,28 @@ from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.model.vendors import short_name
 from gpumon_tui import palette, theme
 from gpumon_tui.render.bars import CELL, TINTS, memory_bar
-from gpumon_tui.render.gpu_columns import NUMBERS, SELDOM_TOLD, GpuColumns
+from gpumon_tui.render.gpu_columns import NUMBERS, OPTIONAL_COLUMNS, GpuColumns
 from gpumon_tui.render.gpu_facts import throttled
-from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel, holder, level, of_now
-from gpumon_tui.render.text_width import Line, Piece, Placed, fit, width
+from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel, holder, level, without_outdated
+from gpumon_tui.render.text_width import Line, LineBuilder, Piece, fit, width
 
 MARK = "▌"
 BRACKET = ("┌", "│", "└")
 """Glyphs for the first, middle and last GPU of a run."""
-SHORTER = {
+SHORT_STATES = {
     "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
     "no GPU driver answers": "no driver",
 }  # fmt: skip
 """Short forms of states; next to the user of the GPU, "idle" means allocated and idle."""
 THROTTLED_CELLS = 11
 """Width of the throttling reasons."""
-WIDE_USERS = 7
+MIN_SPACED_USERS = 7
 _NAME = 12
 """Maximum length of a program name next to the idle time, if both do not fit."""
 FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """GPU states whose values are outdated or missing."""
-_TOO_LONG = "…"
+_NO_ROOM = "…"
 """Replaces a number that does not fit, because a truncated number is a wrong number."""
 _PERCENT = 3
 """Width of a percentage in digits."""
@@ -68,78 +68,78 @@ class GpuLine(NamedTuple):
 
 def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
     """Return the texts of a line with their positions."""
-    row = Placed()
+    pieces = LineBuilder()
     is_old = gpu.state in _FADED
     strong = theme.DIM if is_old else theme.STRONG
     if gpu.is_selected:
-        row.put(0, MARK, theme.TITLE)
-    index = gpu.sample.device.label or units.MISSING
-    row.right(columns.label, index, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
+        pieces.put(0, MARK, theme.TITLE)
+    label = gpu.sample.device.label or units.MISSING
+    pieces.right(columns.label, label, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
     if columns.strip_cells:
-        row.segments(columns.strip, gpu.history)
+        pieces.segments(columns.strip, gpu.history)
     # The last known value of a hung driver would look current next to a strip that ends in a gap.
     utilization = NAN if gpu.sample.state is Availability.STALE else gpu.sample.value("gpu.utilization")
-    _percent(row, utilization, columns.percent, strong)
+    _percent(pieces, utilization, columns.percent, strong)
     if columns.bar_cells:
-        row.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
-    _memory(row, gpu.sample, columns, is_old=is_old)
-    _numbers(row, gpu, columns, is_old=is_old)
-    (_short_tail if columns.is_short else _tail)(row, gpu, columns)
-    return row.pieces
+        pieces.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
+    _memory(pieces, gpu.sample, columns, is_old=is_old)
+    _numbers(pieces, gpu, columns, is_old=is_old)
+    (_short_tail if columns.is_short else _tail)(pieces, gpu, columns)
+    return pieces.pieces
 
 
-def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
+def _percent(pieces: LineBuilder, value: float, end: int, strong: Style) -> None:
     if not isfinite(value):
-        row.right(end, units.MISSING, theme.FAINT)
+        pieces.right(end, units.MISSING, theme.FAINT)
         return
-    row.put(end - 1, "%", theme.DIM)
-    row.right(
+    pieces.put(end - 1, "%", theme.DIM)
+    pieces.right(
         end - 1,
-        _within(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value)),
+        _first_fitting(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value)),
         strong if value >= 0.005 else theme.DIM,
     )
 
 
-def _within(room: int, *texts: str) -> str:
+def _first_fitting(room: int, *texts: str) -> str:
     """Return the first of the texts that fits."""
-    return next((text for text in texts if width(text) <= room), _TOO_LONG)
+    return next((text for text in texts if width(text) <= room), _NO_ROOM)
 
 
-def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
+def _memory(pieces: LineBuilder, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
     used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
-        row.right(columns.used, "host's", theme.DIM)
+        pieces.right(columns.used, "host's", theme.DIM)
         return
     if not isfinite(used):
-        row.right(columns.used, units.MISSING, theme.FAINT)
+        pieces.right(columns.used, units.MISSING, theme.FAINT)
         return
     size = used / 2**30
     style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
     if columns.is_short:
-        row.put(columns.used - 1, "G", theme.DIM)
-        row.right(columns.used - 1, _within(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
+        pieces.put(columns.used - 1, "G", theme.DIM)
+        pieces.right(columns.used - 1, _first_fitting(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
     else:
-        before = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
-        row.right(
+        begin = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
+        pieces.right(
             columns.used,
-            _within(columns.used - before, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
+            _first_fitting(columns.used - begin, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
             style,
         )
     if columns.of and isfinite(total) and not sample.device.is_divided:  # MIG: the rest is unusable
-        row.put(columns.used, f"/{_within(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
+        pieces.put(columns.used, f"/{_first_fitting(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
 
 
-def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
-    sample, before = gpu.sample, max(columns.used, columns.of)
+def _numbers(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
+    sample, last_end = gpu.sample, max(columns.used, columns.of)
 
     def number(end: int, text: str, style: Style) -> None:
-        nonlocal before  # in column order
+        nonlocal last_end  # in column order
         if end:
-            text = _within(end - before - 1, text)
-            row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
-            before = end
+            text = _first_fitting(end - last_end - 1, text)
+            pieces.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
+            last_end = end
 
-    faint_below = {"pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(SELDOM_TOLD, 0.005)}
+    faint_below = {"pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(OPTIONAL_COLUMNS, 0.005)}
     rates = {"pcie_received": gpu.received, "pcie_sent": gpu.sent}
     for key in NUMBERS:
         column = GPU_BY_KEY[key]
@@ -155,82 +155,82 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
         is_hot = gpu.label.is_hot
         text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
         style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
-        row.put(columns.throttled, fit(text, THROTTLED_CELLS), style)
+        pieces.put(columns.throttled, fit(text, THROTTLED_CELLS), style)
 
 
-def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+def _tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
     """Draw the user, run or program, and at the end the epoch and time left, or the state."""
     if gpu.state is GpuState.FREE:
-        row.put(columns.user - 1, " free ", FREE)
+        pieces.put(columns.user - 1, " free ", FREE)
         return
-    who = gpu.holder
+    holder = gpu.holder
     is_first = gpu.bracket in ("", BRACKET[0])
-    at = columns.run
+    x = columns.run
     if is_first:
-        _users(row, who.users, columns.user, columns.user_cells - 1)
+        _users(pieces, holder.users, columns.user, columns.user_cells - 1)
     if gpu.bracket:
-        row.put(at, gpu.bracket, theme.RUN)
-        at += 2
-    name = who.name if is_first and columns.has_holders else ""
+        pieces.put(x, gpu.bracket, theme.RUN)
+        x += 2
+    name = holder.name if is_first and columns.has_holders else ""
     end = columns.end
-    if gpu.label.quiet and who.epoch:
+    if gpu.label.quiet and holder.epoch:
         if is_first:
-            end = _epoch(row, gpu, columns, columns.epoch - at - width(name) - 1)
+            end = _epoch(pieces, gpu, columns, columns.epoch - x - width(name) - 1)
     elif is_first or not gpu.label.quiet:
-        room = end - at - (min(width(name), _NAME) + 1 if name else 0)
-        text = _word(gpu, room, beside=bool(who.users))
+        room = end - x - (min(width(name), _NAME) + 1 if name else 0)
+        text = _word(gpu, room, has_user=bool(holder.users))
         if text.endswith("…"):  # the state matters more than the name
-            text = _word(gpu, end - at, beside=bool(who.users))
-        end = row.right(end, text, gpu.label.style)
-    if name and end - 1 > at:
-        row.put(at, fit(name, end - 1 - at).rstrip(), theme.RUN if who.is_run else theme.PLAIN)
+            text = _word(gpu, end - x, has_user=bool(holder.users))
+        end = pieces.right(end, text, gpu.label.style)
+    if name and end - 1 > x:
+        pieces.put(x, fit(name, end - 1 - x).rstrip(), theme.RUN if holder.is_run else theme.PLAIN)
 
 
-def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
+def _epoch(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
     """Draw the progress of a run, in short form if the name needs the room; return its first cell."""
     if columns.epoch < columns.end and isfinite(gpu.left):
-        row.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
-    who = gpu.holder
-    is_brief = width(who.place) > room
-    return row.right(columns.epoch, who.brief if is_brief else who.place, theme.STRONG)
+        pieces.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
+    holder = gpu.holder
+    is_brief = width(holder.place) > room
+    return pieces.right(columns.epoch, holder.brief if is_brief else holder.place, theme.STRONG)
 
 
-def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:
+def _users(pieces: LineBuilder, users: tuple[str, ...], x: int, cells: int) -> None:
     if not users:
         return
-    others = f"+{len(users) - 1}"
-    wanted = (f" {others}" if cells > WIDE_USERS else others, "+", "") if len(users) > 1 else ("",)
-    more = next((one for one in wanted if width(users[0]) + len(one) <= cells), "")
-    row.put(at, fit(users[0], cells - len(more)).rstrip() + more, theme.PLAIN)
+    other_count = f"+{len(users) - 1}"
+    suffixes = (f" {other_count}" if cells > MIN_SPACED_USERS else other_count, "+", "") if len(users) > 1 else ("",)
+    suffix = next((candidate for candidate in suffixes if width(users[0]) + len(candidate) <= cells), "")
+    pieces.put(x, fit(users[0], cells - len(suffix)).rstrip() + suffix, theme.PLAIN)
 
 
-def _word(gpu: GpuLine, room: int, *, beside: bool) -> str:
-    """Return the state in a form that fits; `beside`: the user is shown next to it."""
+def _word(gpu: GpuLine, room: int, *, has_user: bool) -> str:
+    """Return the state in a form that fits; `has_user`: the user is shown next to it."""
     word = gpu.label.word
-    brief = SHORTER.get(word, word) if beside or word != "allocated, idle" else word
-    timed = [f"{one} {gpu.idle}" for one in (word, brief)] if gpu.idle else []
-    for text in (*timed, word, brief):
+    brief = SHORT_STATES.get(word, word) if has_user or word != "allocated, idle" else word
+    with_time = [f"{state} {gpu.idle}" for state in (word, brief)] if gpu.idle else []
+    for text in (*with_time, word, brief):
         if width(text) <= room:
             return text
     return fit(brief, max(0, room))
 
 
-def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+def _short_tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
     """Draw the user, and at the end the epoch or the state in one word, which is always shown."""
-    who = gpu.holder
+    holder = gpu.holder
     if gpu.state is GpuState.FREE:
-        row.put(columns.user, " free ", FREE)
+        pieces.put(columns.user, " free ", FREE)
         return
     end, room = columns.end, columns.end - columns.user
-    if gpu.label.quiet and who.epoch:
-        begin = row.right(end, fit(who.brief, room).strip(), theme.RUN)
+    if gpu.label.quiet and holder.epoch:
+        begin = pieces.right(end, fit(holder.brief, room).strip(), theme.RUN)
     else:
-        user = min(width(who.users[0]), columns.user_cells) + 1 if who.users else 0
-        text = _word(gpu, room - user, beside=bool(who.users))
+        user = min(width(holder.users[0]), columns.user_cells) + 1 if holder.users else 0
+        text = _word(gpu, room - user, has_user=bool(holder.users))
         if text.endswith("…"):  # the state matters more than the name
-            text = _word(gpu, room, beside=bool(who.users))
-        begin = row.right(end, text, gpu.label.style)
-    _users(row, who.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))
+            text = _word(gpu, room, has_user=bool(holder.users))
+        begin = pieces.right(end, text, gpu.label.style)
+    _users(pieces, holder.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))
 
 
 def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
@@ -239,34 +239,34 @@ def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     The fields are separated by tabs. An unknown id is left empty. Values of a GPU whose driver does not respond are not
     presented as current.
     """
-    device, sample = status.sample.device, of_now(status.sample)
-    held = holder(sample, run, status.processes, len(status.runs))
+    device, sample = status.sample.device, without_outdated(status.sample)
+    gpu_holder = holder(sample, run, status.processes, len(status.runs))
     write_watts = GPU_BY_KEY["power"].write_without_unit
     watts = [write_watts(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
-    told = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
+    power = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
     uuid = units.MISSING if device.uuid.startswith(REPLAY_PREFIX) else device.uuid
     return "\t".join((
         device.label, short_name(device.name), uuid,
         GPU_BY_KEY["utilization"].write(sample.value("gpu.utilization"), is_narrow=True),
         units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total")),
-        GPU_BY_KEY["temperature"].write(sample.value("gpu.temperature")), f"{'/'.join(told)} W",
-        ", ".join(held.users), held.name, held.epoch, word,
+        GPU_BY_KEY["temperature"].write(sample.value("gpu.temperature")), f"{'/'.join(power)} W",
+        ", ".join(gpu_holder.users), gpu_holder.name, gpu_holder.epoch, word,
     ))  # fmt: skip
 
 
 def host_row(history: Line, host: Callable[[str], float], name: str, columns: GpuColumns) -> list[Piece]:
     """Return the texts of the host's line; `host` returns its metrics by name."""
-    row = Placed()
-    row.right(columns.label, "CPU", theme.STRONG)
+    pieces = LineBuilder()
+    pieces.right(columns.label, "CPU", theme.STRONG)
     if columns.strip_cells:
-        row.segments(columns.strip, history)
-    row.right(columns.percent, units.percent(host("host.cpu_utilization")), theme.STRONG)
+        pieces.segments(columns.strip, history)
+    pieces.right(columns.percent, units.percent(host("host.cpu_utilization")), theme.STRONG)
     used, total = host("host.memory_used"), host("host.memory_total")
     if columns.bar_cells and isfinite(used) and total > 0:
-        full = min(columns.bar_cells, round(columns.bar_cells * used / total))
-        row.put(columns.bar, CELL * full, palette.tinted("memory", 0.45))
-        row.put(columns.bar + full, CELL * (columns.bar_cells - full), TINTS["free"])
+        filled = min(columns.bar_cells, round(columns.bar_cells * used / total))
+        pieces.put(columns.bar, CELL * filled, palette.tinted("memory", 0.45))
+        pieces.put(columns.bar + filled, CELL * (columns.bar_cells - filled), TINTS["free"])
     size = units.gibibytes(used)
-    row.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)
-    row.put(columns.user, f"host {name}".rstrip(), theme.DIM)
-    return row.pieces
+    pieces.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)
+    pieces.put(columns.user, f"host {name}".rstrip(), theme.DIM)
+    return pieces.pieces

@@ -53,7 +53,7 @@ STEADY = 3.0
 """Seconds for which lower activity must last before the header's counts follow it, because activity may change
 within each second.
 """
-_BY_USE = (
+_ACTIVITY_LEVELS = (
     GpuState.FREE, GpuState.ASLEEP, GpuState.IDLE, GpuState.HELD, GpuState.ALLOCATED, Load.PAUSING, Load.LIGHT,
     Load.BUSY,
 )  # fmt: skip
@@ -72,23 +72,23 @@ class SteadyStatuses:
         """
         self._until = 0.0
 
-    def take(self, statuses: Sequence[GpuStatus], now: float) -> list[GpuStatus]:
+    def update(self, statuses: Sequence[GpuStatus], now: float) -> list[GpuStatus]:
         """Return the statuses to count in the frame at `now`."""
         if not self._until <= now <= self._until + STEADY:  # the time has jumped
             self._counted = {}
-        before, self._counted, self._until = self._counted, {}, now
+        previous, self._counted, self._until = self._counted, {}, now
         for status in statuses:
-            uuid, last = status.sample.device.uuid, before.get(status.sample.device.uuid)
-            is_less = last is not None and 0 <= _use(status) < _use(last[0])
-            is_held = last is not None and is_less and 0 < now - last[1] < STEADY
-            self._counted[uuid] = last if last is not None and is_held else (status, now)
+            uuid, counted = status.sample.device.uuid, previous.get(status.sample.device.uuid)
+            is_less = counted is not None and 0 <= _activity_level(status) < _activity_level(counted[0])
+            is_held = counted is not None and is_less and 0 < now - counted[1] < STEADY
+            self._counted[uuid] = counted if counted is not None and is_held else (status, now)
         return [status for status, _ in self._counted.values()]
 
 
-def _use(status: GpuStatus) -> int:
-    """Return the level of a status in `_BY_USE`; -1 for a fault."""
+def _activity_level(status: GpuStatus) -> int:
+    """Return the level of a status in `_ACTIVITY_LEVELS`; -1 for a fault."""
     state = (status.load or Load.BUSY) if status.state is GpuState.BUSY else status.state
-    return _BY_USE.index(state) if state in _BY_USE else -1
+    return _ACTIVITY_LEVELS.index(state) if state in _ACTIVITY_LEVELS else -1
 
 
 _LIMITS = frozenset(metric.limit for metric in GPU_METRICS)
@@ -96,9 +96,9 @@ _STYLES = {
     GpuState.BUSY: theme.GOOD, GpuState.HELD: theme.LEVELS[WARN], GpuState.STALE: theme.WARN,
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
-SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
+WITHOUT_VALUES = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
 """GPU states without current values."""
-_QUIET = frozenset({
+_UNREMARKABLE = frozenset({
     GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN,
     GpuState.DIVIDED,
 })  # fmt: skip
@@ -110,22 +110,24 @@ def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now:
     `age` of the frame in seconds; `now` is its time (s since 1970), at which throttling is evaluated.
     """
     uuid, state = status.sample.device.uuid, status.state
-    if state not in SILENT:
+    if state not in WITHOUT_VALUES:
         severity = heat_severity({metric.name: history.last(uuid, metric.name, now) for metric in THERMAL})
         if severity is not Severity.INFO:
             # An allocated, idle GPU keeps that word, for consistency with counts and idle times.
             word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED
             style = theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN
             return GpuLabel(word, style, quiet=False, is_hot=True)
-    return GpuLabel(status.word(age), _STYLES.get(state, theme.DIM), state in _QUIET)
+    return GpuLabel(status.word(age), _STYLES.get(state, theme.DIM), state in _UNREMARKABLE)
 
 
-def of_now(sample: Sample) -> Sample:
+def without_outdated(sample: Sample) -> Sample:
     """Return the sample without outdated values: for a GPU whose driver does not respond, only its limits."""
     if sample.state is not Availability.STALE:
         return sample
-    known = (value if metric.name in _LIMITS else NAN for metric, value in zip(GPU_METRICS, sample.values, strict=True))
-    return sample._replace(values=list(known))
+    values = (
+        value if metric.name in _LIMITS else NAN for metric, value in zip(GPU_METRICS, sample.values, strict=True)
+    )
+    return sample._replace(values=list(values))
 
 
 class GpuHolder(NamedTuple):
@@ -144,22 +146,22 @@ class GpuHolder(NamedTuple):
 
 
 def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: int = 0) -> GpuHolder:
-    """Return the run or processes on a device; `runs` is the number of runs known to use it."""
+    """Return the run or processes on a device; `runs` is the number of runs that use it."""
     names = dict.fromkeys(map(attrgetter("user"), processes))
     users = tuple(dict.fromkeys(safe(name) for name in names if name))
     if run is not None:
-        whole = place_text(run)
-        place = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else whole
-        more = f" +{runs - 1}" if runs > 1 else ""
-        by = (safe(run.user),) if run.user else users
-        return GpuHolder(safe(run.name) + more, True, whole, by, place, place.removeprefix("step "))
+        progress = progress_text(run)
+        position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else progress
+        suffix = f" +{runs - 1}" if runs > 1 else ""
+        run_users = (safe(run.user),) if run.user else users
+        return GpuHolder(safe(run.name) + suffix, True, progress, run_users, position, position.removeprefix("step "))
     if not processes:
         return GpuHolder("unknown process" if has_unlisted_holder(sample, processes) else "", False, "", ())
-    more = f" +{len(processes) - 1}" if len(processes) > 1 else ""
-    return GpuHolder((safe(processes[0].name) or f"pid {processes[0].pid}") + more, False, "", users)
+    suffix = f" +{len(processes) - 1}" if len(processes) > 1 else ""
+    return GpuHolder((safe(processes[0].name) or f"pid {processes[0].pid}") + suffix, False, "", users)
 
 
-def place_text(run: Run) -> str:
+def progress_text(run: Run) -> str:
     """Return the progress: `12 (13/90)`, `step 140/300` for a plan in steps, or the phase of a run before its first
     epoch.
     """

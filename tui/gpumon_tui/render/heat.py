@@ -21,13 +21,13 @@ def heat(shares: Sequence[float], *, is_read: bool = True) -> Line:
     """Return a row for shares of 0 to 1, two per cell; NaN is a gap, or blank until history `is_read`."""
     gap = GAP if is_read else " "
     line: Line = []
-    text, style, last = "", None, (-3, -3)
-    for place in range(0, len(shares) - 1, 2):
-        pair = _level(shares[place]), _level(shares[place + 1])
-        if pair != last:
+    text, style, previous_pair = "", None, (-3, -3)
+    for index in range(0, len(shares) - 1, 2):
+        pair = _level(shares[index]), _level(shares[index + 1])
+        if pair != previous_pair:
             if text:
                 line.append(Segment(text, style))
-            text, last, style = "", pair, _style(*pair)
+            text, previous_pair, style = "", pair, _style(*pair)
         text += gap if pair == (-1, -1) else CELL
     if text:
         line.append(Segment(text, style))

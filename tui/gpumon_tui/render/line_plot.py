@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gpumon.common.numbers import is_known
 from gpumon.storage.history.buckets import Grid
 from gpumon_tui.render.axis import ValueAxis
-from gpumon_tui.render.cells import EMPTY, PaintedCell, Row, Tint, painted
+from gpumon_tui.render.cells import EMPTY, PaintedCell, Row, Tint, to_line
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.render.time_columns import halves, window_words
+from gpumon_tui.render.time_columns import halves, window_text
 
 FILL, BAND, LIMIT = 0.035, 0.15, 0.6
 """Shares of the color for the area under the line, for the band, and for limit lines."""
@@ -20,7 +20,7 @@ EIGHTHS = " ▁▂▃▄▅▆▇"
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Braille bits, by half of the cell, from top to bottom."""
 _BLANK = 0x2800
-_MARKED = 12
+_MARK_DISTANCE = 12
 """Columns between the markers of a line."""
 
 
@@ -33,7 +33,7 @@ class PlotCurve(NamedTuple):
     high: Sequence[float]
 
 
-class Overlaid(NamedTuple):
+class OverlaidLine(NamedTuple):
     """Another line in the same plot."""
 
     mean: Sequence[float]
@@ -50,74 +50,74 @@ class LimitLine(NamedTuple):
 
 
 def plot(
-    curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[Overlaid] = (),
+    curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[OverlaidLine] = (),
     limits: Sequence[LimitLine] = (), mark: str = "",
 ) -> list[Row]:  # fmt: skip
     """Return `rows` of cells, one cell per two points of `curve`; the area is drawn only if the axis starts at zero.
 
-    `mark` is the marker of the curve's own line, like those of overlaid lines.
+    `mark` is the marker of the curve's line, as in `OverlaidLine`.
     """
-    picture = _grounds(curve, axis, rows, role)
+    picture = _areas(curve, axis, rows, role)
     for limit in limits:
         if axis.low <= limit.value <= axis.high:
             row = min(rows - 1, int((1 - axis.share(limit.value)) * rows))
             for column, cell in enumerate(picture[row]):
                 if cell.glyph in " █":
                     picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
-    grounds: dict[tuple[int, int], Tint | None] = {}
-    lines = (*overlaid, Overlaid(curve.mean, role, mark))
+    line_grounds: dict[tuple[int, int], Tint | None] = {}
+    lines = (*overlaid, OverlaidLine(curve.mean, role, mark))
     for mean, ink, _ in lines:
         for (column, row), dots in line_dots(mean, axis, rows).items():
             cell = picture[row][column]
-            if (column, row) in grounds:  # there is another line here
+            if (column, row) in line_grounds:  # there is another line here
                 dots |= ord(cell.glyph) - _BLANK
             else:
-                grounds[column, row] = _behind(cell)
-            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[column, row])
-    for place, line in enumerate(lines):
+                line_grounds[column, row] = _ground_of(cell)
+            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), line_grounds[column, row])
+    for line_number, line in enumerate(lines):
         if line.mark:
-            _put_marks(picture, line, line_dots(line.mean, axis, rows), place * _MARKED // len(lines))
+            _put_marks(picture, line, line_dots(line.mean, axis, rows), line_number * _MARK_DISTANCE // len(lines))
     return picture
 
 
-def _put_marks(picture: list[Row], line: Overlaid, dots: Iterable[tuple[int, int]], first: int) -> None:
+def _put_marks(picture: list[Row], line: OverlaidLine, dots: Iterable[tuple[int, int]], offset: int) -> None:
     """Draw the markers of a line, at columns not used by the other lines."""
     marked = set()
     for column, row in dots:
-        if column % _MARKED == first and column not in marked:
+        if column % _MARK_DISTANCE == offset and column not in marked:
             marked.add(column)
             picture[row][column] = PaintedCell(line.mark, Tint(line.role), picture[row][column].ground)
 
 
 def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[int, int], int]:
     """Return the braille dots of a line by column and row; steps are connected vertically, gaps are not."""
-    found: dict[tuple[int, int], int] = {}
-    most = 4 * rows - 1
-    last = -1
-    for place, value in enumerate(mean):
+    dots: dict[tuple[int, int], int] = {}
+    last_dot = 4 * rows - 1
+    previous = -1
+    for index, value in enumerate(mean):
         share = axis.share(value)
         if share != share:  # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
-            last = -1
+            previous = -1
             continue
-        dot = int((1 - share) * most + 0.5)
+        dot = int((1 - share) * last_dot + 0.5)
         span: Iterable[int] = (dot,)
-        if last >= 0 and abs(dot - last) > 1:
-            step = 1 if dot > last else -1
-            span = range(last + step, dot + step, step)
-        half = _DOTS[place % 2]
-        for at in span:
-            key = place // 2, at // 4
-            found[key] = found.get(key, 0) | half[at % 4]
-        last = dot
-    return found
+        if previous >= 0 and abs(dot - previous) > 1:
+            step = 1 if dot > previous else -1
+            span = range(previous + step, dot + step, step)
+        half = _DOTS[index % 2]
+        for y in span:
+            key = index // 2, y // 4
+            dots[key] = dots.get(key, 0) | half[y % 4]
+        previous = dot
+    return dots
 
 
-def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Row]:
+def _areas(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Row]:
     """Return the area and the band, with edges at an eighth of a cell."""
     fill, band = Tint(role, FILL) if axis.low == 0 else None, Tint(role, BAND)
     picture: list[Row] = [[EMPTY] * (len(curve.mean) // 2) for _ in range(rows)]
     # A block in the color of its own background: visible if there are no colors.
-    whole, plain = PaintedCell("█", band, band), PaintedCell(" ", None, fill)
+    band_cell, fill_cell = PaintedCell("█", band, band), PaintedCell(" ", None, fill)
     scale = 8 * rows
     for column in range(len(curve.mean) // 2):
         pair = slice(2 * column, 2 * column + 2)
@@ -134,9 +134,9 @@ def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Ro
                 continue
             if base + 8 <= bottom:
                 if fill is not None:
-                    picture[row][column] = plain
+                    picture[row][column] = fill_cell
             elif base >= bottom and base + 8 <= top:
-                picture[row][column] = whole
+                picture[row][column] = band_cell
             else:
                 picture[row][column] = _edge(max(0, bottom - base), min(8, top - base), fill, band)
     return picture
@@ -144,16 +144,16 @@ def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Ro
 
 @lru_cache(maxsize=1024)
 def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
-    """Return the cell in which an area ends, in eighths from the bottom; of three parts in it, the smallest is
+    """Return the cell in which an area ends, in eighths from the bottom; if it has three parts, the smallest is
     dropped.
     """
     parts = ((bottom, fill), (top - bottom, band), (8 - top, None))
-    kept = [(size, tint) for size, tint in parts if size > 0]
-    if len(kept) == 3:
-        del kept[min(range(3), key=lambda place: kept[place][0])]
-    if len(kept) == 1:
-        return PaintedCell(" " if kept[0][1] != band else "█", kept[0][1], kept[0][1])
-    (size, below), (_, above) = kept
+    visible = [(size, tint) for size, tint in parts if size > 0]
+    if len(visible) == 3:
+        del visible[min(range(3), key=lambda index: visible[index][0])]
+    if len(visible) == 1:
+        return PaintedCell(" " if visible[0][1] != band else "█", visible[0][1], visible[0][1])
+    (size, below), (_, above) = visible
     if below is None:  # band without area below: the band is the background, and the page color the ink
         return PaintedCell(EIGHTHS[min(7, size)], Tint("ground"), above)
     if below == above:
@@ -161,7 +161,7 @@ def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
     return PaintedCell(EIGHTHS[min(7, max(1, size))], below, above)
 
 
-def _behind(cell: PaintedCell) -> Tint | None:
+def _ground_of(cell: PaintedCell) -> Tint | None:
     """Return the tint that covers most of a cell."""
     if cell.glyph in EIGHTHS[1:]:
         ink = None if cell.ink == Tint("ground") else cell.ink
@@ -169,7 +169,7 @@ def _behind(cell: PaintedCell) -> Tint | None:
     return cell.ground
 
 
-class Averaged(NamedTuple):
+class Average(NamedTuple):
     """Mean, minimum and maximum of known values; NaN if there are none."""
 
     mean: float
@@ -179,93 +179,93 @@ class Averaged(NamedTuple):
     """Seconds with known values."""
 
 
-def averaged(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Averaged:
+def average(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Average:
     """Return the average of a curve from `begin` to `end` (s since 1970); the curve's `columns` may extend beyond."""
     grid = halves(columns)
     lengths = [min(edge + grid.step, end) - max(edge, begin) for edge in _begins(grid, len(curve.mean))]
-    known = [
+    weighted = [
         (value, length) for value, length in zip(curve.mean, lengths, strict=True) if length > 0 and is_known(value)
     ]
-    seconds = fsum(length for _, length in known)
-    mean = fsum(value * length for value, length in known) / seconds if seconds > 0 else nan
-    lows, highs = (_within(line, lengths) for line in (curve.low, curve.high))
-    return Averaged(mean, min(lows, default=nan), max(highs, default=nan), seconds)
+    seconds = fsum(length for _, length in weighted)
+    mean = fsum(value * length for value, length in weighted) / seconds if seconds > 0 else nan
+    lows, highs = (_values_in_window(line, lengths) for line in (curve.low, curve.high))
+    return Average(mean, min(lows, default=nan), max(highs, default=nan), seconds)
 
 
-def span_words(seconds: float, window: float, step: float) -> str:
+def span_text(seconds: float, window: float, step: float) -> str:
     """Return the duration that an average covers: `10 min`, or `5 min 18 s` if less of the window is known.
 
     If less than `step` seconds are missing, it counts as complete, because times are rounded and a sample is still due.
     """
     if not 0 < seconds < window - step:
-        return window_words(window)
-    whole = round(seconds)
+        return window_text(window)
+    total = round(seconds)
     for (large, size), (small, part) in (
         (("d", 86400), ("h", 3600)),
         (("h", 3600), ("min", 60)),
         (("min", 60), ("s", 1)),
     ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {large}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
+        if total >= size:
+            remainder = total % size // part
+            return f"{total // size} {large}" + (f" {remainder} {small}" if remainder else "")
+    return f"{total} s"
 
 
-def _begins(grid: Grid, many: int) -> Iterator[float]:
-    return ((grid.first + place) * grid.step for place in range(many))
+def _begins(grid: Grid, count: int) -> Iterator[float]:
+    return ((grid.first + index) * grid.step for index in range(count))
 
 
-def _within(values: Sequence[float], lengths: Sequence[float]) -> list[float]:
+def _values_in_window(values: Sequence[float], lengths: Sequence[float]) -> list[float]:
     return [value for value, length in zip(values, lengths, strict=True) if length > 0 and is_known(value)]
 
 
-class _KeptPicture(NamedTuple):
+class _CachedPlot(NamedTuple):
     curve: PlotCurve
     shape: object
     picture: list[Row]
     lines: list[Line]
 
 
-class KeptPlots:
+class PlotCache:
     """Cache of the last plot for each place on screen."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, _KeptPicture] = {}
+        self._plots: dict[Hashable, _CachedPlot] = {}
 
     def forget(self) -> None:
         """Clear the cache."""
-        self._kept.clear()
+        self._plots.clear()
 
-    def lines(self, place: Hashable, curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Line]:
+    def lines(self, key: Hashable, curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Line]:
         """Return the lines of `plot`; unchanged lines are the same objects as before."""
-        kept = self._kept.get(place)
+        cached = self._plots.get(key)
         shape = axis, rows, role, len(curve.mean)
-        if kept is None or kept.shape != shape:
+        if cached is None or cached.shape != shape:
             picture = plot(curve, axis, rows, role)
-            lines = [painted(row) for row in picture]
+            lines = [to_line(row) for row in picture]
         else:
-            same = min(_same(*both) for both in zip(kept.curve, curve, strict=True)) // 2
-            if 2 * same >= len(curve.mean):
-                return kept.lines
+            equal_columns = min(_equal_prefix(*values) for values in zip(cached.curve, curve, strict=True)) // 2
+            if 2 * equal_columns >= len(curve.mean):
+                return cached.lines
             # A line connects to the previous column, so that column is drawn too, and dropped again.
-            begin = max(0, same - 1)
-            end = PlotCurve(*(line[2 * begin :] for line in curve))
+            begin = max(0, equal_columns - 1)
+            changed_part = PlotCurve(*(line[2 * begin :] for line in curve))
             picture = [
-                old[:same] + new[same - begin :]
-                for old, new in zip(kept.picture, plot(end, axis, rows, role), strict=True)
+                old[:equal_columns] + new[equal_columns - begin :]
+                for old, new in zip(cached.picture, plot(changed_part, axis, rows, role), strict=True)
             ]
             lines = [
-                before if new == old else painted(new)
-                for before, old, new in zip(kept.lines, kept.picture, picture, strict=True)
+                line_before if new == old else to_line(new)
+                for line_before, old, new in zip(cached.lines, cached.picture, picture, strict=True)
             ]
-        self._kept[place] = _KeptPicture(curve, shape, picture, lines)
+        self._plots[key] = _CachedPlot(curve, shape, picture, lines)
         return lines
 
 
-def _same(old: Sequence[float], new: Sequence[float]) -> int:
+def _equal_prefix(old: Sequence[float], new: Sequence[float]) -> int:
     """Return the number of equal values at the start; gaps are equal to gaps."""
-    for place, (before, after) in enumerate(zip(old, new, strict=True)):
+    for index, (old_value, new_value) in enumerate(zip(old, new, strict=True)):
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
-        if before != after and (before == before or after == after):
-            return place
+        if old_value != new_value and (old_value == old_value or new_value == new_value):
+            return index
     return len(new)

@@ -15,26 +15,26 @@ from gpumon_tui.render.table import Cell
 from gpumon_tui.render.user_columns import USER_COLUMNS
 
 _PLAIN = palette.ink("text")
-_MONTH: ProcessColumn[UserTotal] = ProcessColumn(
+_HOURS: ProcessColumn[UserTotal] = ProcessColumn(
     "month", "this month", 10, 6.5, lambda t, f: t.month.held if t.month else NAN,
     lambda t, f: Cell(hours_text(t.month.held) if t.month else units.MISSING, _PLAIN),
 )  # fmt: skip
 
 
-def with_costs(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
+def month_columns(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
     """Return the columns of totals by user, with the cost columns before the last, which takes the remaining room."""
-    costs = [_cost(column.short, column.key, place, prices) for place, column in enumerate(charges.priced(prices))]
-    return (*USER_COLUMNS[:-1], _MONTH, *costs, USER_COLUMNS[-1])
+    costs = [_cost(column.short, column.key, index, prices) for index, column in enumerate(charges.priced(prices))]
+    return (*USER_COLUMNS[:-1], _HOURS, *costs, USER_COLUMNS[-1])
 
 
-def _cost(title: str, name: str, place: int, prices: Prices) -> ProcessColumn[UserTotal]:
+def _cost(title: str, name: str, index: int, prices: Prices) -> ProcessColumn[UserTotal]:
     """Return the column of a named amount of a charge."""
 
     def amount(total: UserTotal) -> Amount:
-        found: Amount = getattr(total.month.charge, name) if total.month else UNKNOWN
-        return found
+        charge_amount: Amount = getattr(total.month.charge, name) if total.month else UNKNOWN
+        return charge_amount
 
     return ProcessColumn(
-        name, title, 12, 6.0 - place, lambda t, f: amount(t).value,
+        name, title, 12, 6.0 - index, lambda t, f: amount(t).value,
         lambda t, f: Cell(charges.text(amount(t), name, prices), _PLAIN),
     )  # fmt: skip

@@ -18,27 +18,27 @@ from gpumon.model import units
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.vendors import VENDORS
 from gpumon_tui import theme
-from gpumon_tui.render.lean_section import margin, section_head
+from gpumon_tui.render.overview_section import margin, section_head
 from gpumon_tui.render.text_width import Line, cut, safe
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
-LOOKED_FOR = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
-TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
-NO_GPU = "is on the PCI bus"
-AGAIN = "gpumon looks again every few seconds; this page changes by itself."
-MOST_PAST = 6
+DRIVER_FILES = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
+INSTRUCTIONS = tuple(text for vendor in VENDORS for text in vendor.to_do)
+NO_CARD = "is on the PCI bus"
+RETRY_NOTE = "gpumon looks again every few seconds; this page changes by itself."
+MAX_PAST = 6
 """Maximum number of past runs shown."""
 COMMAND = re.compile(r"(?<!\w)'([^']+)'")
 """A command in quotes within a sentence."""
-TITLES = 12
+TITLE_CELLS = 12
 """Width of the titles before texts."""
 WIDE = 70
 """Page width from which titles are placed before texts."""
 
 
-class _Said(NamedTuple):
+class _Paragraph(NamedTuple):
     """A text of the page."""
 
     title: str
@@ -52,77 +52,84 @@ class _Said(NamedTuple):
     """Priority: the larger, the longer it is kept when there is no room."""
 
 
-def problem(
-    origin: Origin, *, hostname: str, simulation: bool, past: int, cells: int, rows: int
+def problem_lines(
+    origin: Origin, *, hostname: str, simulation: bool, run_count: int, cells: int, rows: int
 ) -> list[Line]:  # fmt: skip
     """Return why there is no GPU, in at most `rows` lines.
 
-    `simulation`: whether a key starts one; `past`: the number of known runs.
+    `simulation`: whether a key starts one; `run_count`: the number of recorded runs.
     """
     host = f" on {safe(hostname)}" if hostname else ""
     is_live = Capability.LIVE in origin.capabilities
-    said = [_Said("", f"No GPU can be read{host}", theme.STRONG)]
-    said += [_Said("", AGAIN, keep=3), _Said("", "", keep=1)] if is_live else []
+    paragraphs = [_Paragraph("", f"No GPU can be read{host}", theme.STRONG)]
+    paragraphs += [_Paragraph("", RETRY_NOTE, keep=3), _Paragraph("", "", keep=1)] if is_live else []
     if origin.problem:
-        said.append(_Said("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
+        paragraphs.append(_Paragraph("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
         # If there is no card in the machine, a driver does not help.
-        to_do = [text for text in TO_DO if not (NO_GPU in origin.problem and text.startswith("with a"))]
-        said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(to_do)]
-        said.append(_Said("", f"'{program()} doctor' checks each part, and names the cause", is_beside=True, keep=4))
-        said.append(_Said("looked for", LOOKED_FOR, is_beside=True, keep=2))
+        instructions = [text for text in INSTRUCTIONS if not (NO_CARD in origin.problem and text.startswith("with a"))]
+        paragraphs += [
+            _Paragraph("try" if not index else "", text, is_beside=True, keep=6)
+            for index, text in enumerate(instructions)
+        ]
+        paragraphs.append(
+            _Paragraph("", f"'{program()} doctor' checks each part, and names the cause", is_beside=True, keep=4)
+        )
+        paragraphs.append(_Paragraph("looked for", DRIVER_FILES, is_beside=True, keep=2))
     meanwhile = [
-        _Said(
+        _Paragraph(
             "s", "a simulation: GPUs with trainings on them, to look around", mark=theme.TITLE, is_beside=True, keep=8
         )
     ]
     meanwhile = meanwhile if simulation else []
-    if past:
+    if run_count:
         meanwhile.append(
-            _Said("4", f"{units.counted(past, 'past run')} of this machine", mark=theme.TITLE, is_beside=True, keep=7)
+            _Paragraph(
+                "4", f"{units.counted(run_count, 'past run')} of this machine", mark=theme.TITLE, is_beside=True, keep=7
+            )
         )
     if meanwhile:
-        said += [_Said("", "", keep=1), _Said("", "Meanwhile", theme.STRONG, keep=4), *meanwhile]
-    while len(said) > 1 and sum(len(_lines(one, cells)) for one in said) > rows:
-        said.remove(min(said, key=lambda one: one.keep))
-    return [line for one in said for line in _lines(one, cells)]
+        paragraphs += [_Paragraph("", "", keep=1), _Paragraph("", "Meanwhile", theme.STRONG, keep=4), *meanwhile]
+    while len(paragraphs) > 1 and sum(len(_lines(paragraph, cells)) for paragraph in paragraphs) > rows:
+        paragraphs.remove(min(paragraphs, key=lambda paragraph: paragraph.keep))
+    return [line for paragraph in paragraphs for line in _lines(paragraph, cells)]
 
 
-def waiting(text: str, cells: int) -> list[Line]:
+def waiting_lines(text: str, cells: int) -> list[Line]:
     """Return the lines shown before the first frame."""
-    return _lines(_Said("", safe(text), theme.PLAIN), cells)
+    return _lines(_Paragraph("", safe(text), theme.PLAIN), cells)
 
 
-def _lines(said: _Said, cells: int) -> list[Line]:
+def _lines(paragraph: _Paragraph, cells: int) -> list[Line]:
     """Wrap a text; commands in quotes are highlighted."""
-    left, has_titles = margin(cells) + 1, cells >= WIDE
-    indent = 0 if not said.is_beside else TITLES if has_titles else 3 if said.mark else 0
-    head = said.title if has_titles or said.mark else ""
-    text = COMMAND.sub("\x01\\1\x01", said.text)
-    found: list[Line] = []
+    left_margin, has_titles = margin(cells) + 1, cells >= WIDE
+    indent = 0 if not paragraph.is_beside else TITLE_CELLS if has_titles else 3 if paragraph.mark else 0
+    title = paragraph.title if has_titles or paragraph.mark else ""
+    text = COMMAND.sub("\x01\\1\x01", paragraph.text)
+    lines: list[Line] = []
     is_command = False
-    for place, part in enumerate(wrap(text, max(20, cells - left - indent - 1), break_on_hyphens=False) or [""]):
-        line: Line = [Segment(" " * left)]
+    for row, part in enumerate(wrap(text, max(20, cells - left_margin - indent - 1), break_on_hyphens=False) or [""]):
+        line: Line = [Segment(" " * left_margin)]
         if indent:
-            line.append(Segment(f"{'' if place else head:<{indent}}", said.mark or theme.FAINT))
-        for at, piece in enumerate(part.split("\x01")):
-            is_command = not is_command if at else is_command
+            line.append(Segment(f"{'' if row else title:<{indent}}", paragraph.mark or theme.FAINT))
+        for index, piece in enumerate(part.split("\x01")):
+            is_command = not is_command if index else is_command
             if piece:
-                line.append(Segment(piece, theme.TITLE if is_command else said.style))
-        found.append(line)
-    return found
+                line.append(Segment(piece, theme.TITLE if is_command else paragraph.style))
+        lines.append(line)
+    return lines
 
 
-def past(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
+def past_runs(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
     """Return the newest runs of the ledger with a title; empty if there are none."""
     if not runs:
         return []
     from gpumon.reports.run_tables import lines
 
-    left = margin(cells)
-    head, *rows = lines(runs[:MOST_PAST], now, cells - 2 * left - 1)
-    texts = [Segment(f"{head}", theme.HEADING), *(Segment(row, theme.PLAIN) for row in rows)]
+    left_margin = margin(cells)
+    heading, *rows = lines(runs[:MAX_PAST], now, cells - 2 * left_margin - 1)
+    texts = [Segment(f"{heading}", theme.HEADING), *(Segment(row, theme.PLAIN) for row in rows)]
     detail: Line = [Segment(f"{len(runs)}   {program()} runs", theme.DIM)]
-    more: Line = [Segment("4", theme.TITLE), Segment(" all runs", theme.DIM)]
-    title = section_head("Past runs", detail, more, cells, left)
-    return [title, *(cut([Segment(" " * (left + 1)), text], cells) for text in texts)]
+    key_hint: Line = [Segment("4", theme.TITLE), Segment(" all runs", theme.DIM)]
+    title = section_head("Past runs", detail, key_hint, cells, left_margin)
+    return [title, *(cut([Segment(" " * (left_margin + 1)), text], cells) for text in texts)]

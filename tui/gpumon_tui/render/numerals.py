@@ -19,8 +19,11 @@ def numerals(text: str) -> list[str]:
 
 
 def _letter(points: str) -> list[str]:
-    wide = len(points) // 5
-    rows = [points[at : at + wide] for at in range(0, len(points), wide)] + ["0" * wide]
+    pixel_columns = len(points) // 5
+    rows = [points[index : index + pixel_columns] for index in range(0, len(points), pixel_columns)] + [
+        "0" * pixel_columns
+    ]
     return [
-        "".join(_HALVES[upper + lower] for upper, lower in zip(rows[at], rows[at + 1], strict=True)) for at in (0, 2, 4)
+        "".join(_HALVES[upper + lower] for upper, lower in zip(rows[index], rows[index + 1], strict=True))
+        for index in (0, 2, 4)
     ]

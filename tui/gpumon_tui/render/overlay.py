@@ -19,17 +19,17 @@ def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "
 
     `edge` is the role of the box's left border. A box larger than the page is truncated.
     """
-    wide = min(cells, max((length(line) for line in box), default=0) + 4)
-    left, top = (cells - wide) // 2, max(0, (len(page) - len(box) - 2) // 2)
+    box_cells = min(cells, max((length(line) for line in box), default=0) + 4)
+    left, top = (cells - box_cells) // 2, max(0, (len(page) - len(box) - 2) // 2)
     blank: Line = []
     inner = [blank, *box, blank][: max(0, len(page) - top)]
     lines = [_faded(line) for line in page]
     for row, line in enumerate(inner, top):
-        shown = cut(line, wide - 4)
-        body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in shown]
-        fill = Segment(" " * (wide - 2 - length(shown)), _PANEL)
+        text_line = cut(line, box_cells - 4)
+        body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in text_line]
+        fill = Segment(" " * (box_cells - 2 - length(text_line)), _PANEL)
         bar = Segment("▌", palette.ink(edge, "panel"))
-        before, after = _window(lines[row], 0, left), _window(lines[row], left + wide, cells)
+        before, after = _window(lines[row], 0, left), _window(lines[row], left + box_cells, cells)
         lines[row] = [*before, bar, Segment(" ", _PANEL), *body, fill, *after]
     return lines, left + 2, top + 1
 
@@ -43,12 +43,12 @@ def _window(line: Line, begin: int, end: int) -> Line:
     if end <= begin:
         return []
     text = line[0].text if line else ""
-    kept, at = [], 0
+    letters, position = [], 0
     for letter in text:
-        own = length([Segment(letter)])
-        if begin <= at and at + own <= end:
-            kept.append(letter)
-        elif at < end and at + own > begin:
-            kept.append(" " * (min(at + own, end) - max(at, begin)))
-        at += own
-    return [Segment("".join(kept) + " " * max(0, end - max(at, begin)), FADED)]
+        letter_cells = length([Segment(letter)])
+        if begin <= position and position + letter_cells <= end:
+            letters.append(letter)
+        elif position < end and position + letter_cells > begin:
+            letters.append(" " * (min(position + letter_cells, end) - max(position, begin)))
+        position += letter_cells
+    return [Segment("".join(letters) + " " * max(0, end - max(position, begin)), FADED)]

@@ -24,17 +24,17 @@ from gpumon_tui import palette, theme
 from gpumon_tui.data.process_facts import ProcessFacts
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render import process_columns
-from gpumon_tui.render.lean_section import Told
+from gpumon_tui.render.overview_section import StyledText
 from gpumon_tui.render.table import TableColumn, table_column
-from gpumon_tui.render.text_width import SENTENCE, Line, Placed, fit, safe, width
+from gpumon_tui.render.text_width import SENTENCE, Line, LineBuilder, fit, safe, width
 
 if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import StretchRow
 
 
-GOES_ON = " ▸"
+ACTIVE_MARK = " ▸"
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
-_ALWAYS = ("seconds", "utilization_mean")
+_ALWAYS_SHOWN = ("seconds", "utilization_mean")
 """Columns that are shown even if no row has a value."""
 
 
@@ -56,51 +56,51 @@ class EpochLine(NamedTuple):
 
 def largest(lines: Iterable[EpochLine]) -> Mapping[str, float]:
     """Return the largest number of each column; columns without known values are missing."""
-    found: dict[str, float] = {}
+    maxima: dict[str, float] = {}
     for line in lines:
         for key, value in line.values.items():
             if is_known(value):
-                found[key] = max(value, found.get(key, value))
-    return found
+                maxima[key] = max(value, maxima.get(key, value))
+    return maxima
 
 
 def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableColumn, ...]:
     """Return the columns for which any row has a value, including at most two logged `metrics`."""
-    known = largest(lines).keys() | _ALWAYS
-    first, *others = (table_column(column) for column in COLUMNS if column.key in known)
+    keys = largest(lines).keys() | _ALWAYS_SHOWN
+    first, *others = (table_column(column) for column in COLUMNS if column.key in keys)
     return (
         table_column(_EPOCH, 8)._replace(right=True),
         first._replace(cells=7),
         *((table_column(_CHANGE, 7),) if any(is_known(line.change) for line in lines) else ()),
         *others,
         *(
-            TableColumn(name, 8, right=True, keep=97 - place, wish=min(width(name), 20))
-            for place, name in enumerate(map(safe, metrics[:2]))
+            TableColumn(name, 8, right=True, keep=97 - index, wish=min(width(name), 20))
+            for index, name in enumerate(map(safe, metrics[:2]))
         ),
     )
 
 
-def texts(line: EpochLine, of: Sequence[TableColumn], largest: Mapping[str, float]) -> list[Told | Line]:
-    """Return the texts of a row for the columns `of` a table; `largest` has the largest number of each column."""
+def texts(line: EpochLine, columns: Sequence[TableColumn], maxima: Mapping[str, float]) -> list[StyledText | Line]:
+    """Return the texts of a row for `columns` of a table; `maxima` has the largest number of each column."""
     style = theme.STRONG if line.goes_on else theme.PLAIN
 
-    def known(text: str, style: Style = theme.PLAIN) -> Told:
+    def styled(text: str, style: Style = theme.PLAIN) -> StyledText:
         return (units.MISSING, theme.FAINT) if text in ("", units.MISSING) else (text, style)
 
     by_title = {
-        _EPOCH.short: (line.title + (GOES_ON if line.goes_on else ""), theme.RUN),
+        _EPOCH.short: (line.title + (ACTIVE_MARK if line.goes_on else ""), theme.RUN),
         _CHANGE.short: (units.change_of_value(line.change) if is_known(line.change) else "", theme.DIM),
     }
     for column in COLUMNS:
         value = line.values.get(column.key, NAN)
-        text = column.write(value, largest.get(column.key, value), is_narrow=True)
+        text = column.write(value, maxima.get(column.key, value), is_narrow=True)
         sign = line.signs.get(column.key, "") if text != units.MISSING else ""
-        by_title[column.short] = known(sign + text, style if column.key == "seconds" else theme.PLAIN)
-    logged = iter([known(text, style) for text in line.logged[:2]])
-    return [by_title[column.title] if column.title in by_title else next(logged, known("")) for column in of]
+        by_title[column.short] = styled(sign + text, style if column.key == "seconds" else theme.PLAIN)
+    logged = iter([styled(text, style) for text in line.logged[:2]])
+    return [by_title[column.title] if column.title in by_title else next(logged, styled("")) for column in columns]
 
 
-def of_ledger(row: StretchRow) -> EpochLine:
+def from_stretch(row: StretchRow) -> EpochLine:
     """Convert a row of an opened run."""
     return EpochLine(
         row.title + (OPEN if row.goes_on and not row.is_running else ""),
@@ -112,11 +112,15 @@ def of_ledger(row: StretchRow) -> EpochLine:
     )
 
 
-LEAST_SUBJECT, _SUBJECT = 14, 20
+MIN_SUBJECT, _SUBJECT = 14, 20
 """Minimum width of a finding's subject, on a narrow screen and on others."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
-INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
-_AROUND_SUBJECT = 6
+MARK_STYLES = {
+    Severity.CRITICAL: theme.CRITICAL,
+    Severity.WARNING: palette.ink("warn", bold=True),
+    Severity.INFO: theme.DIM,
+}
+_SUBJECT_MARGINS = 6
 """Cells for mark, gaps and margins around a finding's subject and sentence."""
 ACTION_FROM = 100
 """Width from which a finding is shown with its recommended action."""
@@ -140,23 +144,24 @@ RUN_COLUMNS = (
 )
 EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.title == "epoch")
 NARROW_RUN_COLUMNS = tuple(
-    one._replace(keep=99, cells=min(one.cells, 13)) if one.title in ("run", "", "left") else one for one in RUN_COLUMNS
+    column._replace(keep=99, cells=min(column.cells, 13)) if column.title in ("run", "", "left") else column
+    for column in RUN_COLUMNS
 )
 """Columns for narrow screens: name, progress, and time left."""
 PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
 """Process columns of the overview."""
-_KEPT = (9, 10, 8, 7, 6, 3, 1, 2, 0, 11)
+_PRIORITIES = (9, 10, 8, 7, 6, 3, 1, 2, 0, 11)
 _RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 
 
-def _lean(name: str, keep: int) -> TableColumn:
-    of = process_columns.BY_NAME[name]
-    cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
-    return TableColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
+def _process_column(name: str, keep: int) -> TableColumn:
+    column = process_columns.BY_NAME[name]
+    cells = _RUN_CELLS if name == "run" else max(column.cells, len(column.title)) if column.right else column.cells
+    return TableColumn(column.title, cells, column.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
 
 
-PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))
-STATES = {
+PROCESS_COLUMNS = tuple(_process_column(name, keep) for name, keep in zip(PROCESS_NAMES, _PRIORITIES, strict=True))
+ENDED_STATES = {
     RunState.FINISHED: ("finished", theme.DIM),
     RunState.FAILED: ("failed", theme.CRITICAL),
     RunState.DIED: ("died", theme.CRITICAL),
@@ -166,51 +171,54 @@ STATES = {
 """Words for ended runs, shown in place of the time left."""
 
 
-def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
-    """Return the width of a finding's subject: that of the longest one, if there is room.
+def subject_cells(groups: Sequence[FindingGroup], row: int, cells: int) -> int:
+    """Return the width of a finding's subject: the longest subject, if there is room.
 
-    A long subject is truncated in favor of the sentence that states the problem.
+    A long subject is truncated to show the sentence that states the problem.
     """
-    sizes = [width(safe(one.title)) for one in found]
+    sizes = [width(safe(group.title)) for group in groups]
     if cells >= ACTION_FROM:
-        left = cells - _AROUND_SUBJECT - max(width(safe(one.first.summary)) for one in found)
-        return min(max(sizes), max(_SUBJECT, min(_NAME, left)))
-    room = cells - _AROUND_SUBJECT - width(safe(found[place].first.summary))
-    return min(sizes[place], max(LEAST_SUBJECT, room))
+        free_cells = cells - _SUBJECT_MARGINS - max(width(safe(group.first.summary)) for group in groups)
+        return min(max(sizes), max(_SUBJECT, min(_NAME, free_cells)))
+    room = cells - _SUBJECT_MARGINS - width(safe(groups[row].first.summary))
+    return min(sizes[row], max(MIN_SUBJECT, room))
 
 
-def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Placed:
+def finding_row(group: FindingGroup, cells: int, left_margin: int, subject: int) -> LineBuilder:
     """Return one finding, about one or several GPUs: severity, subject and summary, and the action if there is room."""
-    row, found = Placed(), group.first
-    row.put(left, MARKS[found.severity], INKS[found.severity])
-    row.put(left + 2, fit(safe(group.title), subject), theme.STRONG)
-    at = left + 2 + subject + 2
-    end = cells - left
-    summary = safe(found.summary)
-    at = row.put(at, fit(summary, max(0, end - at)).rstrip(), theme.PLAIN)
+    pieces, finding = LineBuilder(), group.first
+    pieces.put(left_margin, MARKS[finding.severity], MARK_STYLES[finding.severity])
+    pieces.put(left_margin + 2, fit(safe(group.title), subject), theme.STRONG)
+    x = left_margin + 2 + subject + 2
+    end = cells - left_margin
+    summary = safe(finding.summary)
+    x = pieces.put(x, fit(summary, max(0, end - x)).rstrip(), theme.PLAIN)
     action = safe(callable_commands(group.action), SENTENCE)
-    if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
-        row.right(end, action, theme.DIM)
-    return row
+    if cells >= ACTION_FROM and action and x + 3 + width(action) <= end:
+        pieces.right(end, action, theme.DIM)
+    return pieces
 
 
-def empty_of_runs(of: Sequence[Ranks]) -> frozenset[str]:
+def empty_run_columns(runs: Sequence[Ranks]) -> frozenset[str]:
     """Return the titles of columns for which no run has a value."""
-    has_loss, goes_on = any(loss_text(one.first)[0] for one in of), any(one.state is RunState.RUNNING for one in of)
-    found = () if has_loss else ("loss", "change")
-    return frozenset(found if goes_on else (*found, "phase", "steps/s", "ends"))
+    has_loss, has_active = (
+        any(loss_text(ranks.first)[0] for ranks in runs),
+        any(ranks.state is RunState.RUNNING for ranks in runs),
+    )
+    titles = () if has_loss else ("loss", "change")
+    return frozenset(titles if has_active else (*titles, "phase", "steps/s", "ends"))
 
 
-_PROCESS_HAS: Mapping[str, Callable[[Process], bool]] = {
-    "sm": lambda one: is_known(one.sm_utilization), "cpu": lambda one: is_known(one.cpu_utilization),
-    "host": lambda one: is_known(one.host_memory), "time": lambda one: is_known(one.started),
-    "user": lambda one: bool(one.user),
+_PROCESS_HAS_VALUE: Mapping[str, Callable[[Process], bool]] = {
+    "sm": lambda process: is_known(process.sm_utilization), "cpu": lambda process: is_known(process.cpu_utilization),
+    "host": lambda process: is_known(process.host_memory), "time": lambda process: is_known(process.started),
+    "user": lambda process: bool(process.user),
 }  # fmt: skip
 
 
-def empty_of_processes(of: Sequence[Process]) -> frozenset[str]:
+def empty_process_columns(processes: Sequence[Process]) -> frozenset[str]:
     """Return the titles of columns for which no process has a value."""
-    names = (name for name, has in _PROCESS_HAS.items() if not any(map(has, of)))
+    names = (name for name, has_value in _PROCESS_HAS_VALUE.items() if not any(map(has_value, processes)))
     return frozenset(process_columns.BY_NAME[name].title for name in names)
 
 
@@ -224,53 +232,53 @@ def progress_bar(done: float, cells: int) -> Line:
 
 
 def run_texts(
-    ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
-) -> tuple[Told | Line, ...]:  # fmt: skip
+    ranks: Ranks, run_progress: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
+) -> tuple[StyledText | Line, ...]:  # fmt: skip
     """Return the texts of a run by `RUN_COLUMNS`; progress is that of its slowest rank.
 
     `pace`: steps per second as text; `change`: relative change of the loss against the previous epoch; NaN if unknown.
     """
     first, slowest = ranks.first, ranks.slowest
-    goes_on = ranks.state is RunState.RUNNING
-    ended = STATES.get(ranks.state, ("", theme.PLAIN))
-    by_steps = slowest.epoch < 0 and not slowest.epochs
-    number = slowest.epoch, slowest.epochs, slowest.base
-    place = slowest.step_text if by_steps else ""
+    is_active = ranks.state is RunState.RUNNING
+    ended = ENDED_STATES.get(ranks.state, ("", theme.PLAIN))
+    is_by_steps = slowest.epoch < 0 and not slowest.epochs
+    position = slowest.epoch, slowest.epochs, slowest.base
+    progress_text = slowest.step_text if is_by_steps else ""
     if slowest.epoch >= 0:
-        place = units.epoch_position(*number)
+        progress_text = units.epoch_position(*position)
     loss, ink = loss_text(first)
-    has_left = goes_on and isfinite(far.left)
+    has_left = is_active and isfinite(run_progress.left)
     return (
         (safe(first.name), theme.RUN),
         (safe(first.user), theme.PLAIN),
         (gpus, theme.PLAIN),
-        progress_bar(far.done, bar_cells),
-        (place or units.MISSING, theme.STRONG if place else theme.FAINT),
-        (safe(slowest.phase) if goes_on else "", theme.PLAIN),
-        (pace if goes_on else "", theme.PLAIN),
+        progress_bar(run_progress.done, bar_cells),
+        (progress_text or units.MISSING, theme.STRONG if progress_text else theme.FAINT),
+        (safe(slowest.phase) if is_active else "", theme.PLAIN),
+        (pace if is_active else "", theme.PLAIN),
         (loss, ink),
         (units.change_of_value(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
-        (units.short_duration(far.left), theme.PLAIN)
+        (units.short_duration(run_progress.left), theme.PLAIN)
         if has_left
         else (units.MISSING, theme.FAINT)
-        if goes_on
+        if is_active
         else ended,
-        (units.clock(now + far.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
+        (units.clock(now + run_progress.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
     )
 
 
 def loss_name(run: Run) -> str:
     """Return the name of the loss among a run's logged metrics; empty if there is none."""
-    return next((one for one in run.metrics if "loss" in one.lower()), "")
+    return next((name for name in run.metrics if "loss" in name.lower()), "")
 
 
-def loss_text(run: Run) -> Told:
+def loss_text(run: Run) -> StyledText:
     """Return the loss, or else the first logged value; a non-finite value takes precedence and is marked as an
     alarm.
     """
-    odd = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
-    if odd is not None:
-        return units.logged_number(odd[1]), theme.CRITICAL
+    non_finite = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
+    if non_finite is not None:
+        return units.logged_number(non_finite[1]), theme.CRITICAL
     name = loss_name(run)
     if not name:
         return "", theme.PLAIN
@@ -279,37 +287,37 @@ def loss_text(run: Run) -> Told:
     return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
 
 
-def run_brief(ranks: Ranks, far: Progress) -> Line:
+def run_brief(ranks: Ranks, run_progress: Progress) -> Line:
     """Return a run in short form: `resnet50 8/90 2 h 13 m`."""
     slowest = ranks.slowest
-    place = (
+    position = (
         units.epoch_position(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else slowest.step_text
     )
     line: Line = [Segment(fit(safe(ranks.first.name), min(16, width(safe(ranks.first.name)))), theme.RUN)]
-    if place:
-        line += [Segment(f" {place}", theme.STRONG)]
+    if position:
+        line += [Segment(f" {position}", theme.STRONG)]
     if ranks.state is not RunState.RUNNING:
-        word, style = STATES[ranks.state]
+        word, style = ENDED_STATES[ranks.state]
         line.append(Segment(f" {word}", style))
-    elif isfinite(far.left):
-        line.append(Segment(f" {units.short_duration(far.left)}", theme.DIM))
+    elif isfinite(run_progress.left):
+        line.append(Segment(f" {units.short_duration(run_progress.left)}", theme.DIM))
     return line
 
 
-def said_beside(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
-    """Return everything that `process_texts` takes from `facts`; a row is redrawn if it or the process changes."""
+def process_row_key(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
+    """Return every value that `process_texts` reads from `facts`; a row is redrawn if they or the process change."""
     run = facts.runs.get(process.run) if process.run else None
     return (
         facts.label(process),
         process.uuid in facts.silent,
         facts.is_own(process),
         facts.program(process),
-        run.name if run else process_columns.about_idle(facts.idle.get(process.uuid)),
+        run.name if run else process_columns.idle_text(facts.idle.get(process.uuid)),
         process_columns.elapsed(facts.now - process.started),
     )
 
 
-def process_texts(process: Process, facts: ProcessFacts) -> tuple[Told | Line, ...]:
+def process_texts(process: Process, facts: ProcessFacts) -> tuple[StyledText | Line, ...]:
     """Return the texts of a process by `PROCESS_COLUMNS`."""
     cells = (process_columns.BY_NAME[name].cell(process, facts) for name in PROCESS_NAMES)
     return tuple((cell.text, cell.style) for cell in cells)

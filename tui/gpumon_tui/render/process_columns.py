@@ -18,7 +18,7 @@ from gpumon_tui.data.process_facts import ProcessFacts
 from gpumon_tui.render.table import Cell
 from gpumon_tui.render.text_width import safe
 
-Of = TypeVar("Of")
+Item = TypeVar("Item")
 _PLAIN, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
 _STRONG, _BOLD, _RUN, _WARN = (
     palette.ink("strong"), palette.ink("strong", bold=True), palette.ink("run"), palette.ink("warn"),
@@ -38,7 +38,7 @@ VERY_WIDE = 150
 """Width from which names get more room, even at the expense of other columns; below, they use only spare room."""
 
 
-class ProcessColumn(NamedTuple, Generic[Of]):
+class ProcessColumn(NamedTuple, Generic[Item]):
     """A column of processes or of users; a `cells` of 0 takes the remaining room."""
 
     name: str
@@ -48,9 +48,9 @@ class ProcessColumn(NamedTuple, Generic[Of]):
     """Width of the largest possible value."""
     keep: float
     """Priority: the larger, the longer it is kept when there is no room."""
-    order: Callable[[Of, ProcessFacts], float | str] | None
+    order: Callable[[Item, ProcessFacts], float | str] | None
     """Sort key; NaN and empty texts are unknown and come last. None if the column cannot be sorted by."""
-    cell: Callable[[Of, ProcessFacts], Cell]
+    cell: Callable[[Item, ProcessFacts], Cell]
     right: bool = True
     falls: bool = True
     """Whether sorting starts with the largest value."""
@@ -121,11 +121,11 @@ def _run(process: Process, facts: ProcessFacts) -> Cell:
     run, idle = facts.run(process), facts.idle.get(process.uuid)
     if run:
         return Cell(safe(run.name), _RUN)
-    text = about_idle(idle)
+    text = idle_text(idle)
     return Cell(text, _WARN) if text else Cell("", _RUN)
 
 
-def about_idle(idle: IdleTime | None) -> str:
+def idle_text(idle: IdleTime | None) -> str:
     """Return how long a GPU has been allocated and idle, in its largest unit: `idle 3 h`, `idle > 3 h`."""
     if idle is None or idle.seconds < IDLE_FROM:
         return ""
@@ -159,15 +159,15 @@ def _program(process: Process, facts: ProcessFacts) -> Cell:
     return _base(process, facts)._replace(text=safe(facts.program(process)) or units.MISSING)
 
 
-def _some(name: str) -> Callable[[Sequence[Process]], bool]:
+def _any_has(name: str) -> Callable[[Sequence[Process]], bool]:
     """Return a predicate: whether any process has a value for a field."""
-    return lambda processes: any(is_known(getattr(one, name)) for one in processes)
+    return lambda processes: any(is_known(getattr(process, name)) for process in processes)
 
 
-def described(
-    name: str, column: Column, cells: int, keep: float, order: Callable[[Of, ProcessFacts], float | str],
-    cell: Callable[[Of, ProcessFacts], Cell], *, has_units: bool = False, **layout: Any,
-) -> ProcessColumn[Of]:  # fmt: skip
+def table_column_of(
+    name: str, column: Column, cells: int, keep: float, order: Callable[[Item, ProcessFacts], float | str],
+    cell: Callable[[Item, ProcessFacts], Cell], *, has_units: bool = False, **layout: Any,
+) -> ProcessColumn[Item]:  # fmt: skip
     """Return a column of `model.columns` with its heading, alignment and direction; `layout` sets how this table shows
     it.
 
@@ -184,16 +184,16 @@ def _numbers(
     name: str, key: str, cells: int, keep: float, cell: Callable[[Process, ProcessFacts], Cell], **layout: Any
 ) -> ProcessColumn[Process]:
     """Return a column that is sorted by its number, and shown if any process has one."""
-    layout = {"is_needed": _some(key), **layout}
-    return described(name, PROCESS_BY_KEY[key], cells, keep, lambda p, f: getattr(p, key), cell, **layout)
+    layout = {"is_needed": _any_has(key), **layout}
+    return table_column_of(name, PROCESS_BY_KEY[key], cells, keep, lambda p, f: getattr(p, key), cell, **layout)
 
 
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
     _numbers("pid", "pid", 7, 8.5, _pid, is_needed=bool),
-    described(
+    table_column_of(
         "gpu", PROCESS_BY_KEY["gpu"], _GPU_CELLS, 9, lambda p, f: f.positions.get(p.uuid, _UNKNOWN), _gpu, brief_cells=4
     ),
-    described("user", PROCESS_BY_KEY["user"], 8, 10, lambda p, f: p.user.casefold(), _user, wide_cells=12),
+    table_column_of("user", PROCESS_BY_KEY["user"], 8, 10, lambda p, f: p.user.casefold(), _user, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
     _numbers("mem", "memory_used", 5, 12, _memory, brief="GiB", is_needed=bool),
     _numbers("sm", "sm_utilization", 4, 8, _share("sm_utilization")),
@@ -202,55 +202,61 @@ COLUMNS: tuple[ProcessColumn[Process], ...] = (
     _numbers("dec", "decoder_utilization", 5, 0.5, _share("decoder_utilization"), is_needed=uses_video),
     _numbers("cpu", "cpu_utilization", 5, 7, _measured("cpu_utilization")),
     _numbers("host", "host_memory", 8, 2, _measured("host_memory"), brief="host", brief_cells=6),
-    described(
+    table_column_of(
         "time", PROCESS_BY_KEY["started"], TIME_CELLS, 4, lambda p, f: f.now - p.started,
-        lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_some("started"),
+        lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_any_has("started"),
     ),
-    described("run", PROCESS_BY_KEY["run"], 12, 5, _run_order, _run, wide_cells=22),
-    described(
+    table_column_of("run", PROCESS_BY_KEY["run"], 12, 5, _run_order, _run, wide_cells=22),
+    table_column_of(
         "epoch", PROCESS_BY_KEY["epoch"], _EPOCH_CELLS, 3, _epoch_order, _epoch,
-        is_needed=lambda processes: any(one.run for one in processes),
+        is_needed=lambda processes: any(process.run for process in processes),
     ),
-    described(
+    table_column_of(
         "job", PROCESS_BY_KEY["where"], 22, 2.5, lambda p, f: job_or_container(p).casefold(),
         lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))),
         wide_cells=32, is_needed=lambda processes: any(map(job_or_container, processes)),
     ),
-    described("program", PROCESS_BY_KEY["name"], 0, 11, lambda p, f: f.program(p).casefold(), _program),
+    table_column_of("program", PROCESS_BY_KEY["name"], 0, 11, lambda p, f: f.program(p).casefold(), _program),
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 ORDERS = tuple(column for column in COLUMNS if column.order)
 """Columns that a table can be sorted by."""
-FIRST_ORDER = "mem"
+DEFAULT_ORDER = "mem"
 
 
-def needed(
-    processes: Sequence[Process], before: Sequence[ProcessColumn[Process]] = ()
+def needed_columns(
+    processes: Sequence[Process], previous: Sequence[ProcessColumn[Process]] = ()
 ) -> tuple[ProcessColumn[Process], ...]:
-    """Return the columns for which any of these processes has a value, and those that were needed `before`."""
+    """Return the columns for which any process has a value, and the `previous` ones."""
     return tuple(
-        column for column in COLUMNS if column.is_needed is bool or column in before or column.is_needed(processes)
+        column for column in COLUMNS if column.is_needed is bool or column in previous or column.is_needed(processes)
     )
 
 
-def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts) -> tuple[ProcessColumn[Process], ...]:
+def fit_epoch_column(
+    columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts
+) -> tuple[ProcessColumn[Process], ...]:
     """Return the columns with the epoch column wide enough for the planned epochs of all runs."""
     cells = max((_EPOCH_CELLS, *map(_last_epoch, facts.runs.values())))
-    return tuple(one._replace(cells=cells) if one.name == "epoch" else one for one in columns)
+    return tuple(column._replace(cells=cells) if column.name == "epoch" else column for column in columns)
 
 
-def in_order(
-    of: Sequence[Of], column: ProcessColumn[Of], falls: bool, facts: ProcessFacts, tie: Callable[[Of], Any]
-) -> list[Of]:
+def sort_rows(
+    items: Sequence[Item],
+    column: ProcessColumn[Item],
+    is_descending: bool,
+    facts: ProcessFacts,
+    tie: Callable[[Item], Any],
+) -> list[Item]:
     """Return rows sorted by a column; unknown values come last, equal ones are ordered by `tie`."""
-    order = column.order or (lambda one, facts: 0)
-    rows = sorted(of, key=tie)
+    order = column.order or (lambda item, facts: 0)
+    rows = sorted(items, key=tie)
     values = [order(row, facts) for row in rows]
     # NaN != NaN; no call of is_known, because a value may also be a text.
-    known = [place for place, value in enumerate(values) if value == value and value != ""]
-    unknown = () if len(known) == len(rows) else sorted({*range(len(rows))}.difference(known))
-    known.sort(key=values.__getitem__, reverse=falls)
-    return [rows[place] for place in (*known, *unknown)]
+    with_value = [index for index, value in enumerate(values) if value == value and value != ""]
+    without_value = () if len(with_value) == len(rows) else sorted({*range(len(rows))}.difference(with_value))
+    with_value.sort(key=values.__getitem__, reverse=is_descending)
+    return [rows[index] for index in (*with_value, *without_value)]
 
 
 def elapsed(seconds: float) -> str:

@@ -9,21 +9,21 @@ from rich.segment import Segment
 
 from gpumon_tui import palette
 from gpumon_tui.render.axis import ValueAxis
-from gpumon_tui.render.cells import PaintedCell, Row, Tint, painted
+from gpumon_tui.render.cells import PaintedCell, Row, Tint, to_line
 from gpumon_tui.render.line_plot import PlotCurve, plot
 from gpumon_tui.render.text_width import Line, cut, fit, length, width
 
-BESIDE_FROM = 100
+SIDE_BY_SIDE_FROM = 100
 """Width from which facts are shown next to the charts."""
-LEAST_FACTS, MAX_FACTS = 40, 60
+MIN_FACTS, MAX_FACTS = 40, 60
 """Width of the facts next to charts; with less than the minimum, memory and its peak would be truncated."""
 LABEL = 11
 """Width of the labels next to a chart."""
 NAME = 12
 """Width of the name of a fact."""
-LEAST_CHART = 2
+MIN_CHART = 2
 """Minimum rows of a chart."""
-GOOD_CHART, FIRST_CHARTS = 3, 3
+PREFERRED_CHART, FIRST_CHARTS = 3, 3
 """Rows each of the first charts gets before further charts are added, and the number of first charts."""
 SPLIT_ROWS = 15
 """Rows for a process below the table."""
@@ -33,7 +33,7 @@ _WARN = palette.ink("warn")
 _KEY, _RULE = palette.ink("key", bold=True), palette.ink("rule")
 
 
-class KnownFact(NamedTuple):
+class ProcessFact(NamedTuple):
     """A fact with its name."""
 
     name: str
@@ -43,7 +43,7 @@ class KnownFact(NamedTuple):
     """Maximum rows for a long text."""
 
 
-class TrailCurve(NamedTuple):
+class ProcessCurve(NamedTuple):
     """A chart of the process."""
 
     name: str
@@ -56,7 +56,7 @@ class TrailCurve(NamedTuple):
     unit: str
 
 
-class OpenedProcess(NamedTuple):
+class ProcessPicture(NamedTuple):
     """Content of the picture."""
 
     pid: int
@@ -64,8 +64,8 @@ class OpenedProcess(NamedTuple):
     gpu: str
     keys: Sequence[tuple[str, str]]
     """Keys shown at the right, with their descriptions."""
-    facts: Sequence[KnownFact]
-    curves: Sequence[TrailCurve]
+    facts: Sequence[ProcessFact]
+    curves: Sequence[ProcessCurve]
     epochs: Line
     times: Line
     cells: int
@@ -80,111 +80,114 @@ class OpenedProcess(NamedTuple):
 
 def chart_cells(cells: int, edge: int) -> int:
     """Return the width of the charts in a picture of the given width."""
-    wide = cells - 2 * edge - LABEL - 1
-    return max(8, wide - _facts_cells(cells) if cells >= BESIDE_FROM else wide)
+    inner_cells = cells - 2 * edge - LABEL - 1
+    return max(8, inner_cells - _facts_cells(cells) if cells >= SIDE_BY_SIDE_FROM else inner_cells)
 
 
-def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
+def process_lines(process: ProcessPicture, margin: int, cells: int, rows: int) -> list[Line]:
     """Return the picture in the given number of rows; charts that do not fit are dropped, the last first."""
-    lines: list[Line] = [_title(of, edge, cells)]
-    if cells >= BESIDE_FROM:
-        facts = _facts(of, _facts_cells(cells), rows - 1)
-        charts = _charts(of, rows - 1)
-        for place in range(max(len(facts), len(charts))):
-            left = facts[place] if place < len(facts) else []
+    lines: list[Line] = [_title(process, margin, cells)]
+    if cells >= SIDE_BY_SIDE_FROM:
+        facts = _facts(process, _facts_cells(cells), rows - 1)
+        charts = _charts(process, rows - 1)
+        for row in range(max(len(facts), len(charts))):
+            left = facts[row] if row < len(facts) else []
             pad = Segment(" " * (_facts_cells(cells) - length(left)))
-            lines.append([Segment(" " * edge), *left, pad, *(charts[place] if place < len(charts) else [])])
+            lines.append([Segment(" " * margin), *left, pad, *(charts[row] if row < len(charts) else [])])
         return lines[:rows]
-    facts = _facts(of, cells - 2 * edge, max(3, rows - 1 - 2 - 2 * (LEAST_CHART + 1)))
-    lines += [[Segment(" " * edge), *line] for line in facts]
-    lines += [[Segment(" " * edge), *line] for line in _charts(of, rows - len(lines))]
+    facts = _facts(process, cells - 2 * margin, max(3, rows - 1 - 2 - 2 * (MIN_CHART + 1)))
+    lines += [[Segment(" " * margin), *line] for line in facts]
+    lines += [[Segment(" " * margin), *line] for line in _charts(process, rows - len(lines))]
     return lines[:rows]
 
 
 def _facts_cells(cells: int) -> int:
-    return min(MAX_FACTS, max(LEAST_FACTS, cells // 3))
+    return min(MAX_FACTS, max(MIN_FACTS, cells // 3))
 
 
-def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
+def _title(process: ProcessPicture, margin: int, cells: int) -> Line:
     keys: Line = []
-    for key, does in of.keys:
-        keys += [Segment("   " if keys else " "), Segment(key, _KEY), Segment(f" {does}", _DIM)]
-    pid, text, gpu = (_DIM, _DIM, _DIM) if of.is_gone else (_STRONG, _TEXT, _BOLD)
+    for key, description in process.keys:
+        keys += [Segment("   " if keys else " "), Segment(key, _KEY), Segment(f" {description}", _DIM)]
+    pid, text, gpu = (_DIM, _DIM, _DIM) if process.is_gone else (_STRONG, _TEXT, _BOLD)
     line: Line = [
-        Segment(" " * edge), Segment(str(of.pid), pid), Segment(f"  {of.about}   ", text), Segment(of.gpu, gpu),
-        *([Segment("  ended", _WARN)] if of.is_gone else []),
+        Segment(" " * margin), Segment(str(process.pid), pid), Segment(f"  {process.about}   ", text),
+        Segment(process.gpu, gpu),
+        *([Segment("  ended", _WARN)] if process.is_gone else []),
     ]  # fmt: skip
-    room = cells - edge - length(keys)
+    room = cells - margin - length(keys)
     if length(line) + 4 > room:
-        return cut(line, cells - edge)
+        return cut(line, cells - margin)
     return [*line, Segment(" " + "─" * (room - length(line) - 2) + " ", _RULE), *keys]
 
 
-def _facts(of: OpenedProcess, cells: int, rows: int) -> list[Line]:
+def _facts(process: ProcessPicture, cells: int, rows: int) -> list[Line]:
     lines: list[Line] = []
     room = max(1, cells - NAME - 2)
-    for name, text, usual, most in of.facts[:rows]:
-        role = "dim" if of.is_gone and usual != "warn" else usual
-        begin, left = name, text
-        for row in range(most):
-            is_last = row == most - 1
-            part = left if is_last else _beginning(left, room)
-            lines.append([Segment(fit(begin, NAME), _FAINT), Segment(fit(part, room).rstrip(), palette.ink(role))])
-            begin, left = "", left[len(part) :].lstrip()
-            if not left:
+    for name, text, fact_role, max_rows in process.facts[:rows]:
+        role = "dim" if process.is_gone and fact_role != "warn" else fact_role
+        label, remaining = name, text
+        for row in range(max_rows):
+            is_last = row == max_rows - 1
+            part = remaining if is_last else _whole_words(remaining, room)
+            lines.append([Segment(fit(label, NAME), _FAINT), Segment(fit(part, room).rstrip(), palette.ink(role))])
+            label, remaining = "", remaining[len(part) :].lstrip()
+            if not remaining:
                 break
     if len(lines) > rows > 0 and not lines[rows][0].text.strip():  # the rest of a text that started above
-        last, rest = lines[rows - 1][1], lines[rows][1]
-        lines[rows - 1][1] = Segment(fit(f"{last.text} {rest.text}", room).rstrip(), last.style)
+        last_segment, continuation = lines[rows - 1][1], lines[rows][1]
+        lines[rows - 1][1] = Segment(fit(f"{last_segment.text} {continuation.text}", room).rstrip(), last_segment.style)
     return lines[:rows]
 
 
-def _beginning(text: str, cells: int) -> str:
+def _whole_words(text: str, cells: int) -> str:
     """Return as many whole words as fit; a longer word is split."""
     if width(text) <= cells:
         return text
-    cut_off = next(place for place in range(len(text), 0, -1) if width(text[:place]) <= cells)
-    at = text.rfind(" ", 0, cut_off + 1)
-    return text[:at] if at > 0 else text[:cut_off]
+    length = next(length for length in range(len(text), 0, -1) if width(text[:length]) <= cells)
+    word_end = text.rfind(" ", 0, length + 1)
+    return text[:word_end] if word_end > 0 else text[:length]
 
 
-def _charts(of: OpenedProcess, rows: int) -> list[Line]:
+def _charts(process: ProcessPicture, rows: int) -> list[Line]:
     """Return the epochs, the charts below each other, and the time axis."""
     blank: Line = [Segment(" " * (LABEL + 1))]
     inner = rows - 2
-    many = max(1, min(inner // (LEAST_CHART + 1), max(FIRST_CHARTS, inner // (GOOD_CHART + 1)), len(of.curves)))
-    each = max(1, min(12, (inner - (many - 1)) // many))
-    lines: list[Line] = [[*blank, *of.epochs]]
-    for place, one in enumerate(of.curves[:many]):
-        if place:
+    count = max(
+        1, min(inner // (MIN_CHART + 1), max(FIRST_CHARTS, inner // (PREFERRED_CHART + 1)), len(process.curves))
+    )
+    chart_rows = max(1, min(12, (inner - (count - 1)) // count))
+    lines: list[Line] = [[*blank, *process.epochs]]
+    for index, curve in enumerate(process.curves[:count]):
+        if index:
             lines.append([])
-        lines += _chart(one, each, of, is_first=place == 0)
-    return [*lines, [*blank, *of.times]]
+        lines += _chart(curve, chart_rows, process, is_first=index == 0)
+    return [*lines, [*blank, *process.times]]
 
 
-def _note_begin(row: Row, curve: PlotCurve, text: str) -> None:
+def _write_note(row: Row, curve: PlotCurve, text: str) -> None:
     """Write a text before the first point of a curve, if there is room."""
-    first = next(place for place, value in enumerate(curve.high) if value == value)
+    first = next(index for index, value in enumerate(curve.high) if value == value)
     begin = first * len(row) // len(curve.high) - len(text) - 1
     if text and begin >= 0:
         row[begin : begin + len(text)] = [PaintedCell(letter, Tint("dim")) for letter in text]
 
 
-def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> list[Line]:
-    scale = one.axis.shown
-    top = f"0–{one.axis.high / scale.divisor:.4g} {one.unit}"
-    labels = [(one.now, _DIM if of.is_gone else _STRONG), (one.name, _DIM), (top, _FAINT)]
+def _chart(curve: ProcessCurve, rows: int, process: ProcessPicture, is_first: bool) -> list[Line]:
+    scale = curve.axis.format
+    top = f"0–{curve.axis.high / scale.divisor:.4g} {curve.unit}"
+    labels = [(curve.now, _DIM if process.is_gone else _STRONG), (curve.name, _DIM), (top, _FAINT)]
     # NaN != NaN; no call of is_known, as in plot
-    if one.curve is None or all(value != value for value in one.curve.high):
-        drawn: list[Line] = [[] for _ in range(rows)]
-        drawn[rows // 2] = [Segment(fit(of.said, of.cells).rstrip() if is_first else "", _DIM)]
+    if curve.curve is None or all(value != value for value in curve.curve.high):
+        plot_lines: list[Line] = [[] for _ in range(rows)]
+        plot_lines[rows // 2] = [Segment(fit(process.said, process.cells).rstrip() if is_first else "", _DIM)]
     else:
-        cells = plot(one.curve, one.axis, rows, one.role)
+        cells = plot(curve.curve, curve.axis, rows, curve.role)
         if is_first:
-            _note_begin(cells[rows // 2], one.curve, of.begins)
-        drawn = [painted(row) for row in cells]
+            _write_note(cells[rows // 2], curve.curve, process.begins)
+        plot_lines = [to_line(row) for row in cells]
     lines = []
-    for at, line in enumerate(drawn):
-        text, style = labels[at] if at < len(labels) else ("", _DIM)
+    for index, line in enumerate(plot_lines):
+        text, style = labels[index] if index < len(labels) else ("", _DIM)
         lines.append([Segment(fit(text, LABEL, right=True), style), Segment(" "), *line])
     return lines

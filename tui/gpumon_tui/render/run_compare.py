@@ -15,7 +15,7 @@ from gpumon_tui import palette, theme
 from gpumon_tui.data.run_rows import WARM_UP
 from gpumon_tui.render.compare_curves import compared_curves
 from gpumon_tui.render.compare_settings import LETTERS, RUN, settings_lines
-from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.numerals import ROWS, numerals
 from gpumon_tui.render.section import HEAD, NAME, keys, margin, section
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import ComparedRow, ComparedRuns
 
 
-LEAST = 28
+MIN_HEADLINE = 28
 """Minimum width of a headline."""
 HEIGHT = ROWS + 3
-_CLEAR, _QUIET = palette.ink("run", bold=True), palette.ink("dim", bold=True)
+_CLEAR, _UNCLEAR = palette.ink("run", bold=True), palette.ink("dim", bold=True)
 
 
 class Headline(NamedTuple):
@@ -47,14 +47,14 @@ def headlines(runs: ComparedRuns) -> Iterator[Headline]:
     """Yield the known headlines, most important first; differences within the variation between epochs are left to
     the table.
     """
-    rows = {one.name: one for one in (runs.rows if runs.by_epochs else runs.whole) if not _is_unclear(one)}
-    each = " an epoch" if runs.by_epochs else ""
+    rows = {row.name: row for row in (runs.rows if runs.by_epochs else runs.whole) if not _is_unclear(row)}
+    per_epoch = " an epoch" if runs.by_epochs else ""
     if (time := rows.get("seconds")) and is_known(time.share) and time.share > -1:
-        yield _time(time, each)
+        yield _time(time, per_epoch)
     if (energy := rows.get("energy")) and is_known(energy.share):
-        yield _percent(energy, f"energy{each}")
-    if learned := _learned(runs):
-        yield learned
+        yield _percent(energy, f"energy{per_epoch}")
+    if metric := _metric_headline(runs):
+        yield metric
     if (memory := rows.get("memory_used_peak")) and is_known(memory.share):
         number, _, unit = memory.difference.partition(" ")
         number, unit = (number, unit) if memory.share else ("0", memory.values[1].partition(" ")[2])
@@ -63,72 +63,75 @@ def headlines(runs: ComparedRuns) -> Iterator[Headline]:
 
 def headline_lines(runs: ComparedRuns, cells: int) -> list[Line]:
     """Return the headlines side by side in `HEIGHT` rows, as many as fit; empty if nothing is known."""
-    side = margin(cells)
-    shown = list(headlines(runs))[: (cells - 2 * side) // LEAST]
-    if not shown:
+    left_margin = margin(cells)
+    visible = list(headlines(runs))[: (cells - 2 * left_margin) // MIN_HEADLINE]
+    if not visible:
         return []
-    wide = (cells - 2 * side) // len(shown)
-    blocks = [_block(one, wide - 2) for one in shown]
-    return [_beside([block[row] for block in blocks], wide, side + 1) for row in range(HEIGHT)]
+    headline_cells = (cells - 2 * left_margin) // len(visible)
+    blocks = [_block(headline, headline_cells - 2) for headline in visible]
+    return [_joined_row([block[row] for block in blocks], headline_cells, left_margin + 1) for row in range(HEIGHT)]
 
 
-def _time(one: ComparedRow, each: str) -> Headline:
-    is_faster = one.share < 0
-    factor = 1 / (1 + one.share) if is_faster else 1 + one.share
+def _time(row: ComparedRow, per_epoch: str) -> Headline:
+    is_faster = row.share < 0
+    factor = 1 / (1 + row.share) if is_faster else 1 + row.share
     text = f"{factor:.2f}" if factor < 9.995 else f"{factor:.0f}"
     return _headline(
-        one, text, "×", "the same time" if not one.share else f"as {'fast' if is_faster else 'long'}{each}"
+        row, text, "×", "the same time" if not row.share else f"as {'fast' if is_faster else 'long'}{per_epoch}"
     )
 
 
-def _percent(one: ComparedRow, what: str) -> Headline:
-    return _headline(one, f"{abs(one.share) * 100:.0f}", "%", f"{_direction(one.share)} {what}")
+def _percent(row: ComparedRow, description: str) -> Headline:
+    return _headline(row, f"{abs(row.share) * 100:.0f}", "%", f"{_direction(row.share)} {description}")
 
 
-def _headline(one: ComparedRow, number: str, unit: str, what: str) -> Headline:
-    return Headline(number, unit, what, f"{one.values[1]}, was {one.values[0]}", one.is_clear)
+def _headline(row: ComparedRow, number: str, unit: str, description: str) -> Headline:
+    return Headline(number, unit, description, f"{row.values[1]}, was {row.values[0]}", row.is_clear)
 
 
-def _is_unclear(one: ComparedRow) -> bool:
-    return not one.is_clear and bool(one.share) and is_known(one.low)
+def _is_unclear(row: ComparedRow) -> bool:
+    return not row.is_clear and bool(row.share) and is_known(row.low)
 
 
-def _learned(runs: ComparedRuns) -> Headline | None:
+def _metric_headline(runs: ComparedRuns) -> Headline | None:
     """Return the metric at the last epoch that both runs have completed; with one value per run, it cannot be
     significant.
     """
     baseline, other = (curve.values for curve in runs.curves)
-    for place in reversed(range(min(len(baseline), len(other)))):
-        base, own = baseline[place], other[place]
-        if is_known(base) and is_known(own) and abs(base) > 0:
+    for epoch in reversed(range(min(len(baseline), len(other)))):
+        baseline_value, value = baseline[epoch], other[epoch]
+        if is_known(baseline_value) and is_known(value) and abs(baseline_value) > 0:
             break
     else:
         return None
-    share = own / base - 1 if base > 0 else 1 - own / base
+    share = value / baseline_value - 1 if baseline_value > 0 else 1 - value / baseline_value
     if not abs(share) < 1e6:
         return None
     word = "lower" if share < 0 else "higher" if share else "the same"
     text = f"{abs(share) * 100:.1f}" if abs(share) < 0.0995 else f"{abs(share) * 100:.0f}"
-    detail = f"{units.logged_number(own)}, was {units.logged_number(base)}"
-    return Headline(text, "%", f"{word} {safe(runs.metric)} after {units.counted(place + 1, 'epoch')}", detail, False)
+    detail = f"{units.logged_number(value)}, was {units.logged_number(baseline_value)}"
+    return Headline(text, "%", f"{word} {safe(runs.metric)} after {units.counted(epoch + 1, 'epoch')}", detail, False)
 
 
 def _direction(share: float) -> str:
     return "less" if share < 0 else "more" if share else "as much"
 
 
-def _block(one: Headline, cells: int) -> list[Line]:
-    style = _CLEAR if one.is_clear else _QUIET
-    lines: list[Line] = [[Segment(row, style)] for row in numerals(one.number)]
-    lines[-1].append(Segment(f" {one.unit}", theme.DIM))
-    what, detail = Segment(fit(one.what, cells).rstrip(), NAME), Segment(fit(one.detail, cells).rstrip(), theme.DIM)
-    return [*lines, [], [what], [detail]]
+def _block(headline: Headline, cells: int) -> list[Line]:
+    style = _CLEAR if headline.is_clear else _UNCLEAR
+    lines: list[Line] = [[Segment(row, style)] for row in numerals(headline.number)]
+    lines[-1].append(Segment(f" {headline.unit}", theme.DIM))
+    description, detail = (
+        Segment(fit(headline.what, cells).rstrip(), NAME),
+        Segment(fit(headline.detail, cells).rstrip(), theme.DIM),
+    )
+    return [*lines, [], [description], [detail]]
 
 
-def _beside(parts: Sequence[Line], wide: int, begin: int) -> Line:
+def _joined_row(parts: Sequence[Line], part_cells: int, begin: int) -> Line:
     line: Line = [Segment(" " * begin)]
-    for place, part in enumerate(parts):
-        line += [Segment(" " * max(0, begin + place * wide - length(line))), *part]
+    for index, part in enumerate(parts):
+        line += [Segment(" " * max(0, begin + index * part_cells - length(line))), *part]
     return line
 
 
@@ -140,13 +143,13 @@ ENDS = (0.1, 0.2, 0.5, 1.0)
 PLOT_FROM = 24
 GUIDES, GUIDES_FROM = (-1.0, -0.5, 0.0, 0.5, 1.0), 50
 """Guide lines of the difference axis, as shares of its end, and the width from which inner ones are drawn."""
-AIRY, LARGE = 30, 40
+BLANKS_FROM, HEADLINES_FROM = 30, 40
 """Screen height from which blank rows separate sections, and from which headlines are shown."""
-CURVES, MOST_CURVES = 10, 26
+MIN_CURVES, MAX_CURVES = 10, 26
 """Minimum and maximum rows of the curves."""
 
 
-def compared(
+def compare_lines(
     runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = False, has_colors: bool = True
 ) -> list[Line]:
     """Return the comparison, which may be longer than the `rows` of the screen; `has_equal`: include equal settings.
@@ -154,19 +157,19 @@ def compared(
     The colored run is compared with the baseline; without colors, each line is marked with its run's letter.
     """
     lines = [_title(runs, cells)]
-    lines += [_who(runs, place, cells, has_colors=has_colors) for place in (1, 0)]
-    airy = rows >= AIRY
-    if rows >= LARGE and (large := headline_lines(runs, cells)):
+    lines += [_run_line(runs, index, cells, has_colors=has_colors) for index in (1, 0)]
+    has_blanks = rows >= BLANKS_FROM
+    if rows >= HEADLINES_FROM and (large := headline_lines(runs, cells)):
         lines += [[], *large]
-    lines += [[]] if airy else []
+    lines += [[]] if has_blanks else []
     lines += settings_lines(runs, cells, rows // 3, has_equal=has_equal)
-    lines += [[]] if airy and runs.config else []
+    lines += [[]] if has_blanks and runs.config else []
     lines += _measures(runs, cells)
-    lines += [line for note in runs.notes for line in _said(note, theme.DIM, cells)]
-    left = rows - len(lines) - 1
-    most = max(CURVES, min(left, MOST_CURVES))
-    drawn = compared_curves(runs, cells, most, has_letters=not has_colors)
-    return [*lines, *([[], *drawn] if drawn else [])]
+    lines += [line for note in runs.notes for line in _wrapped(note, theme.DIM, cells)]
+    rows_left = rows - len(lines) - 1
+    curve_rows = max(MIN_CURVES, min(rows_left, MAX_CURVES))
+    curve_lines = compared_curves(runs, cells, curve_rows, has_letters=not has_colors)
+    return [*lines, *([[], *curve_lines] if curve_lines else [])]
 
 
 def _title(runs: ComparedRuns, cells: int) -> Line:
@@ -177,109 +180,112 @@ def _title(runs: ComparedRuns, cells: int) -> Line:
     return section("Compare", detail, keys(("x", "swap"), ("Esc", "close")), cells)
 
 
-def _who(runs: ComparedRuns, place: int, cells: int, *, has_colors: bool) -> Line:
-    run, style = runs.records[place].run, RUN if place else STRONG
+def _run_line(runs: ComparedRuns, index: int, cells: int, *, has_colors: bool) -> Line:
+    run, style = runs.records[index].run, RUN if index else STRONG
     texts = [
         "  ·  ".join((run.user or "unknown user", units.moment(run.started)[:16], count))
-        for count in (runs.counts[place], runs.counts[place].removesuffix(WARM_UP), runs.counts[place].split(",")[0])
+        for count in (runs.counts[index], runs.counts[index].removesuffix(WARM_UP), runs.counts[index].split(",")[0])
     ]
     line: Line = [
         Segment(" " * (margin(cells) + 1)),
-        Segment(LETTERS[place], style),
-        Segment(f" {'⠒⠒' if has_colors else f'⠒{LETTERS[place]}⠒'} ", RUN if place else theme.DIM),
+        Segment(LETTERS[index], style),
+        Segment(f" {'⠒⠒' if has_colors else f'⠒{LETTERS[index]}⠒'} ", RUN if index else theme.DIM),
         Segment(safe(run.id), style),
     ]
     room = cells - margin(cells)
-    text = next((one for one in map(safe, texts) if length(line) + 2 + width(one) <= room), safe(texts[-1]))
+    text = next(
+        (candidate for candidate in map(safe, texts) if length(line) + 2 + width(candidate) <= room), safe(texts[-1])
+    )
     return cut([*line, Segment(f"  {text}", theme.DIM)], room)
 
 
 def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
-    side = margin(cells)
-    every = [*runs.rows, *runs.whole]
-    if not every:
-        return [[Segment(" " * (side + 1)), Segment("No value of these runs was measured.", theme.DIM)]]
-    name = max(20, *(width(one.title) for one in every)) if cells >= 70 else 16
-    value = max(8, *(width(text) for one in every for text in one.values))
-    tells_values = cells >= 60
-    words = min(WORDS, cells - 2 * side - name - (2 * value + 4 if tells_values else 0) - 2)
-    wide = cells - 2 * side - name - 2 * value - words - 10
-    wide = min(wide, 80) | 1 if wide >= PLOT_FROM else 0
-    end = _end(every)
+    left_margin = margin(cells)
+    all_rows = [*runs.rows, *runs.whole]
+    if not all_rows:
+        return [[Segment(" " * (left_margin + 1)), Segment("No value of these runs was measured.", theme.DIM)]]
+    name_cells = max(20, *(width(measure.title) for measure in all_rows)) if cells >= 70 else 16
+    value_cells = max(8, *(width(text) for measure in all_rows for text in measure.values))
+    has_values = cells >= 60
+    verdict_cells = min(WORDS, cells - 2 * left_margin - name_cells - (2 * value_cells + 4 if has_values else 0) - 2)
+    plot_cells = cells - 2 * left_margin - name_cells - 2 * value_cells - verdict_cells - 10
+    plot_cells = min(plot_cells, 80) | 1 if plot_cells >= PLOT_FROM else 0
+    end = _axis_end(all_rows)
     lines: list[Line] = []
-    for title, of in (
+    for title, section_rows in (
         ("median of epochs", runs.rows), ("whole run" if not runs.by_epochs else "of whole runs", runs.whole),
     ):  # fmt: skip
-        if not of:
+        if not section_rows:
             continue
-        head: Line = [Segment(" " * side + fit(title, name), HEAD)]
-        if tells_values:
-            head.append(Segment("  " + fit("B", value, right=True), HEAD + RUN))
-            head.append(Segment("  " + fit("A", value, right=True), HEAD))
-        head.append(Segment("  " + fit("B − A", words), HEAD))
-        head += [Segment("  " + _ends(end, wide), HEAD)] if wide else []
+        head: Line = [Segment(" " * left_margin + fit(title, name_cells), HEAD)]
+        if has_values:
+            head.append(Segment("  " + fit("B", value_cells, right=True), HEAD + RUN))
+            head.append(Segment("  " + fit("A", value_cells, right=True), HEAD))
+        head.append(Segment("  " + fit("B − A", verdict_cells), HEAD))
+        head += [Segment("  " + _axis_labels(end, plot_cells), HEAD)] if plot_cells else []
         lines.append([*cut(head, cells), Segment(" " * max(0, cells - length(head)), HEAD)])
-        for one in of:
-            row: Line = [Segment(" " * side + fit(one.title, name), theme.PLAIN)]
-            if tells_values:
-                row.append(Segment("  " + fit(one.values[1], value, right=True), STRONG))
-                row.append(Segment("  " + fit(one.values[0], value, right=True), theme.DIM))
-            told = in_cells((one.verdict, *one.briefs), words)
-            row.append(Segment("  " + fit(told, words), STRONG if one.is_clear else theme.DIM))
-            lines.append(cut([*row, Segment("  "), *_interval(one, end, wide)] if wide else row, cells))
+        for measure in section_rows:
+            row: Line = [Segment(" " * left_margin + fit(measure.title, name_cells), theme.PLAIN)]
+            if has_values:
+                row.append(Segment("  " + fit(measure.values[1], value_cells, right=True), STRONG))
+                row.append(Segment("  " + fit(measure.values[0], value_cells, right=True), theme.DIM))
+            verdict = first_fitting((measure.verdict, *measure.briefs), verdict_cells)
+            row.append(Segment("  " + fit(verdict, verdict_cells), STRONG if measure.is_clear else theme.DIM))
+            lines.append(cut([*row, Segment("  "), *_interval(measure, end, plot_cells)] if plot_cells else row, cells))
     if not runs.by_epochs:
-        return [*lines, *_said("One value of each: a single value has no confidence interval.", theme.FAINT, cells)]
-    if not any(isfinite(one.low) for one in runs.rows):
+        return [*lines, *_wrapped("One value of each: a single value has no confidence interval.", theme.FAINT, cells)]
+    if not any(isfinite(measure.low) for measure in runs.rows):
         return lines  # a note explains why
-    text = f"In brackets{' and as a line' if wide else ''}: 95 % interval of the difference, by the epochs of each run."
-    return [*lines, *_said(text, theme.FAINT, cells)]
+    line_note = " and as a line" if plot_cells else ""
+    text = f"In brackets{line_note}: 95 % interval of the difference, by the epochs of each run."
+    return [*lines, *_wrapped(text, theme.FAINT, cells)]
 
 
-def in_cells(forms: Sequence[str], cells: int) -> str:
-    """Return the longest of some texts that fits; a truncated number or sentence would be misleading."""
-    return next((one for one in forms if width(one) <= cells), forms[-1])
+def first_fitting(forms: Sequence[str], cells: int) -> str:
+    """Return the longest form that fits; a truncated number or sentence would be misleading."""
+    return next((form for form in forms if width(form) <= cells), forms[-1])
 
 
-def _said(text: str, style: Style, cells: int) -> list[Line]:
+def _wrapped(text: str, style: Style, cells: int) -> list[Line]:
     """Wrap a sentence completely, because its end matters as much as its beginning."""
     indent = margin(cells) + 1
-    found = wrapped(safe(text, SENTENCE), max(1, cells - indent - margin(cells)))
-    return [[Segment(" " * (indent + 2 * bool(place))), Segment(part, style)] for place, part in enumerate(found)]
+    parts = wrap_words(safe(text, SENTENCE), max(1, cells - indent - margin(cells)))
+    return [[Segment(" " * (indent + 2 * bool(index))), Segment(part, style)] for index, part in enumerate(parts)]
 
 
-def _end(every: Sequence[ComparedRow]) -> float:
-    largest = max((abs(one.share) for one in every if isfinite(one.share)), default=0.0)
+def _axis_end(rows: Sequence[ComparedRow]) -> float:
+    largest = max((abs(row.share) for row in rows if isfinite(row.share)), default=0.0)
     return next((end for end in ENDS if largest <= end), ENDS[-1])
 
 
-def _place(share: float, end: float, wide: int) -> int:
-    half = wide // 2
+def _axis_cell(share: float, end: float, plot_cells: int) -> int:
+    half = plot_cells // 2
     return half + round(max(-1.0, min(1.0, share / end)) * half)
 
 
-def _ends(end: float, wide: int) -> str:
-    text = [" "] * wide
-    for share in GUIDES if wide >= GUIDES_FROM else (-1.0, 0.0, 1.0):
-        word = f"{share * end * 100:+.4g} %".replace("-", "−") if share else "0"
-        begin = max(0, min(wide - len(word), _place(share, 1.0, wide) - len(word) // 2))
-        text[begin : begin + len(word)] = word
+def _axis_labels(end: float, plot_cells: int) -> str:
+    text = [" "] * plot_cells
+    for share in GUIDES if plot_cells >= GUIDES_FROM else (-1.0, 0.0, 1.0):
+        label = f"{share * end * 100:+.4g} %".replace("-", "−") if share else "0"
+        begin = max(0, min(plot_cells - len(label), _axis_cell(share, 1.0, plot_cells) - len(label) // 2))
+        text[begin : begin + len(label)] = label
     return "".join(text)
 
 
-def _interval(one: ComparedRow, end: float, wide: int) -> Line:
+def _interval(row: ComparedRow, end: float, plot_cells: int) -> Line:
     """Draw the difference as a dot and its interval as a line, on an axis from -`end` to `end`."""
-    cells = [" "] * wide
-    styles: list[Style] = [theme.RULE] * wide
-    for share in GUIDES if wide >= GUIDES_FROM else (-1.0, 0.0, 1.0):
-        at = _place(share, 1.0, wide)
-        cells[at], styles[at] = ("│", theme.FAINT) if not share else ("╎", theme.RULE)
-    if isfinite(one.share):
-        style = RUN if one.is_clear else theme.DIM
-        if isfinite(one.low):
-            for at in range(_place(one.low, end, wide), _place(one.high, end, wide) + 1):
-                cells[at], styles[at] = "─", style
-        at = _place(one.share, end, wide)
-        cells[at], styles[at] = ("▸" if one.share > end else "◂" if one.share < -end else "●"), style
+    cells = [" "] * plot_cells
+    styles: list[Style] = [theme.RULE] * plot_cells
+    for share in GUIDES if plot_cells >= GUIDES_FROM else (-1.0, 0.0, 1.0):
+        cell = _axis_cell(share, 1.0, plot_cells)
+        cells[cell], styles[cell] = ("│", theme.FAINT) if not share else ("╎", theme.RULE)
+    if isfinite(row.share):
+        style = RUN if row.is_clear else theme.DIM
+        if isfinite(row.low):
+            for cell in range(_axis_cell(row.low, end, plot_cells), _axis_cell(row.high, end, plot_cells) + 1):
+                cells[cell], styles[cell] = "─", style
+        cell = _axis_cell(row.share, end, plot_cells)
+        cells[cell], styles[cell] = ("▸" if row.share > end else "◂" if row.share < -end else "●"), style
     line: Line = []
     for text, style in zip(cells, styles, strict=True):
         if line and line[-1].style == style:

@@ -21,10 +21,10 @@ from gpumon.reports.run_tables import OPEN
 from gpumon_tui import palette, theme
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.memo import Memo
-from gpumon_tui.render.findings import in_few_lines
+from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_columns import numbers
-from gpumon_tui.render.run_list import SEVERE, UNSEEN
-from gpumon_tui.render.section import heading, margin, more, placed, rows
+from gpumon_tui.render.run_list import SEVERITY_STYLES, UNSEEN
+from gpumon_tui.render.section import fit_columns, heading, hidden_rows, margin, row_lines
 from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, length, safe, width
 
@@ -50,52 +50,56 @@ ROWS = 3
 """Lines for a run with one process: description, headings, one row."""
 
 
-def facts(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> Line:
+def facts_line(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> Line:
     """Return a line about a run: ranks and GPUs, the run it resumes (`resumes`: its id), and memory."""
     first, line = ranks.first, [Segment(" " * (margin(cells) + 1))]
     gpus = numbers(ranks.gpus, labels)
-    told = [(f"{ranks.present} {'rank' if ranks.present == '1' else 'ranks'}", f" on GPU {gpus}" if gpus else "")]
+    parts = [(f"{ranks.present} {'rank' if ranks.present == '1' else 'ranks'}", f" on GPU {gpus}" if gpus else "")]
     if ranks.ooms > 0:
-        told.append((units.counted(round(ranks.ooms), "out-of-memory error"), ""))
+        parts.append((units.counted(round(ranks.ooms), "out-of-memory error"), ""))
     if resumes or first.resumed:
         begin = f" from epoch {units.epoch(first.first_epoch, first.epochs, first.base)}" if first.resumed else ""
-        told.append((f"resumes {safe(resumes)}" if resumes else "resumed", begin))
-    held = _most(ranks.all, "reserved")
-    if is_known(held):
-        of = " held by the framework" + (" of the fullest rank" if ranks.is_distributed else "")
-        told.append((units.number(held, Unit.BYTES), of))
-    for strong, rest in told:
+        parts.append((f"resumes {safe(resumes)}" if resumes else "resumed", begin))
+    memory = _maximum(ranks.all, "reserved")
+    if is_known(memory):
+        description = " held by the framework" + (" of the fullest rank" if ranks.is_distributed else "")
+        parts.append((units.number(memory, Unit.BYTES), description))
+    for strong, detail in parts:
         line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(strong, theme.STRONG)]
-        line += [Segment(rest, theme.DIM)] if rest else []
+        line += [Segment(detail, theme.DIM)] if detail else []
     return cut(line, cells - margin(cells))
 
 
-def live(
-    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, drawn: Memo[Line]
+def live_lines(
+    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, cache: Memo[Line]
 ) -> list[Line]:  # fmt: skip
     """Return the live state in at most `height` lines: the facts, and a row for each rank on this machine."""
-    lines = [facts(ranks, labels, resumes, cells)]
+    lines = [facts_line(ranks, labels, resumes, cells)]
     room = height - len(lines) - 1
     if room < 1:
         return lines[:height]
-    of = [_row(run, labels) for run in ranks.all]
+    rank_rows = [_row(run, labels) for run in ranks.all]
     empty = {
-        place for place in range(len(RANK_COLUMNS) - 1) if all(row[place].text in ("", units.MISSING) for row in of)
+        index
+        for index in range(len(RANK_COLUMNS) - 1)
+        if all(row[index].text in ("", units.MISSING) for row in rank_rows)
     }
-    chosen = placed(RANK_COLUMNS, cells, empty)
-    shown = len(of) if len(of) <= room else room - 1
+    chosen = fit_columns(RANK_COLUMNS, cells, empty)
+    visible = len(rank_rows) if len(rank_rows) <= room else room - 1
     lines.append(heading(chosen, cells))
-    lines += rows(chosen, of[:shown], cells, top=0, height=shown, cursor=-1, has_keys=False, drawn=drawn)
-    return [*lines, more(len(of) - shown, 0, cells)] if shown < len(of) else lines
+    lines += row_lines(
+        chosen, rank_rows[:visible], cells, top=0, height=visible, cursor=-1, has_keys=False, cache=cache
+    )
+    return [*lines, hidden_rows(len(rank_rows) - visible, 0, cells)] if visible < len(rank_rows) else lines
 
 
 def _row(run: Run, labels: Mapping[str, str]) -> Row:
     memory = run.memory
-    place = units.epoch_within(EPOCH_CELLS, run.epoch, run.epochs, run.base) if run.epoch >= 0 else ""
+    position = units.epoch_within(EPOCH_CELLS, run.epoch, run.epochs, run.base) if run.epoch >= 0 else ""
     cells = {
         "rank": Cell(str(run.rank), theme.STRONG),
         "gpus": Cell(numbers(run.gpus, labels), theme.STRONG),
-        "epoch": Cell(place, theme.RUN),
+        "epoch": Cell(position, theme.RUN),
         "phase": Cell(safe(run.phase)),
         "step": Cell(_step(run)),
         "wait": Cell(units.fine_duration(run.wait) if is_known(run.wait) else ""),
@@ -109,15 +113,15 @@ def _row(run: Run, labels: Mapping[str, str]) -> Row:
 
 def _step(run: Run) -> str:
     """Format the step with thousands separators, as in the chart; without them if it does not fit."""
-    apart = "/".join(units.count(int(number)) for number in run.step_text.split("/") if number)
-    return apart if len(apart) <= STEP else run.step_text
+    with_separators = "/".join(units.count(int(number)) for number in run.step_text.split("/") if number)
+    return with_separators if len(with_separators) <= STEP else run.step_text
 
 
 def _count(value: float) -> str:
     return str(round(value)) if is_known(value) else ""
 
 
-def _most(runs: Sequence[Run], name: str) -> float:
+def _maximum(runs: Sequence[Run], name: str) -> float:
     return max((value for run in runs if is_known(value := getattr(run.memory, name))), default=NAN)
 
 
@@ -131,29 +135,31 @@ FINDINGS, FINDING_LINES = 2, 2
 DEVICE_CELLS = 24
 """Width from which the GPUs of the run are named; a truncated name is useless."""
 STRONG = palette.ink("strong", bold=True)
-_TRAIN, _WAIT, _WAITS_LONG = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
+_TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
 _PHASES = {
     "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
     "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
 }  # fmt: skip
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"
-_GOES_ON = " ▸"
-_WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
+_ACTIVE_MARK = " ▸"
+_WIDE_FROM, _MEDIUM_FROM, _NARROW = 130, 76, 10
 """Table widths from which titles have their full width, or most of it; and their width in a narrower table."""
 
 
 def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """Return the columns of the table of a run's epochs or steps."""
-    longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.other_rows)), default=0) + len(_GOES_ON)
-    titles = min(max(8, longest), _title_cells(cells))
+    longest = max((width(row.title.strip()) for row in (*run.rows[-1:], *run.other_rows)), default=0) + len(
+        _ACTIVE_MARK
+    )
+    title_cells = min(max(8, longest), _title_cells(cells))
     metrics = [
-        TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
-        for place, text in enumerate(map(safe, run.metrics))
+        TableColumn(text, 8, right=True, keep=50 - index, wish=min(width(text), HEAD_CELLS))
+        for index, text in enumerate(map(safe, run.metrics))
     ]
     changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52)] if metrics else []
     first, *others = map(table_column, COLUMNS)
-    title = table_column(_EPOCH, titles)._replace(right=True)
+    title = table_column(_EPOCH, title_cells)._replace(right=True)
     return (
         title._replace(title="steps") if run.is_by_steps else title,
         first,
@@ -163,7 +169,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
         *metrics[1:],
-        *(TableColumn(title, COST, right=True, keep=74 - place) for place, title in enumerate(run.costs)),
+        *(TableColumn(title, COST, right=True, keep=74 - index) for index, title in enumerate(run.costs)),
         table_column(BY_KEY["verdict"], 14),
     )
 
@@ -179,11 +185,11 @@ class RowScale(NamedTuple):
     """Indexes of columns for which no row has a value."""
 
 
-def scale_of(run: OpenRun) -> RowScale:
+def row_scale(run: OpenRun) -> RowScale:
     """Return the scale of a run's rows."""
     totals = run.totals
-    others = enumerate(COLUMNS[1:], CHANGE + 2)
-    empty = {place for place, column in others if column.key not in totals.largest}
+    other_columns = enumerate(COLUMNS[1:], CHANGE + 2)
+    empty = {index for index, column in other_columns if column.key not in totals.largest}
     if len(run.rows) < 2:
         empty |= {CHANGE, len(COLUMNS) + CHANGE + 2} if run.metrics else {CHANGE}
     return RowScale(totals.longest, totals.largest, frozenset(empty))
@@ -193,68 +199,68 @@ CHANGE = 2
 """Index of the change against the previous epoch; it is followed by the bar, other columns, a metric and its change."""
 
 
-def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
+def row(stretch: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
     """Return an epoch as a row.
 
     An active epoch ends where its ledger ends, so that all values refer to the same time.
 
     `is_old`: the frames are outdated, so it is unknown whether the run is still active.
     """
-    of = one.summary
-    style = STRONG if one.is_running else theme.PLAIN
-    sign = _GOES_ON if one.is_running and not is_old else OPEN if one.goes_on else ""
-    judged = one.verdict
-    verdict = judged.text if judged is not None else ""
-    if judged is not None and judged.kind == "running" and is_old:
+    summary = stretch.summary
+    style = STRONG if stretch.is_running else theme.PLAIN
+    sign = _ACTIVE_MARK if stretch.is_running and not is_old else OPEN if stretch.goes_on else ""
+    row_verdict = stretch.verdict
+    verdict = row_verdict.text if row_verdict is not None else ""
+    if row_verdict is not None and row_verdict.kind == "running" and is_old:
         verdict = UNSEEN
-    severity = judged.severity if judged is not None else None
-    is_slow = judged is not None and judged.kind == INPUT_BOUND
-    idle = judged is not None and judged.kind == "mostly_idle"
+    severity = row_verdict.severity if row_verdict is not None else None
+    is_slow = row_verdict is not None and row_verdict.kind == INPUT_BOUND
+    is_idle = row_verdict is not None and row_verdict.kind == "mostly_idle"
     styles = {
         "seconds": style, "utilization_mean": style, "energy": style,
-        "wait_share": theme.WARN if is_slow else theme.DIM, "idle_share": theme.WARN if idle else theme.DIM,
+        "wait_share": theme.WARN if is_slow else theme.DIM, "idle_share": theme.WARN if is_idle else theme.DIM,
     }  # fmt: skip
     first, *others = (
-        Cell(epoch_text.cell(column, of, scale.largest), styles.get(column.key, theme.DIM)) for column in COLUMNS
+        Cell(epoch_text.cell(column, summary, scale.largest), styles.get(column.key, theme.DIM)) for column in COLUMNS
     )
-    logged = [Cell(text, style) for text in one.logged]
+    logged = [Cell(text, style) for text in stretch.logged]
     return (
-        Cell(one.title + sign, theme.RUN),
+        Cell(stretch.title + sign, theme.RUN),
         first,
-        Cell(_change(one.seconds_change), theme.DIM),
-        Cell("", parts=went(one, scale.longest, BAR)),
+        Cell(_change(stretch.seconds_change), theme.DIM),
+        Cell("", parts=phase_bar(stretch, scale.longest, BAR)),
         *others,
         *logged[:1],
-        *([Cell(_change_of_value(one.logged_change), theme.DIM)] if logged else []),
+        *([Cell(_change_of_value(stretch.logged_change), theme.DIM)] if logged else []),
         *logged[1:],
-        *(Cell(text, theme.DIM) for text in one.costs),
-        Cell(safe(verdict), _judged(severity)),
+        *(Cell(text, theme.DIM) for text in stretch.costs),
+        Cell(safe(verdict), _severity_style(severity)),
     )
 
 
-def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
+def summary_row(stretch: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
     """Return a row below the epochs, for the whole run or the time between epochs, in a table of the given width."""
-    of = one.summary
-    style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
-    first, *others = (Cell(epoch_text.cell(column, of, scale.largest), style) for column in COLUMNS)
-    logged = [Cell(text, style) for text in one.logged]
+    summary = stretch.summary
+    style = STRONG if is_whole else theme.PLAIN if stretch.title == stretch.title.strip() else theme.DIM
+    first, *others = (Cell(epoch_text.cell(column, summary, scale.largest), style) for column in COLUMNS)
+    logged = [Cell(text, style) for text in stretch.logged]
     return (
-        Cell(safe(_title(one.title, cells)).strip(), style),
+        Cell(safe(_title(stretch.title, cells)).strip(), style),
         first,
         Cell(""),
-        Cell("", parts=[] if is_whole else went(one, scale.longest, BAR)) if one.parts else Cell(""),
+        Cell("", parts=[] if is_whole else phase_bar(stretch, scale.longest, BAR)) if stretch.parts else Cell(""),
         *others,
         *logged[:1],
         *([Cell("")] if logged else []),
         *logged[1:],
-        *(Cell(text, style) for text in one.costs),
-        Cell(sampled_text(of) if is_whole and is_partly_sampled(of) else "", theme.DIM),
+        *(Cell(text, style) for text in stretch.costs),
+        Cell(sampled_text(summary) if is_whole and is_partly_sampled(summary) else "", theme.DIM),
     )
 
 
 def _title_cells(cells: int) -> int:
     """Return the maximum width of a row title in a table of the given width."""
-    return 17 if cells >= _WIDE else 14 if cells >= _HALF_WIDE else _NARROW
+    return 17 if cells >= _WIDE_FROM else 14 if cells >= _MEDIUM_FROM else _NARROW
 
 
 def _title(title: str, cells: int) -> str:
@@ -262,25 +268,25 @@ def _title(title: str, cells: int) -> str:
     return title if width(title.strip()) <= _title_cells(cells) else title.partition(" ×")[0]
 
 
-def went(one: StretchRow, longest: float, cells: int) -> Line:
+def phase_bar(stretch: StretchRow, longest: float, cells: int) -> Line:
     """Draw the time as a bar: work, data wait, then each other phase."""
-    seconds = one.summary.seconds
+    seconds = stretch.summary.seconds
     if not longest > 0 or not seconds > 0:
         return []
-    beside = [(name, length) for name, length in one.parts if name != TRAINING and length > 0]
-    wait = min(seconds, one.summary.wait) if is_known(one.summary.wait) else 0.0
-    work = max(0.0, seconds - wait - sum(length for _, length in beside))
-    is_slow = one.verdict is not None and one.verdict.kind == INPUT_BOUND
+    other_phases = [(name, length) for name, length in stretch.parts if name != TRAINING and length > 0]
+    wait_seconds = min(seconds, stretch.summary.wait) if is_known(stretch.summary.wait) else 0.0
+    work_seconds = max(0.0, seconds - wait_seconds - sum(length for _, length in other_phases))
+    is_slow = stretch.verdict is not None and stretch.verdict.kind == INPUT_BOUND
     pieces = [
-        (work, _TRAIN),
-        (wait, _WAITS_LONG if is_slow else _WAIT),
-        *((length, _PHASES.get(name, theme.FAINT)) for name, length in beside),
+        (work_seconds, _TRAIN_STYLE),
+        (wait_seconds, _LONG_WAIT_STYLE if is_slow else _WAIT_STYLE),
+        *((length, _PHASES.get(name, theme.FAINT)) for name, length in other_phases),
     ]
     line: Line = []
-    at = 0.0
-    for long, style in pieces:
-        first, at = round(at / longest * cells), at + long
-        count = min(cells, round(at / longest * cells)) - first
+    end_seconds = 0.0
+    for part_seconds, style in pieces:
+        first, end_seconds = round(end_seconds / longest * cells), end_seconds + part_seconds
+        count = min(cells, round(end_seconds / longest * cells)) - first
         if count > 0:
             line.append(Segment("▆" * count, style))
     return line
@@ -289,50 +295,54 @@ def went(one: StretchRow, longest: float, cells: int) -> Line:
 def legend(run: OpenRun, cells: int) -> list[Line]:
     """Return the legend of the bars for the run's phases, in as many lines as needed."""
     names = [name for name in run.phases if name != TRAINING]
-    pairs = [("train", _TRAIN), ("waits for data", _WAIT)]
+    pairs = [("train", _TRAIN_STYLE), ("waits for data", _WAIT_STYLE)]
     pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in names[:4]]
     lines: list[Line] = [[]]
     for name, style in pairs:
-        told: Line = [Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
-        if lines[-1] and length(lines[-1]) + 2 + length(told) > cells:
+        entry: Line = [Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
+        if lines[-1] and length(lines[-1]) + 2 + length(entry) > cells:
             lines.append([])
-        lines[-1] += [Segment("  "), *told] if lines[-1] else told
+        lines[-1] += [Segment("  "), *entry] if lines[-1] else entry
     return [cut(line, cells) for line in lines]
 
 
-def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
+def head(run: OpenRun, state: str, cells: int, max_lines: int) -> list[Line]:
     """Return lines about a run, at most `rows`: results, findings, and configuration."""
-    side = margin(cells)
-    indent = " " * (side + 1)
+    left_margin = margin(cells)
+    indent = " " * (left_margin + 1)
     whole, line = run.whole, [Segment(indent)]
-    seen = (
+    sampled = (
         sampled_text(whole.summary) if is_partly_sampled(whole.summary) else ""
     )  # values were measured in this part only
-    for value, what in (
-        (state, ""), (units.fine_duration(run.seconds), ""), (seen, ""), (_epochs(run), ""),
-        (epoch_text.cell(BY_KEY["energy"], whole.summary, run.totals.largest), ""), (by_ticks(run), ""),
+    for value, description in (
+        (state, ""), (units.fine_duration(run.seconds), ""), (sampled, ""), (_epochs(run), ""),
+        (epoch_text.cell(BY_KEY["energy"], whole.summary, run.totals.largest), ""), (tick_note(run), ""),
         (epoch_text.peak("memory_used_peak", whole.summary), " peak"),
     ):  # fmt: skip
-        fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
+        fits = len(line) == 1 or length(line) + 5 + width(value + description) <= cells - left_margin
         if value and value != units.MISSING and fits:
             line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
-            line += [Segment(what, theme.DIM)] if what else []
-    if length(line) + DEVICE_CELLS <= cells - side:
+            line += [Segment(description, theme.DIM)] if description else []
+    if length(line) + DEVICE_CELLS <= cells - left_margin:
         line.append(Segment(f"  ·  {run.devices}", theme.DIM))
-    found: list[Line] = [cut(line, cells - side)]
+    lines: list[Line] = [cut(line, cells - left_margin)]
     for finding in run.findings[:FINDINGS]:
         glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
         text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
-        style = SEVERE[finding.severity]
-        parts = in_few_lines(safe(text, SENTENCE), max(1, cells - side - len(indent) - len(glyph)), FINDING_LINES)
-        for place, part in enumerate(parts):
-            sign = Segment(glyph, style + Style(bold=True)) if not place else Segment(" " * len(glyph))
-            found.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
-    found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]
-    return found[: max(1, rows)]
+        style = SEVERITY_STYLES[finding.severity]
+        parts = wrap_limited(
+            safe(text, SENTENCE), max(1, cells - left_margin - len(indent) - len(glyph)), FINDING_LINES
+        )
+        for index, part in enumerate(parts):
+            sign = Segment(glyph, style + Style(bold=True)) if not index else Segment(" " * len(glyph))
+            lines.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
+    lines += [
+        cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - left_margin) for text in run.about[:3]
+    ]
+    return lines[: max(1, max_lines)]
 
 
-def by_ticks(run: OpenRun) -> str:
+def tick_note(run: OpenRun) -> str:
     """Return a note if utilization is not computed from the driver's own, finer samples; empty if it is, or if
     unknown.
     """
@@ -345,15 +355,15 @@ def by_ticks(run: OpenRun) -> str:
 def _epochs(run: OpenRun) -> str:
     if run.is_by_steps:
         return units.counted(len(run.rows), "row") + " of steps"
-    of = run.record.run
-    if of.epochs:
+    run_record = run.record.run
+    if run_record.epochs:
         done = run.totals.done if run.totals.done is not None else units.MISSING
-        return f"{done} of {of.epochs} epochs done"
+        return f"{done} of {run_record.epochs} epochs done"
     return units.counted(run.totals.ended, "epoch") if run.rows else "no epochs"
 
 
-def _judged(severity: Severity | None) -> Style:
-    return theme.FAINT if severity is Severity.INFO else SEVERE[severity]
+def _severity_style(severity: Severity | None) -> Style:
+    return theme.FAINT if severity is Severity.INFO else SEVERITY_STYLES[severity]
 
 
 def _change(share: float) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import RunDetail
 
 BAR = 10
-ALL_ROOM = 1000
+UNLIMITED = 1000
 """Width in which every word fits."""
 VERDICT = RUN_BY_KEY["verdict"].short
 """Title of the column that takes the remaining room."""
@@ -35,11 +35,11 @@ EPOCH, NARROW_EPOCH = 11, 7
 """Width of an epoch, `13/90`, on a normal and a narrow page."""
 METRIC = 13
 """Width of a logged metric with its name."""
-MOST_NAME, VERDICT_CELLS = 40, 32
+MAX_NAME, VERDICT_CELLS = 40, 32
 """Maximum width of a name, and the width reserved for a verdict."""
 _YEAR = 300 * 86400
 """Age in seconds up to which a date needs no year."""
-SEVERE: Mapping[Severity | None, Style] = {
+SEVERITY_STYLES: Mapping[Severity | None, Style] = {
     None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
 }  # fmt: skip
 
@@ -63,11 +63,11 @@ class Order(NamedTuple):
         return RUN_BY_KEY[self.key].short
 
 
-def _high(value: float) -> float:
+def _descending(value: float) -> float:
     return -value if is_known(value) else NAN
 
 
-def _last(value: float) -> tuple[bool, float]:
+def _unknown_last(value: float) -> tuple[bool, float]:
     """Return a sort key that puts unknown values last."""
     return not is_known(value), value
 
@@ -76,9 +76,9 @@ ORDERS = (
     Order("newest first", "started", lambda run: (run.is_over, -run.started)),
     Order("by name", "name", lambda run: (run.name.casefold(), -run.started)),
     Order("by user", "user", lambda run: (run.user.casefold(), -run.started)),
-    Order("longest first", "seconds", lambda run: _last(_high(run.seconds))),
-    Order("most energy first", "energy", lambda run: _last(_high(run.energy))),
-    Order("least utilized first", "utilization_mean", lambda run: _last(run.utilization)),
+    Order("longest first", "seconds", lambda run: _unknown_last(_descending(run.seconds))),
+    Order("most energy first", "energy", lambda run: _unknown_last(_descending(run.energy))),
+    Order("least utilized first", "utilization_mean", lambda run: _unknown_last(run.utilization)),
     Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
 )
 """The orders, in the sequence in which a key cycles through them."""
@@ -88,14 +88,14 @@ UNSEEN = "unseen"
 """State of a run that was active when last seen, as in `gpumon runs`."""
 
 
-def of_frame(
-    ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
+def from_frame(
+    ranks: Ranks, stored: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
 ) -> ListedRun:  # fmt: skip
     """Return a run from the frame on screen, completed from a ledger; `is_old`: the frame is stale.
 
     `now` and `monotonic_ns` as in `progress`.
     """
-    first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
+    first, slowest, run_progress = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
     name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
@@ -103,25 +103,25 @@ def of_frame(
         epoch = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
     else:
         epoch = first.step_text if first.facts.planned_steps > 0 else units.MISSING
-    tags = kept.tags if kept else ()
+    tags = stored.tags if stored else ()
     return ListedRun(
         id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
-        ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (kept.gpus if kept else 0),
-        epoch=epoch, share=far.done, started=first.started,
+        ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (stored.gpus if stored else 0),
+        epoch=epoch, share=run_progress.done, started=first.started,
         seconds=max(0.0, (first.updated if is_over else now) - first.started),
-        left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
-        energy=kept.energy if kept else NAN,
+        left=NAN if is_over or is_old else run_progress.left, utilization=stored.utilization if stored else NAN,
+        energy=stored.energy if stored else NAN,
         tags=tags,
-        text=search_text(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
+        text=search_text(first.name, first.id, first.user, first.framework, state, *tags), is_kept=stored is not None,
         metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
-        written=kept.written if kept and not is_over else NAN,
+        written=stored.written if stored and not is_over else NAN,
     )  # fmt: skip
 
 
-def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
+def filter_runs(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
     """Return the runs that contain every word in name, id, user, framework, state or a tag."""
-    wanted = words.casefold().split()
-    return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
+    search_words = words.casefold().split()
+    return [run for run in runs if all(word in run.text for word in search_words)] if search_words else list(runs)
 
 
 _SHOWN = shown(RUNS, View.TERMINAL)
@@ -137,16 +137,16 @@ _CELLS = {
 
 def columns(cells: int) -> tuple[TableColumn, ...]:
     """Return the columns for a page of the given width."""
-    name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
-    wide = {**_CELLS, "name": name, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
-    found = {column.key: table_column(column, wide.get(column.key, 0)) for column in COLUMNS}
-    found = {key: made._replace(keep=_KEEP.get(key, made.keep)) for key, made in found.items()}
-    found["name"] = found["name"]._replace(wish=MOST_NAME)
-    found["verdict"] = found["verdict"]._replace(cells=0, wish=VERDICT_CELLS)
-    return (TableColumn("", 1, keep=100), *found.values())
+    name_cells = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
+    widths = {**_CELLS, "name": name_cells, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
+    columns_by_key = {column.key: table_column(column, widths.get(column.key, 0)) for column in COLUMNS}
+    columns_by_key = {key: column._replace(keep=_KEEP.get(key, column.keep)) for key, column in columns_by_key.items()}
+    columns_by_key["name"] = columns_by_key["name"]._replace(wish=MAX_NAME)
+    columns_by_key["verdict"] = columns_by_key["verdict"]._replace(cells=0, wish=VERDICT_CELLS)
+    return (TableColumn("", 1, keep=100), *columns_by_key.values())
 
 
-_KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
+_HAS_VALUE: Mapping[str, Callable[[ListedRun], bool]] = {
     "user": lambda run: bool(run.user), "gpus": lambda run: run.gpus > 0, "progress": lambda run: is_known(run.share),
     "left": lambda run: is_known(run.left), "utilization_mean": lambda run: is_known(run.utilization),
     "wait_share": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
@@ -155,29 +155,29 @@ _KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
 """Whether a run has a value for a column; values from a ledger may arrive later."""
 
 
-def known(runs: Sequence[ListedRun]) -> frozenset[str]:
+def keys_with_values(runs: Sequence[ListedRun]) -> frozenset[str]:
     """Return the keys of optional columns for which any run has a value."""
-    return frozenset(key for key, has in _KNOWN.items() if any(map(has, runs)))
+    return frozenset(key for key, has_value in _HAS_VALUE.items() if any(map(has_value, runs)))
 
 
-def empty(known: frozenset[str]) -> frozenset[int]:
-    """Return the indexes of columns for which no run has a value; `known` are the keys of those with values."""
-    keys = _KNOWN.keys() - known
-    return frozenset(place for place, column in enumerate(COLUMNS, 1) if column.key in keys)
+def empty_columns(present: frozenset[str]) -> frozenset[int]:
+    """Return the indexes of columns for which no run has a value; `present` has the keys of columns with values."""
+    missing_keys = _HAS_VALUE.keys() - present
+    return frozenset(index for index, column in enumerate(COLUMNS, 1) if column.key in missing_keys)
 
 
 def row(
-    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM,
-    most: float = 0.0,
+    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = UNLIMITED,
+    largest_energy: float = 0.0,
 ) -> Row:  # fmt: skip
     """Return a run as a row of a page of the given width, with `room` for its verdict; `detail` may arrive later.
 
-    `most`: the largest energy in the list (J), which determines the unit of all.
+    `largest_energy`: the largest energy in the list (J), which determines the unit of all energies.
     """
-    place = units.without_plan(run.epoch, NARROW_EPOCH if cells < NARROW else EPOCH)
-    quiet = theme.DIM if run.is_over else theme.PLAIN
-    told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
-    verdict = detail.verdict if told and detail is not None and detail.verdict else run.state
+    position = units.without_plan(run.epoch, NARROW_EPOCH if cells < NARROW else EPOCH)
+    dim_style = theme.DIM if run.is_over else theme.PLAIN
+    has_verdict = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
+    verdict = detail.verdict if has_verdict and detail is not None and detail.verdict else run.state
     if detail is not None and verdict == detail.verdict and detail.brief and width(safe(verdict)) > room:
         verdict = detail.brief  # a truncated sentence would lose what its share refers to
     severity = detail.severity if detail is not None else Severity.CRITICAL if run.ended_badly else None
@@ -188,22 +188,22 @@ def row(
         "name": Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
         "id": Cell(safe(run.id), theme.FAINT),
         "user": Cell(safe(run.user), theme.DIM),
-        "gpus": Cell(str(run.gpus or units.MISSING), quiet),
-        "started": Cell(_began(run.started, now), theme.DIM),
-        "progress": Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
-        "epoch": Cell(place, theme.PLAIN if run.is_over else strong),
+        "gpus": Cell(str(run.gpus or units.MISSING), dim_style),
+        "started": Cell(_start_text(run.started, now), theme.DIM),
+        "progress": Cell("", parts=progress_line(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
+        "epoch": Cell(position, theme.PLAIN if run.is_over else strong),
         "seconds": Cell(units.fine_duration(run.seconds)),
         "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
         "utilization_mean": Cell(units.percent(run.utilization)),
         "wait_share": Cell(units.percent(wait) if detail is not None else ""),
-        "energy": Cell(units.energy_in_column(run.energy, most or run.energy)),
-        "metric": Cell(_fitting(safe(metric))),
-        "verdict": Cell(safe(verdict), SEVERE[severity]),
+        "energy": Cell(units.energy_in_column(run.energy, largest_energy or run.energy)),
+        "metric": Cell(_metric_text(safe(metric))),
+        "verdict": Cell(safe(verdict), SEVERITY_STYLES[severity]),
     }  # fmt: skip
     return (Cell(*mark(run)), *(cells_of[column.key] for column in COLUMNS))
 
 
-def _fitting(metric: str) -> str:
+def _metric_text(metric: str) -> str:
     """Return a name and its number at the width of the column; the number is never truncated."""
     name, _, number = metric.rpartition(" ")
     number = number.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
@@ -221,7 +221,7 @@ def mark(run: ListedRun) -> tuple[str, Style]:
     return ("●", theme.GOOD) if run.state == "finished" else ("○", theme.DIM)
 
 
-def thin(share: float, cells: int, style: Style) -> Line:
+def progress_line(share: float, cells: int, style: Style) -> Line:
     """Return the progress as a heavy line, to half a cell; empty if there is no plan."""
     if not is_known(share):
         return [Segment(" " * cells)]
@@ -232,7 +232,7 @@ def thin(share: float, cells: int, style: Style) -> Line:
     ]  # fmt: skip
 
 
-def _began(time: float, now: float) -> str:
+def _start_text(time: float, now: float) -> str:
     """Return day and time, `09-21 14:03`; for old runs the date with year."""
     text = units.moment(time)
     return text[5:16] if abs(now - time) < _YEAR else text[:10]

@@ -15,13 +15,13 @@ from gpumon_tui.render.time_columns import read, step_of
 
 LEVELS = "▁▂▃▄▅▆▇"
 """No full block, so that rows do not touch."""
-_MOST = len(LEVELS)
+_LEVEL_COUNT = len(LEVELS)
 GAP = "·"
-QUIET = 0.42
+PAST_SHARE = 0.42
 """Share of the color in all cells except the current one."""
-NOTHING = 0.005
+MIN_SHARE = 0.005
 """Value below which a cell is drawn as zero."""
-_LATE = 2.0
+_MAX_DELAY = 2.0
 """Number of intervals and columns by which a sample may be late; a column is queried again until then."""
 
 
@@ -40,49 +40,53 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
     Until all history `is_read`, unknown values are blank, not gaps.
     """
     gap_letter = GAP if is_read else " "
-    gap, nothing, quiet = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, QUIET)
+    gap_style, zero_style, past_style = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, PAST_SHARE)
     line: Line = []
-    letters, before, last = "", gap, len(shares) - 1
+    letters, previous_style, last = "", gap_style, len(shares) - 1
     # Inlined, because this runs for every GPU and second; a call per cell would dominate the cost.
-    for at, share in enumerate(shares):
+    for index, share in enumerate(shares):
         if not isfinite(share):
-            letter, style = gap_letter, gap
-        elif share < NOTHING:
-            letter, style = LEVELS[0], nothing
+            letter, style = gap_letter, gap_style
+        elif share < MIN_SHARE:
+            letter, style = LEVELS[0], zero_style
         else:
-            letter = LEVELS[min(_MOST, max(1, round(share * _MOST))) - 1]
-            style = quiet if at != last else palette.ink(role)
-        if style is not before:
+            letter = LEVELS[min(_LEVEL_COUNT, max(1, round(share * _LEVEL_COUNT))) - 1]
+            style = past_style if index != last else palette.ink(role)
+        if style is not previous_style:
             if letters:
-                line.append(Segment(letters, before))
-            letters, before = "", style
+                line.append(Segment(letters, previous_style))
+            letters, previous_style = "", style
         letters += letter
-    return [*line, Segment(letters, before)] if letters else line
+    return [*line, Segment(letters, previous_style)] if letters else line
 
 
 class StripHistory:
     """Cache of strip columns; a complete column is queried once."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[object, Grid, list[float]]] = {}
+        self._columns: dict[Hashable, tuple[object, Grid, list[float]]] = {}
 
     def shares(
-        self, history: History, subject: str, metric: str, *, grid: Grid, interval: float, known: object
+        self, history: History, subject: str, metric: str, *, grid: Grid, interval: float, version: object
     ) -> list[float]:
-        """Return the mean of a metric in each column; pass a different `known` when the past has changed."""
-        place = subject, metric
-        kept = self._kept.get(place)
+        """Return the mean of a metric in each column; pass a different `version` when the past has changed."""
+        key = subject, metric
+        cached = self._columns.get(key)
         values: list[float] = []
-        if kept is not None:
-            before, of, old = kept
-            passed = grid.first - of.first
-            if before == known and (of.step, of.buckets) == (grid.step, grid.buckets) and 0 <= passed < grid.buckets:
-                values = old[passed : -ceil(max(_LATE, _LATE * interval / grid.step))]
-        rest = Grid(grid.first + len(values), grid.step, grid.buckets - len(values))
-        values = values + list(read(history, subject, metric, rest, interval).mean)
-        self._kept[place] = known, grid, values
+        if cached is not None:
+            cached_version, cached_grid, cached_values = cached
+            passed = grid.first - cached_grid.first
+            if (
+                cached_version == version
+                and (cached_grid.step, cached_grid.buckets) == (grid.step, grid.buckets)
+                and 0 <= passed < grid.buckets
+            ):
+                values = cached_values[passed : -ceil(max(_MAX_DELAY, _MAX_DELAY * interval / grid.step))]
+        missing = Grid(grid.first + len(values), grid.step, grid.buckets - len(values))
+        values = values + list(read(history, subject, metric, missing, interval).mean)
+        self._columns[key] = version, grid, values
         return values
 
     def keep(self, subjects: set[str]) -> None:
         """Drop all other subjects."""
-        self._kept = {place: kept for place, kept in self._kept.items() if place[0] in subjects}  # type: ignore[index]
+        self._columns = {place: kept for place, kept in self._columns.items() if place[0] in subjects}  # type: ignore[index]

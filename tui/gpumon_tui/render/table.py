@@ -39,8 +39,8 @@ _CELLS: Mapping[Unit | None, int] = {
 
 def table_column(column: Column, cells: int = 0, wish: int = 0) -> TableColumn:
     """Return a column of `model.columns`, as wide as its numbers and heading, or `cells` wide."""
-    wide = cells or max(_CELLS.get(column.unit, 9), width(column.short))
-    return TableColumn(column.short, wide, column.is_number, column.keep, wish)
+    width_cells = cells or max(_CELLS.get(column.unit, 9), width(column.short))
+    return TableColumn(column.short, width_cells, column.is_number, column.keep, wish)
 
 
 class Cell(NamedTuple):
@@ -59,20 +59,20 @@ Row = Sequence[Cell]
 class LazyRows(Sequence[Row]):
     """Rows built on access, because most are not on screen."""
 
-    def __init__(self, many: int, make: Callable[[int], Row]) -> None:
-        self._many = many
+    def __init__(self, length: int, make: Callable[[int], Row]) -> None:
+        self._length = length
         self._make = make
 
     def __len__(self) -> int:
-        return self._many
+        return self._length
 
     @overload
-    def __getitem__(self, place: int) -> Row: ...
+    def __getitem__(self, index: int) -> Row: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Row]: ...
+    def __getitem__(self, index: slice) -> list[Row]: ...
 
-    def __getitem__(self, place: int | slice) -> Row | list[Row]:
-        if isinstance(place, slice):
-            return [self._make(at) for at in range(self._many)[place]]
-        return self._make(place)
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self._make(position) for position in range(self._length)[index]]
+        return self._make(index)

@@ -20,9 +20,9 @@ READING_HISTORY = "reading history …"
 SHOW_ALL = "Esc shows all"
 
 
-def all_hidden(what: str, many: int, told: str = "all are hidden") -> str:
-    """Return why none of `many` items is listed; `told` names what hides them."""
-    return f"no {what} matches: of {many}, {told}"
+def hidden_text(item: str, count: int, reason: str = "all are hidden") -> str:
+    """Return why none of `count` items is listed; `reason` names the filter that hides them."""
+    return f"no {item} matches: of {count}, {reason}"
 
 
 Line = list[Segment]
@@ -74,14 +74,14 @@ def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> L
 
 def cut(line: Line, cells: int) -> Line:
     """Return the first `cells` cells of a line, with an ellipsis if it is truncated."""
-    kept: Line = []
+    result: Line = []
     for text, style, _ in line:
-        taken = width(text)
-        if taken > cells:
-            return [*kept, Segment(fit(text, cells), style)] if cells > 0 else kept
-        kept.append(Segment(text, style))
-        cells -= taken
-    return kept
+        text_cells = width(text)
+        if text_cells > cells:
+            return [*result, Segment(fit(text, cells), style)] if cells > 0 else result
+        result.append(Segment(text, style))
+        cells -= text_cells
+    return result
 
 
 def length(line: Line) -> int:
@@ -93,17 +93,17 @@ Piece = tuple[int, str, Style]
 """First cell, text, style."""
 
 
-class Placed:
+class LineBuilder:
     """Texts at cell positions, in any order."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
 
-    def put(self, at: int, text: str, style: Style) -> int:
+    def put(self, cell: int, text: str, style: Style) -> int:
         """Put `text` at a cell; return the cell after it."""
         if text:
-            self.pieces.append((at, text, style))
-        return at + width(text)
+            self.pieces.append((cell, text, style))
+        return cell + width(text)
 
     def right(self, end: int, text: str, style: Style) -> int:
         """Put `text` so that it ends before cell `end`; return its first cell."""
@@ -111,39 +111,39 @@ class Placed:
         self.put(begin, text, style)
         return begin
 
-    def segments(self, at: int, line: Line) -> int:
+    def segments(self, cell: int, line: Line) -> int:
         """Put the segments of a line one after another; return the cell after them."""
         for text, style, _ in line:
-            at = self.put(at, text, style or Style.null())
-        return at
+            cell = self.put(cell, text, style or Style.null())
+        return cell
 
 
-def drawn(pieces: list[Piece], cells: int, ground: Style | None = None) -> Line:
+def join_pieces(pieces: list[Piece], cells: int, ground: Style | None = None) -> Line:
     """Return a line of `cells` cells; `ground` is the background of all cells except the first and the last."""
     line: Line = []
-    at = 0
+    position = 0
     for begin, text, style in sorted(pieces, key=_begin):
-        if begin < at:
-            text, begin = text[at - begin :], at  # never overwrites the text before it
+        if begin < position:
+            text, begin = text[position - begin :], position  # never overwrites the text before it
         if not text or begin >= cells:
             continue
-        if begin > at:
-            _pad(line, at, begin, ground)
+        if begin > position:
+            _pad(line, position, begin, ground)
         line.append(Segment(text, style + ground if ground and begin else style))
-        at = begin + width(text)
-    if at > cells:
+        position = begin + width(text)
+    if position > cells:
         return cut(line, cells)
-    if ground and at < cells - 1:
-        _pad(line, at, cells - 1, ground)
+    if ground and position < cells - 1:
+        _pad(line, position, cells - 1, ground)
     return line
 
 
-def _pad(line: Line, at: int, end: int, ground: Style | None) -> None:
-    if ground and at == 0:
+def _pad(line: Line, position: int, end: int, ground: Style | None) -> None:
+    if ground and position == 0:
         line.append(Segment(" "))
-        at = 1
-    if end > at:
-        line.append(Segment(" " * (end - at), ground))
+        position = 1
+    if end > position:
+        line.append(Segment(" " * (end - position), ground))
 
 
 def _begin(piece: Piece) -> int:

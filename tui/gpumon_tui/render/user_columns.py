@@ -11,7 +11,7 @@ from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon_tui import palette
 from gpumon_tui.data.process_facts import ProcessFacts
 from gpumon_tui.data.user_totals import UserTotal
-from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, described
+from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.process_head import at_least
 from gpumon_tui.render.table import Cell
 from gpumon_tui.render.text_width import safe
@@ -25,14 +25,14 @@ def _user(total: UserTotal, facts: ProcessFacts) -> Cell:
 
 
 def _bar(total: UserTotal, facts: ProcessFacts) -> Cell:
-    there = sum(size for size in facts.memory.values() if size > 0)
-    share = total.memory.value / there if there else 0.0
+    total_memory = sum(size for size in facts.memory.values() if size > 0)
+    share = total.memory.value / total_memory if total_memory else 0.0
     return Cell("▆" * round(min(1.0, share) * BAR_CELLS) if share > 0 else "", palette.tinted("memory", 0.62))
 
 
 def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
-    places = sorted(total.gpus, key=lambda uuid: facts.positions.get(uuid, len(facts.positions)))
-    labels = [facts.devices[uuid].label for uuid in places if uuid in facts.devices]
+    uuids = sorted(total.gpus, key=lambda uuid: facts.positions.get(uuid, len(facts.positions)))
+    labels = [facts.devices[uuid].label for uuid in uuids if uuid in facts.devices]
     return Cell(" ".join(label or units.MISSING for label in labels), _PLAIN)
 
 
@@ -45,11 +45,13 @@ def _sums(
     def cell(total: UserTotal, facts: ProcessFacts) -> Cell:
         return Cell(at_least(getattr(total, field), column.write_without_unit), style)
 
-    return described(name, column, cells, keep, lambda t, f: getattr(t, field).value, cell, **{"brief": "", **layout})
+    return table_column_of(
+        name, column, cells, keep, lambda t, f: getattr(t, field).value, cell, **{"brief": "", **layout}
+    )
 
 
 USER_COLUMNS: tuple[ProcessColumn[UserTotal], ...] = (
-    described("user", PROCESS_BY_KEY["user"], 16, 10, lambda t, f: t.user.casefold(), _user, brief_cells=10),
+    table_column_of("user", PROCESS_BY_KEY["user"], 16, 10, lambda t, f: t.user.casefold(), _user, brief_cells=10),
     ProcessColumn(
         "processes", "processes", 9, 5, lambda t, f: t.processes, lambda t, f: Cell(str(t.processes), _PLAIN)
     ),

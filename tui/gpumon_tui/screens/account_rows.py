@@ -14,9 +14,9 @@ from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import DEFAULT_PERIOD, UserWindow, parse_window
 from gpumon_tui.data.accounts import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
-from gpumon_tui.render.accounts import HELD, PLACE, AccountColumn, ShownAccount, columns
+from gpumon_tui.render.accounts import HELD, PLACE, AccountColumn, AccountLine, columns
 from gpumon_tui.render.gpu_columns import numbers
-from gpumon_tui.render.process_columns import in_order
+from gpumon_tui.render.process_columns import sort_rows
 from gpumon_tui.screens.process_rows import RowOrder
 from gpumon_tui.state import View
 
@@ -36,7 +36,7 @@ class AccountSelection:
         self.user = ""
         """User whose GPUs and days are shown; empty for all users."""
         self.way = GPUS
-        self.rows: Sequence[ShownAccount] = ()
+        self.rows: Sequence[AccountLine] = ()
         self.headlines: Headlines | None = None
         self.why = ""
         """Text shown in place of the rows, or above the rows of users who only hold a GPU now."""
@@ -183,7 +183,7 @@ class AccountSelection:
             return None, unreadable(answer.problem) if answer.problem else READING
         return answer.found, answer.found.empty_text
 
-    def _shown(self, found: WindowAccounts | None) -> list[ShownAccount]:
+    def _shown(self, found: WindowAccounts | None) -> list[AccountLine]:
         """Return the rows of the table, sorted."""
         if found is None:
             return []
@@ -196,10 +196,10 @@ class AccountSelection:
                 for user in sorted(holding) if user and user not in there
             ]  # fmt: skip
         most = max((row.account.held for row in rows), default=0.0)
-        shown = [ShownAccount(row, row.account.held / most if most else 0.0, *self._now(row, holding)) for row in rows]
+        shown = [AccountLine(row, row.account.held / most if most else 0.0, *self._now(row, holding)) for row in rows]
         name, falls = self.order
         by = next(column for column in self.columns if column.name == name)
-        return in_order(shown, by, falls, self.view.process_facts(), lambda one: one.row.position)
+        return sort_rows(shown, by, falls, self.view.process_facts(), lambda one: one.row.position)
 
     def _holding(self) -> Mapping[str, Sequence[Device]]:
         """Return the GPUs each user holds now; empty if unknown."""

@@ -14,16 +14,16 @@ from gpumon_tui import theme
 from gpumon_tui.data.accounts import GPUS, TIMES
 from gpumon_tui.keybindings import PAGES
 from gpumon_tui.render.accounts import (
-    AccountPlace,
+    AccountButton,
     Choice,
     choice_line,
     headline_lines,
     key_line,
-    said_line,
+    message_line,
     window_lines,
 )
-from gpumon_tui.render.findings import wrapped
-from gpumon_tui.render.process_lines import PlacedColumn, heading, laid, placed
+from gpumon_tui.render.findings import wrap_words
+from gpumon_tui.render.process_lines import PlacedColumn, fit_columns, heading, row_line
 from gpumon_tui.render.text_width import SENTENCE, Line, safe
 from gpumon_tui.screens.account_rows import AccountSelection
 from gpumon_tui.screens.page import COPIED, half_pages
@@ -47,7 +47,7 @@ class AccountSheet(Text):
         self.said = ""
         """Message shown in place of the keys until the next key."""
         self._placed: Sequence[PlacedColumn] = ()
-        self._places: list[AccountPlace] = []
+        self._places: list[AccountButton] = []
         self._heading_at, self._first, self._top = -1, 0, 0
 
     def lines(self) -> list[Line]:
@@ -65,20 +65,20 @@ class AccountSheet(Text):
         if not of.rows or of.headlines is None:  # users who hold a GPU now may have no hours yet
             lines += [
                 [],
-                *([Segment(f" {part}", theme.DIM)] for part in wrapped(safe(of.why, SENTENCE), cells - 2)),
+                *([Segment(f" {part}", theme.DIM)] for part in wrap_words(safe(of.why, SENTENCE), cells - 2)),
                 [],
             ]
         self._heading_at = -1
         if of.rows:
             self._heading_at = len(lines)
-            self._placed = placed(of.columns, cells, of.order.name)
+            self._placed = fit_columns(of.columns, cells, of.order.name)
             lines.append(heading(self._placed, cells, *of.order))
         self._first = len(lines)
         self.page = max(1, height - len(lines) - 1)
         lines += self._row_lines(cells)
         lines = [*lines, *([[]] * (height - 1 - len(lines)))][: height - 1]
         if self.said:
-            return [*lines, said_line(self.said, cells)]
+            return [*lines, message_line(self.said, cells)]
         last, places = key_line(self._keys(), height - 1, cells, is_ascii=self.view.look.is_ascii)
         self._places += places
         return [*lines, last]
@@ -104,7 +104,9 @@ class AccountSheet(Text):
         most = max(0, len(of.rows) - self.page)
         self._top = max(0, min(self._top, of.cursor, most), of.cursor - self.page + 1)
         return [
-            laid([column.cell(row, facts) for column, _, _ in self._placed], self._placed, cells, place == of.cursor)
+            row_line(
+                [column.cell(row, facts) for column, _, _ in self._placed], self._placed, cells, place == of.cursor
+            )
             for place, row in enumerate(of.rows)
             if self._top <= place < self._top + self.page
         ]

@@ -12,16 +12,16 @@ from gpumon.model.metrics import BY_NAME
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.render.axis import value_axis
-from gpumon_tui.render.cells import crossed, laid, painted
+from gpumon_tui.render.cells import draw_cursor, draw_text, to_line
 from gpumon_tui.render.event_rows import EventRow
-from gpumon_tui.render.findings import in_few_lines
+from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_charts import ROLES
 from gpumon_tui.render.line_plot import plot
 from gpumon_tui.render.section import keys, margin, section
 from gpumon_tui.render.strip import GAP
 from gpumon_tui.render.text_width import SENTENCE, Line, fit, safe
-from gpumon_tui.render.time_columns import still_columns
-from gpumon_tui.render.time_marks import times_below, with_begin
+from gpumon_tui.render.time_columns import past_columns
+from gpumon_tui.render.time_marks import draw_history_start, times_below
 from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
 
@@ -96,7 +96,7 @@ class EventPreview:
         view = self.view
         gpu, side = gpu_of(row, view), margin(cells)
         window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
-        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
+        grid = past_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
         last = min(grid.at(view.now), grid.buckets)
         shows = (row.key, row.words, gpu, cells, self._each, self._told, grid, last, view.filling, view.look.is_ascii)
         return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
@@ -109,14 +109,14 @@ class EventPreview:
         told_of_kind = row.event.kind.help.replace("`", "")  # contains Markdown, for the documentation
         meaning = safe(f"{row.words}. {told_of_kind}" if row.words else told_of_kind, SENTENCE)
         if not self._each:
-            told = in_few_lines(meaning, cells - 2 * side, TEXT_ROWS)
+            told = wrap_limited(meaning, cells - 2 * side, TEXT_ROWS)
             return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
-        told = in_few_lines(meaning, cells - 2 * side, self._told)
+        told = wrap_limited(meaning, cells - 2 * side, self._told)
         told += [""] * (self._told - len(told))  # keeps the position of the charts fixed
         lines: list[Line] = [[], title, *([Segment(" " * side + part, _DIM)] for part in told)]
         if not gpu:
             return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
-        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
+        grid = past_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
         names = _OF_HEAT if row.event.kind.name.startswith("throttling") else _USUAL
         sample = next((one for one in view.samples if one.device.uuid == gpu), None)
         interval = view.interval
@@ -125,7 +125,7 @@ class EventPreview:
         chip = f" {units.clock(row.time)} "
         begin = max(0, min(grid.buckets - len(chip), at - len(chip) // 2))
         before = side + _BEFORE
-        lines.append(laid([Segment(" " * before)], before + begin, chip, _CHIP))
+        lines.append(draw_text([Segment(" " * before)], before + begin, chip, _CHIP))
         for name in names:
             metric, curve = BY_NAME[name], curves[name]
             limit = sample.value(metric.limit) if sample is not None and metric.limit else nan
@@ -138,8 +138,8 @@ class EventPreview:
                 said = Segment(fit(" " * side + label, side + _LABEL), _DIM if place else _NUMBER)
                 number = Segment(fit(numbers.get(place, ""), _AXIS, right=True) + " ", _FAINT)
                 gap = GAP if view.has_read else " "
-                drawn = painted(cells_of) if is_seen or place else [Segment(gap * grid.buckets, _FAINT)]
-                line = [said, number, *crossed(drawn, at, _FREE)]
+                drawn = to_line(cells_of) if is_seen or place else [Segment(gap * grid.buckets, _FAINT)]
+                line = [said, number, *draw_cursor(drawn, at, _FREE)]
                 is_told = is_seen and name == names[0] and place == self._each // 2
-                lines.append(with_begin(line, before, grid, view.history.begin, curve) if is_told else line)
+                lines.append(draw_history_start(line, before, grid, view.history.begin, curve) if is_told else line)
         return [*lines, [Segment(" " * before), *times_below(grid, view.now, view.freshness.edge)]]

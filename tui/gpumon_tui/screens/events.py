@@ -18,11 +18,19 @@ from gpumon.storage.history.recent import KEEP
 from gpumon_tui import palette
 from gpumon_tui.keybindings import CHART, EVENTS, PAGES
 from gpumon_tui.memo import Memo
-from gpumon_tui.render.event_lines import EventHead, EventPlace, columns, edge, head, heading, row_line
-from gpumon_tui.render.event_rows import ALL, GROUPS, EventRow, matching, place_of
-from gpumon_tui.render.event_strip import STRIP_FROM, StripSpan, event_strip, last_day, recorded, strip_cells, watched
-from gpumon_tui.render.findings import in_few_lines
-from gpumon_tui.render.text_width import SHOW_ALL, Line, all_hidden, fit, safe
+from gpumon_tui.render.event_lines import EventButton, EventHead, columns, edge, head_line, heading_line, row_line
+from gpumon_tui.render.event_rows import ALL, GROUPS, EventRow, filter_rows, index_of
+from gpumon_tui.render.event_strip import (
+    STRIP_FROM,
+    StripSpan,
+    event_strip,
+    last_day_span,
+    observed_columns,
+    recording_span,
+    strip_cells,
+)
+from gpumon_tui.render.findings import wrap_limited
+from gpumon_tui.render.text_width import SHOW_ALL, Line, fit, hidden_text, safe
 from gpumon_tui.screens.event_preview import LONG_AGO, EventPreview, gpu_of
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.screens.text_input import FilterField
@@ -69,9 +77,9 @@ class EventSheet(Lines):
         self._chosen_of: Hashable = None
         self._top = 0
         self._first = 0
-        self._places: Sequence[EventPlace] = ()
+        self._places: Sequence[EventButton] = ()
         self._drawn: Memo[Line] = Memo()
-        self._head: Memo[tuple[Line, list[EventPlace]]] = Memo()
+        self._head: Memo[tuple[Line, list[EventButton]]] = Memo()
         self._time_row: Memo[list[Line]] = Memo()
 
     @property
@@ -141,8 +149,8 @@ class EventSheet(Lines):
         if chosen_of != self._chosen_of:
             row = self.row if self.cursor else None
             self._chosen_of = chosen_of
-            self.rows = matching(self._all, self.group, self.gpu, self.filter)
-            self.cursor = place_of(row, self.rows) if row else 0
+            self.rows = filter_rows(self._all, self.group, self.gpu, self.filter)
+            self.cursor = index_of(row, self.rows) if row else 0
 
     def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
         """Return why the rows do not include the log."""
@@ -165,7 +173,7 @@ class EventSheet(Lines):
             shown=len(rows), there=len(self._all), group=self.group, counts=dict(self._counts), gpu=self.gpu,
             text=self.filter, is_typed=self.typing.is_typed,
         )  # fmt: skip
-        title, self._places = self._head.get(0, (of, cells), lambda: head(of, cells))
+        title, self._places = self._head.get(0, (of, cells), lambda: head_line(of, cells))
         blank: list[Line] = [[]] if height >= _ROOMY else []
         lines: list[Line] = [title, *blank]
         if height >= _DAY_FROM and cells >= STRIP_FROM:
@@ -176,10 +184,10 @@ class EventSheet(Lines):
             )  # fmt: skip
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
-            told = in_few_lines(safe(self.problem) + self._since(), cells - 2 * side, _MOST_SAID)
+            told = wrap_limited(safe(self.problem) + self._since(), cells - 2 * side, _MOST_SAID)
             lines += [[Segment(" " * side + part, self._how_bad)] for part in told]
         room = columns(cells)
-        lines.append(heading(room, cells))
+        lines.append(heading_line(room, cells))
         self._first = len(lines)
         below_rows = self.preview.rows(cells, height, height - len(lines) - 1 - len(rows)) if rows else 0
         self.page = max(1, height - len(lines) - 1 - below_rows)
@@ -205,7 +213,7 @@ class EventSheet(Lines):
     def _empty(self) -> list[str]:
         """Return the sentences shown in place of rows."""
         if self._all:
-            return [all_hidden("event", len(self._all)), SHOW_ALL]
+            return [hidden_text("event", len(self._all)), SHOW_ALL]
         if self.view.frame is None:
             return [f"no event is known yet: {self.view.freshness.text}"]
         if self.view.filling:
@@ -241,14 +249,14 @@ class EventSheet(Lines):
         """Return the time span of the strip: the last day, or the duration of a recording."""
         view, room = self.view, strip_cells(cells, side)
         if Capability.NOW in view.origin.capabilities:
-            return last_day(view.now, room)
+            return last_day_span(view.now, room)
         begin, end = view.played
-        return recorded(begin, end, view.now, room)
+        return recording_span(begin, end, view.now, room)
 
     def _over_time(self, span: StripSpan, cells: int, side: int) -> list[Line]:
         view, grid = self.view, span.grid
         gpus = [sample.device.uuid for sample in view.samples]
-        seen = watched(view.history, gpus, grid, view.interval)
+        seen = observed_columns(view.history, gpus, grid, view.interval)
         first, oldest = grid.at(view.happened.since), view.history.first_frame
         if not span.ends_now and is_known(oldest):  # the history of a recording contains only its last frames
             until = grid.at(oldest)

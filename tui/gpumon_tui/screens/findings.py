@@ -7,7 +7,7 @@ from typing import ClassVar
 from rich.segment import Segment
 
 from gpumon_tui import theme
-from gpumon_tui.render.findings import attention
+from gpumon_tui.render.findings import attention_lines
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.screens.window import Scrolled, Text
 from gpumon_tui.state import View
@@ -22,7 +22,7 @@ class Findings(Text):
         view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
-            *attention(
+            *attention_lines(
                 view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged(),
                 is_read=not view.filling,
             ),

@@ -9,7 +9,7 @@ from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
 from gpumon_tui.keybindings import habits, told_on
 from gpumon_tui.look import Depth
-from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.text_width import Line, length, spread
 from gpumon_tui.screens.window import Scrolled, Text, abilities_of
 from gpumon_tui.state import View
@@ -82,7 +82,7 @@ SCROLLS = "↑ ↓ scroll  Esc closes"
 def told_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
     """Return a text wrapped in a column to the right of `sign`, which precedes the first line."""
     at = length(sign)
-    rows: list[Line] = [[Segment(part, style)] for part in wrapped(text, max(8, cells - at))]
+    rows: list[Line] = [[Segment(part, style)] for part in wrap_words(text, max(8, cells - at))]
     return [[*(sign if place == 0 else [Segment(" " * at)]), *row] for place, row in enumerate(rows)]
 
 

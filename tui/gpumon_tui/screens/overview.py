@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.geometry import Offset, Size
 
 from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
-from gpumon_tui.render.overview_layout import OverviewPlan, PartRoom
+from gpumon_tui.render.overview_layout import Area, OverviewPlan
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import GLANCE, View
 from gpumon_tui.way_back import WayBack
@@ -135,7 +135,7 @@ class OverviewPage(TerminalPage):
             self._put(part, place)
 
     @staticmethod
-    def _put(part: Lines, place: PartRoom) -> None:
+    def _put(part: Lines, place: Area) -> None:
         part.display = place.rows > 0
         part.styles.offset = Offset(place.x, place.y)
         part.styles.width, part.styles.height = place.cells, place.rows

@@ -13,7 +13,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 
 from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
-from gpumon_tui.render.overview_layout import AIRY_FROM
+from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
 from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
@@ -103,7 +103,7 @@ class TerminalPage(Container):
 
     def leave_air(self, size: Size) -> None:
         """Leave a blank row below the header if the page is tall enough."""
-        air = int(size.height >= AIRY_FROM)
+        air = int(size.height >= BLANKS_FROM)
         if self.styles.padding.top != air:
             self.styles.padding = (air, 0, 0, 0)
 

@@ -16,14 +16,14 @@ from gpumon.storage.history.query import Series
 from gpumon.storage.processes.measures import MEASURES
 from gpumon_tui.data.process_history import ProcessTrail
 from gpumon_tui.data.process_tree import is_same_process
-from gpumon_tui.render.axis import Shown, ValueAxis, value_axis
+from gpumon_tui.render.axis import NumberFormat, ValueAxis, value_axis
 from gpumon_tui.render.line_plot import PlotCurve
 from gpumon_tui.render.process_columns import elapsed
-from gpumon_tui.render.process_detail import KnownFact, OpenedProcess, TrailCurve, chart_cells, opened
+from gpumon_tui.render.process_detail import ProcessCurve, ProcessFact, ProcessPicture, chart_cells, process_lines
 from gpumon_tui.render.process_lines import margin
 from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_columns import halves, live_columns
-from gpumon_tui.render.time_marks import BEGINS, epochs_above, times_below
+from gpumon_tui.render.time_marks import HISTORY_START, epochs_above, times_below
 from gpumon_tui.screens.process_rows import ProcessSelection
 from gpumon_tui.state import RECENT, View
 
@@ -34,7 +34,7 @@ NEW_FOR = 10.0
 """A process first seen within this many seconds of its start counts as seen from the start."""
 COMMAND_ROWS = 6
 """Maximum rows for the command line."""
-_RATIO = Shown(0.01, "%", 0)
+_RATIO = NumberFormat(0.01, "%", 0)
 _BYTES = BY_NAME["gpu.memory_used"]
 
 
@@ -116,7 +116,7 @@ class ProcessDetail:
         keys = [("Esc", "close")] if self.is_open else [(view.look.key("↵"), "open")]
         if view.can_signal:
             keys.insert(0, ("K", "end or signal…"))
-        shown = OpenedProcess(
+        shown = ProcessPicture(
             pid=process.pid,
             about="   ".join(text for text in (safe(process.user), safe(facts.program(process))) if text),
             gpu=f"GPU {facts.label(process) or units.MISSING}",
@@ -133,49 +133,49 @@ class ProcessDetail:
             begins=_begins(process, found.series["sm_utilization"]) if found else "",
             is_gone=self._is_gone,
         )
-        return opened(shown, edge, cells, rows)
+        return process_lines(shown, edge, cells, rows)
 
-    def _facts(self, process: Process, series: Mapping[str, Series]) -> list[KnownFact]:
+    def _facts(self, process: Process, series: Mapping[str, Series]) -> list[ProcessFact]:
         view, facts = self.view, self.view.process_facts()
         run, found = facts.run(process), []
         if self._is_gone:
             text = f"or let go of GPU {facts.label(process)}, after {units.clock(self._seen)}; all below is of then"
-            found.append(KnownFact("ended", text, "warn", rows=2))
+            found.append(ProcessFact("ended", text, "warn", rows=2))
         if run:
             rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
-            found.append(KnownFact("run", f"{safe(run.name)}{rank}", "run"))
+            found.append(ProcessFact("run", f"{safe(run.name)}{rank}", "run"))
             epoch = run.epoch_text
             phase = f", {safe(run.phase)}" if run.phase else ""
-            found.append(KnownFact("epoch", f"{epoch}{phase}"))
+            found.append(ProcessFact("epoch", f"{epoch}{phase}"))
         elif past := facts.runs.get(process.run):
             was = "was " if past.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
-            found.append(KnownFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
+            found.append(ProcessFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
         if where := job_or_container(process):
-            found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))
+            found.append(ProcessFact(TITLE.split(" ")[0].lower(), safe(where)))
         if is_known(process.started):
             age = elapsed(view.now - process.started)
             is_today = view.now - process.started < DAY
             at = units.clock(process.started) if is_today else units.moment(process.started)[:16]
-            found.append(KnownFact("started", f"{at}, {age} ago"))
+            found.append(ProcessFact("started", f"{at}, {age} ago"))
         memory = series["memory_used"].high if "memory_used" in series else ()
         peak = max(filter(is_known, memory), default=NAN)
         most = f", peak {PROCESS_BY_KEY['memory_peak'].write(peak)}" if is_known(peak) else ""
-        found.append(KnownFact("GPU memory", f"{_text('memory_used', process)}{most}"))
-        found.append(KnownFact("bandwidth", _text("memory_utilization", process)))
+        found.append(ProcessFact("GPU memory", f"{_text('memory_used', process)}{most}"))
+        found.append(ProcessFact("bandwidth", _text("memory_utilization", process)))
         if process.encoder_utilization > 0 or process.decoder_utilization > 0:
             encodes, decodes = _text("encoder_utilization", process), _text("decoder_utilization", process)
-            found.append(KnownFact("video", f"encodes {encodes}, decodes {decodes}"))
-        found.append(KnownFact("host memory", _text("host_memory", process)))
+            found.append(ProcessFact("video", f"encodes {encodes}, decodes {decodes}"))
+        found.append(ProcessFact("host memory", _text("host_memory", process)))
         if idle := facts.idle.get(process.uuid):
             seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
-            found.append(KnownFact("state", f"GPU allocated, idle {seconds}", "warn"))
+            found.append(ProcessFact("state", f"GPU allocated, idle {seconds}", "warn"))
         above = self.rows.parents.above(process) if facts.me else ()
         if above:
-            found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
+            found.append(ProcessFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
         if unknown := missing_value_reasons(process):
-            found.append(KnownFact("unknown", unknown, "dim", rows=2))
+            found.append(ProcessFact("unknown", unknown, "dim", rows=2))
         if self._command:
-            found.append(KnownFact("command", self._command, rows=COMMAND_ROWS))
+            found.append(ProcessFact("command", self._command, rows=COMMAND_ROWS))
         return found
 
 
@@ -183,26 +183,26 @@ def _text(key: str, process: Process) -> str:
     return PROCESS_BY_KEY[key].write(getattr(process, key), is_narrow=True)
 
 
-def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> TrailCurve:
+def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> ProcessCurve:
     measure = next(one for one in MEASURES if one.key == name)
     value = NAN if is_gone else getattr(process, name)
     known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
     largest = max(known, default=NAN)
     if name in ("memory_used", "host_memory"):
         axis = value_axis(_BYTES, largest)
-        text, unit = axis.shown.text(value), axis.shown.unit
+        text, unit = axis.format.text(value), axis.format.unit
     else:
         top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
         axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.rounded(value * 100), "%"
     title = f"{measure.title} %" if unit == "%" else measure.title
     curve = PlotCurve(series.low, series.mean, series.high) if series else None
-    return TrailCurve(title, text, CHARTS[name], curve, axis, unit)
+    return ProcessCurve(title, text, CHARTS[name], curve, axis, unit)
 
 
 def _begins(process: Process, series: Series) -> str:
     """Return the text before the first point of a chart; empty if the process is known to have started there."""
     first = next((time for time, value in zip(series.times, series.high, strict=True) if is_known(value)), NAN)
-    return BEGINS if first - process.started > series.step + NEW_FOR else ""
+    return HISTORY_START if first - process.started > series.step + NEW_FOR else ""
 
 
 def _doubled(value: float) -> float:

@@ -10,7 +10,7 @@ from gpumon_tui.data.process_filters import Term, matching, parse_terms
 from gpumon_tui.data.process_history import NONE_LEFT_OUT, LeftOutReader
 from gpumon_tui.data.process_tree import Parents, ProcessTags, TreeRow, build_tree
 from gpumon_tui.data.user_totals import NO_MONTHS, KnownSum, MonthReader, UserTotal, memory_by_user, user_totals
-from gpumon_tui.render.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
+from gpumon_tui.render.process_columns import COLUMNS, DEFAULT_ORDER, ProcessColumn, needed_columns, sort_rows
 from gpumon_tui.render.user_columns import USER_COLUMNS
 from gpumon_tui.state import View
 
@@ -26,7 +26,7 @@ DOWN, UP = "down", "up"
 class RowOrder(NamedTuple):
     """The column and direction by which rows are sorted."""
 
-    name: str = FIRST_ORDER
+    name: str = DEFAULT_ORDER
     falls: bool = True
 
     def next(self, column: ProcessColumn[Any]) -> RowOrder:
@@ -55,7 +55,7 @@ class ProcessSelection:
         self.is_by_user = False
         self.cursor = 0
         self.all: Sequence[Process] = ()
-        self.columns = needed(())
+        self.columns = needed_columns(())
         """Columns for which any process has or had a value; a column is not removed when its values disappear."""
         self.matched: Sequence[Process] = ()
         self._rows: Sequence[Process | TreeRow | UserTotal] = ()
@@ -87,9 +87,9 @@ class ProcessSelection:
     def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
         """Columns of the totals by user, including the costs of this month if prices are configured."""
         if self.view.kept.prices is not None and not self._priced:
-            from gpumon_tui.render.month_columns import with_costs
+            from gpumon_tui.render.month_columns import month_columns
 
-            self._priced = with_costs(self.view.kept.prices)
+            self._priced = month_columns(self.view.kept.prices)
         return self._priced or USER_COLUMNS
 
     def sort_by(self, name: str, *, anew: bool = False) -> None:
@@ -136,7 +136,7 @@ class ProcessSelection:
         self.terms = parse_terms(self.filter)
         self.left_out = found
         self.all = (*view.processes, *found.processes) if found.processes else view.processes
-        self.columns = needed(self.all, self.columns)
+        self.columns = needed_columns(self.all, self.columns)
         if view.frame is not None:
             self.tags.follow(self.all)
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
@@ -145,12 +145,12 @@ class ProcessSelection:
         if self.is_by_user:
             by = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
             totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
-            self._rows = self.totals = in_order(totals, by, falls, facts, lambda total: total.user)
+            self._rows = self.totals = sort_rows(totals, by, falls, facts, lambda total: total.user)
         else:
             self.memory = memory_by_user(self.matched)
             column = next(column for column in COLUMNS if column.name == name)
             places, last = facts.positions, len(facts.positions)
-            ordered = in_order(
+            ordered = sort_rows(
                 self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
             )
             self._rows = build_tree(ordered, self.parents.above) if self.is_tree else ordered

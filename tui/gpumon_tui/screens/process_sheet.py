@@ -15,13 +15,21 @@ from gpumon_tui.data.process_filters import count_hidden
 from gpumon_tui.data.process_tree import ParentProcess
 from gpumon_tui.memo import Memo
 from gpumon_tui.render.overlay import overlay
-from gpumon_tui.render.process_columns import ProcessColumn, as_wide_as, needed
+from gpumon_tui.render.process_columns import ProcessColumn, fit_epoch_column, needed_columns
 from gpumon_tui.render.process_detail import SPLIT_ROWS
-from gpumon_tui.render.process_head import ClickPlace, HeadShown, are_told, doubts, head, no_process, sums
-from gpumon_tui.render.process_lines import PlacedColumn, heading, laid, margin, placed
-from gpumon_tui.render.signal_dialog import question
+from gpumon_tui.render.process_head import (
+    ClickRange,
+    HeadContent,
+    are_processes_known,
+    empty_text,
+    head_line,
+    sums_line,
+    unknown_text,
+)
+from gpumon_tui.render.process_lines import PlacedColumn, fit_columns, heading, margin, row_line
+from gpumon_tui.render.signal_dialog import dialog_lines
 from gpumon_tui.render.table import Cell
-from gpumon_tui.render.text_width import NO_PROCESS_DATA, SHOW_ALL, Line, all_hidden, fit, safe
+from gpumon_tui.render.text_width import NO_PROCESS_DATA, SHOW_ALL, Line, fit, hidden_text, safe
 from gpumon_tui.screens.page import TerminalPage
 from gpumon_tui.screens.process_detail import ProcessDetail
 from gpumon_tui.screens.process_rows import ProcessSelection
@@ -74,9 +82,9 @@ class ProcessSheet(Lines):
         """Message below the table, shown until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
         self._heading_at = 0
-        self._places: Sequence[ClickPlace] = ()
+        self._places: Sequence[ClickRange] = ()
         self._box = (0, 0)
-        self._buttons: Sequence[tuple[int, ClickPlace]] = ()
+        self._buttons: Sequence[tuple[int, ClickRange]] = ()
         self._drawn: Memo[Line] = Memo()
 
     def open(self) -> None:
@@ -106,7 +114,7 @@ class ProcessSheet(Lines):
 
     def forget(self) -> None:
         """Close everything that is open."""
-        self.rows.columns = needed(())
+        self.rows.columns = needed_columns(())
         self.orders.is_open = self.typing.is_typed = False
         self.question.forget()
         self.detail.close()
@@ -138,9 +146,9 @@ class ProcessSheet(Lines):
             self._box = left, top
         return lines
 
-    def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:
+    def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickRange]]]:
         asked = self.question
-        return question(
+        return dialog_lines(
             *asked.title,
             asked.told(rows),
             asked.choices,
@@ -188,8 +196,8 @@ class ProcessSheet(Lines):
             return [*lines, *self._empty_lines(cells)][:height]
         columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
         if not rows.is_by_user:
-            columns = as_wide_as(rows.columns, view.process_facts())
-        self._columns = placed(columns, cells, rows.order.name)
+            columns = fit_epoch_column(rows.columns, view.process_facts())
+        self._columns = fit_columns(columns, cells, rows.order.name)
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))
         self._first = len(lines)
@@ -206,15 +214,15 @@ class ProcessSheet(Lines):
             lines.append(self._foot(below, cells))
         return lines[:height]
 
-    def _head(self, cells: int) -> tuple[Line, Sequence[ClickPlace]]:
+    def _head(self, cells: int) -> tuple[Line, Sequence[ClickRange]]:
         view, rows = self.view, self.rows
         kept = len(rows.left_out.processes)
-        of = HeadShown(
+        of = HeadContent(
             shown=len(rows.matched),
             there=len(rows.all),
             tagged=len(rows.tags),
             tags_unseen=rows.tags_unseen,
-            is_told=view.frame is not None and are_told(view.samples) and not view.age > 0,
+            is_told=view.frame is not None and are_processes_known(view.samples) and not view.age > 0,
             left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
             kept=kept,
             kept_age=view.now - rows.left_out.until,
@@ -222,10 +230,10 @@ class ProcessSheet(Lines):
             is_typed=self.typing.is_typed,
             is_tree=rows.is_tree and not rows.is_by_user,
             is_by_user=rows.is_by_user,
-            doubts=doubts(view.samples, view.freshness.frame_age) if view.tells_processes and rows.all else "",
+            doubts=unknown_text(view.samples, view.freshness.frame_age) if view.tells_processes and rows.all else "",
             notice=view.origin.notice,
         )
-        return head(of, margin(cells), cells)
+        return head_line(of, margin(cells), cells)
 
     def _foot(self, below: int, cells: int) -> Line:
         rows, edge = self.rows, margin(cells)
@@ -233,7 +241,7 @@ class ProcessSheet(Lines):
             return [Segment(" " * edge), Segment(fit(clean(said), cells - 2 * edge), _KEY)]
         memory = [sample for sample in self.view.samples if not sample.device.is_instance]
         total = sum(sample.value("gpu.memory_total") for sample in memory)
-        return sums(rows.memory, total, below, edge, cells)
+        return sums_line(rows.memory, total, below, edge, cells)
 
     def _empty_lines(self, cells: int) -> list[Line]:
         return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
@@ -247,11 +255,11 @@ class ProcessSheet(Lines):
             return [NO_PROCESS_DATA]
         if not rows.all:
             until = units.clock(view.now) if view.age > 0 else ""
-            said = no_process(view.samples, view.origin.problem, until)
+            said = empty_text(view.samples, view.origin.problem, until)
             return [said, view.origin.notice] if view.origin.notice else [said]
         hidden = count_hidden(rows.all, rows.terms, view.process_facts())
         told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
-        return [all_hidden("process", len(rows.all), told), SHOW_ALL]
+        return [hidden_text("process", len(rows.all), told), SHOW_ALL]
 
     def _row(self, place: int, cells: int) -> Line:
         rows, facts = self.rows, self.view.process_facts()
@@ -271,7 +279,7 @@ class ProcessSheet(Lines):
         is_selected = place == rows.cursor
         marked = is_selected, is_tagged
         shows = self._columns, tuple(content), cells, *marked
-        return self._drawn.get(place - self._top, shows, lambda: laid(content, self._columns, cells, *marked))
+        return self._drawn.get(place - self._top, shows, lambda: row_line(content, self._columns, cells, *marked))
 
     def _scroll(self) -> None:
         most = max(0, len(self.rows) - self.page)

@@ -10,8 +10,8 @@ from textual.message import Message
 from gpumon_tui.keybindings import CHART, applying
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import footer, header
-from gpumon_tui.render.findings import counted, counted_briefly
-from gpumon_tui.render.footer import played_line, playing
+from gpumon_tui.render.findings import brief_count_text, count_text
+from gpumon_tui.render.footer import playback_position, position_line
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
@@ -32,7 +32,7 @@ def offered_now(
         offered = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *offered)
     if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
         offered = ((key.shown, "resume"), *offered)
-    if told := counted(view.found.groups()):
+    if told := count_text(view.found.groups()):
         offered = (*offered, (FINDINGS, told))
     return offered
 
@@ -80,7 +80,7 @@ class FooterPicture(Picture):
         others = ((_without(key, taken), what) for key, what in self.bindings if key not in names)
         bindings = (*self.offered, *(one for one in others if one[0]))
         cells, said, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
-        shows = (self.page, bindings, cells, said, is_ascii, playing(self.view))
+        shows = (self.page, bindings, cells, said, is_ascii, playback_position(self.view))
         return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
 
     def at(self, cell: int) -> str:
@@ -89,11 +89,11 @@ class FooterPicture(Picture):
 
     def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
         view = self.view
-        place = playing(view)
+        place = playback_position(view)
         line, self._places = footer.footer(
-            self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
-            played=played_line(place, cells) if place else None,
-            briefs={FINDINGS: counted_briefly(view.found.groups())},
+            self._pages, self.page, bindings, cells, message=view.said, is_ascii=view.look.is_ascii,
+            played=position_line(place, cells) if place else None,
+            briefs={FINDINGS: brief_count_text(view.found.groups())},
         )  # fmt: skip
         return line
 

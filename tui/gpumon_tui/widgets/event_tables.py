@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon_tui.freshness import is_of_daemon
-from gpumon_tui.render.event_rows import EventRow, all_rows, group_counts
+from gpumon_tui.render.event_rows import EventRow, group_counts, merged_rows
 from gpumon_tui.state import View
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ToldEvents(NamedTuple):
 
     def rows(self) -> list[EventRow]:
         """Return the rows, newest first."""
-        return all_rows(
+        return merged_rows(
             self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
         )  # fmt: skip
 

@@ -23,20 +23,20 @@ from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import gpu_heading, no_gpu
 from gpumon_tui.render.gpu_columns import (
-    BETWEEN,
+    COLUMN_METRICS,
+    GAP,
     HOLDERS,
-    MEASURED,
-    SELDOM_TOLD,
+    OPTIONAL_COLUMNS,
     VERY_WIDE,
+    GpuArrangement,
     GpuColumns,
-    GpuRooms,
+    arrange_gpus,
     gpu_columns,
-    gpu_rooms,
 )
 from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, host_row
 from gpumon_tui.render.gpu_status import holder
 from gpumon_tui.render.strip import StripHistory, strip, strip_grid
-from gpumon_tui.render.text_width import Line, Piece, cut, drawn, length, safe, spread
+from gpumon_tui.render.text_width import Line, Piece, cut, join_pieces, length, safe, spread
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
 
@@ -139,7 +139,7 @@ class GpuTablePicture(Picture):
     def at(self, row: int, cell: int) -> str:
         """Return the UUID of the GPU at a row and cell; empty if there is none."""
         rooms, samples = self._rooms, self.view.samples
-        row, column = row - rooms.first, cell // (rooms.cells + BETWEEN)
+        row, column = row - rooms.first, cell // (rooms.cells + GAP)
         place = self.top + row + column * rooms.down
         is_one = 0 <= row < rooms.rows and column < rooms.across and place < len(samples)
         return samples[place].device.uuid if is_one else ""
@@ -149,8 +149,8 @@ class GpuTablePicture(Picture):
         return self._rooms.has_mark and row >= self._rooms.first + self._rooms.rows
 
     @property
-    def _rooms(self) -> GpuRooms:
-        return gpu_rooms(self.size.width, self.size.height, len(self.view.samples))
+    def _rooms(self) -> GpuArrangement:
+        return arrange_gpus(self.size.width, self.size.height, len(self.view.samples))
 
     @property
     def _columns(self) -> GpuColumns:
@@ -159,12 +159,12 @@ class GpuTablePicture(Picture):
             return gpu_columns(self.size.width, len("CPU"))
         longest = max((len(sample.device.label) for sample in samples), default=1)
         cells = self._rooms.cells
-        seldom = SELDOM_TOLD if cells >= VERY_WIDE else ()
+        seldom = OPTIONAL_COLUMNS if cells >= VERY_WIDE else ()
         self._told.update(
             name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
         )
         totals = len(self._totals()) > 1
-        return gpu_columns(cells, longest, totals=totals, told=frozenset(self._told), missing=self._missing())
+        return gpu_columns(cells, longest, totals=totals, reported=frozenset(self._told), missing=self._missing())
 
     def _totals(self) -> set[float]:
         """Return the distinct memory sizes of the GPUs on screen, using last known sizes if needed."""
@@ -183,7 +183,7 @@ class GpuTablePicture(Picture):
         shows = tuple(id(device.missing) for device in devices), view.tells_holders
 
         def found() -> frozenset[str]:
-            names = {name for name, metric in MEASURED.items() if all(metric in of.missing for of in devices)}
+            names = {name for name, metric in COLUMN_METRICS.items() if all(metric in of.missing for of in devices)}
             return frozenset(names if view.tells_holders else names | {HOLDERS})
 
         return self._unmeasured.get(0, shows, found)
@@ -196,15 +196,16 @@ class GpuTablePicture(Picture):
         self._problem_room = rows
         view = self.view
         if view.frame is None:
-            lines = no_gpu.waiting(view.origin.problem or view.freshness.text, cells)
+            lines = no_gpu.waiting_lines(view.origin.problem or view.freshness.text, cells)
         else:
             others = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
-            lines = no_gpu.problem(
-                view.origin, hostname=view.hostname, simulation=view.has_simulation, past=len(view.past), cells=cells,
+            lines = no_gpu.problem_lines(
+                view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past),
+                cells=cells,
                 rows=max(5, rows - others),
             )  # fmt: skip
             lines += [[], *self._host(cells)]
-            past = no_gpu.past(view.past, view.now, cells)
+            past = no_gpu.past_runs(view.past, view.now, cells)
             lines += [[], *past] if past and len(lines) + 1 + len(past) + others <= rows else []
         return [cut(line, cells) for line in lines]
 
@@ -214,18 +215,18 @@ class GpuTablePicture(Picture):
         columns, grid = gpu_columns(cells, len("CPU")), self._grid
         known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
         shares = self._recent.shares(
-            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, known=known
+            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=known
         )
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
         line = host_row(strip(shares, is_read=view.has_read), view.host, safe(view.hostname), columns)
         heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "", is_read=view.has_read)
-        return [heading, drawn(line, cells), self._epochs(columns, grid)]
+        return [heading, join_pieces(line, cells), self._epochs(columns, grid)]
 
-    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
+    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuArrangement, columns: GpuColumns) -> list[Line]:
         if rooms.answer:
             edge = self.view.freshness.edge
-            told = gpu_heading.answer(statuses, columns.cells, edge) if not self.view.age else []
+            told = gpu_heading.free_summary(statuses, columns.cells, edge) if not self.view.age else []
             return [self._rows.get("answer", told, lambda: told), []]
         if not rooms.heading:
             return []
@@ -257,7 +258,7 @@ class GpuTablePicture(Picture):
         )  # fmt: skip
         ground = theme.CURSOR if gpu.is_selected and self.active else None
         pieces: list[Piece] = gpu_row(gpu, columns)
-        return self._rows.get(uuid, (pieces, columns, ground), lambda: drawn(pieces, columns.cells, ground))
+        return self._rows.get(uuid, (pieces, columns, ground), lambda: join_pieces(pieces, columns.cells, ground))
 
     def _history(self, uuid: str, grid: Grid) -> Line:
         view = self.view
@@ -265,7 +266,7 @@ class GpuTablePicture(Picture):
         if self._known[0] != of:
             self._known = of, (view.history.begin, of[1])
         shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, known=self._known[1]
+            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, version=self._known[1]
         )
         is_read = view.has_read
         return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
@@ -285,7 +286,7 @@ class GpuTablePicture(Picture):
         run = self.view.run_on(status.sample)
         return run.id if run else ""
 
-    def _join(self, row: int, across: list[Line], rooms: GpuRooms) -> Line:
+    def _join(self, row: int, across: list[Line], rooms: GpuArrangement) -> Line:
         """Join the lines of a row; returns the same object while all lines are unchanged."""
         if len(across) == 1:
             return across[0]
@@ -293,7 +294,7 @@ class GpuTablePicture(Picture):
         def join() -> Line:
             line: Line = []
             for part in across:
-                line += [*part, Segment(" " * (rooms.cells - length(part) + BETWEEN))]
+                line += [*part, Segment(" " * (rooms.cells - length(part) + GAP))]
             return line
 
         return self._rows.get(("row", row), (across, rooms), join)
@@ -308,7 +309,7 @@ class GpuTablePicture(Picture):
         shows = marks, name, columns, grid
         return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
 
-    def _follow(self, rooms: GpuRooms) -> None:
+    def _follow(self, rooms: GpuArrangement) -> None:
         """Scroll to a GPU when it becomes selected; after that, the mouse wheel may scroll it away."""
         subject = self.view.subject
         selection = subject, rooms.rows, rooms.down
@@ -319,12 +320,12 @@ class GpuTablePicture(Picture):
             self.top = min(max(self.top, row - rooms.rows + 1), row)
         self.top = max(0, min(self.top, rooms.down - rooms.rows))
 
-    def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuRooms) -> Line:
+    def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuArrangement) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
         above = [one for at, one in enumerate(statuses) if at % rooms.down < self.top]
         below = [one for at, one in enumerate(statuses) if at % rooms.down >= self.top + rooms.rows]
         free = [one.sample.device.label for one in (*above, *below) if one.state is GpuState.FREE]
-        return gpu_heading.hidden(len(above), len(below), free, self.size.width)
+        return gpu_heading.hidden_gpus(len(above), len(below), free, self.size.width)
 
 
 def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:

@@ -11,7 +11,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpumon_tui.render.cells import changed
+from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
 from gpumon_tui.textual_private.painter import Change
@@ -119,7 +119,7 @@ class Lines(Widget):
         for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
             if before is after:
                 continue
-            ranges = changed(before, after, cells)
+            ranges = changed_ranges(before, after, cells)
             if ranges:
                 self._strips.pop(row, None)
                 changes += [(row, begin, end) for begin, end in ranges]

@@ -20,7 +20,17 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.render import run_detail
 from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.render.run_detail import RowScale
-from gpumon_tui.render.section import heading, keys, margin, more, placed, rows, section, side_by_side, wished
+from gpumon_tui.render.section import (
+    fit_columns,
+    heading,
+    hidden_rows,
+    keys,
+    margin,
+    preferred_cells,
+    row_lines,
+    section,
+    side_by_side,
+)
 from gpumon_tui.render.table import LazyRows, Row
 from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
 from gpumon_tui.state import View
@@ -207,22 +217,22 @@ class OpenedRun:
 
     _rows = 0
 
-    def _curves(self, run: OpenRun, known: float, cells: int, rows: int, selected: int) -> list[Line]:
-        shows = known, self.id, cells, rows
-        return with_cursor(self._drawn_curves.get(0, shows, lambda: curves(run, cells, rows)), run, selected)
+    def _curves(self, run: OpenRun, known: float, cells: int, height: int, selected: int) -> list[Line]:
+        shows = known, self.id, cells, height
+        return with_cursor(self._drawn_curves.get(0, shows, lambda: curves(run, cells, height)), run, selected)
 
-    def _beside(self, run: OpenRun, known: float, cells: int, rows: int, selected: int) -> list[Line]:
+    def _beside(self, run: OpenRun, known: float, cells: int, height: int, selected: int) -> list[Line]:
         """Return the curves, with the legend of the table's bars below."""
-        if rows < LEGEND_FROM:
-            return self._curves(run, known, cells, rows, selected)
+        if height < LEGEND_FROM:
+            return self._curves(run, known, cells, height, selected)
         legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_detail.legend(run, cells))
-        return [*self._curves(run, known, cells, rows - 1 - len(legend), selected), [], *legend]
+        return [*self._curves(run, known, cells, height - 1 - len(legend), selected), [], *legend]
 
     def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
         """Return the table of epochs, newest first, and the rows of the remaining time."""
         many = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
-        chosen = placed(run_detail.columns(run, cells), cells, scale.empty)
+        chosen = fit_columns(run_detail.columns(run, cells), cells, scale.empty)
         last = run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
         last = last[-1:] if len(run.other_rows) == 1 else last[-6:]
         rule = 1 if height >= 10 else 0
@@ -234,26 +244,29 @@ class OpenedRun:
         self._rows = room
         found = LazyRows(many, lambda at: run_detail.row(run.rows[many - 1 - at], scale, is_old=is_old))
         lines = [heading(chosen, cells)]
-        lines += rows(
+        lines += row_lines(
             chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
-            has_keys=has_keys, drawn=self._drawn,
+            has_keys=has_keys, cache=self._drawn,
         )  # fmt: skip
         if rest:
-            lines.append(more(many - self._top - room, self._top, cells))
+            lines.append(hidden_rows(many - self._top - room, self._top, cells))
         if rule and many:
             side = margin(cells)
             lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
-        below = [run_detail.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
-        return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
+        below = [run_detail.summary_row(one, scale, cells, is_whole=one is run.whole) for one in last]
+        return [
+            *lines,
+            *row_lines(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, cache=Memo()),
+        ]
 
     def _wished(self, run: OpenRun) -> int:
         """Return the width of a table in which nothing is truncated."""
         empty = self._scale(run).empty
         columns = [one for one in enumerate(run_detail.columns(run, TABLE)) if one[0] not in empty]
-        return max(TABLE, wished(columns) + 2 * margin(TABLE))
+        return max(TABLE, preferred_cells(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
-        return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.scale_of(run))
+        return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.row_scale(run))
 
     def _place(self, run: OpenRun) -> int:
         """Return the index of the selected epoch among the rows; the newest if none is selected."""

@@ -14,14 +14,22 @@ from gpumon.model.frame import Run, RunState, Sample
 from gpumon_tui import theme
 from gpumon_tui.freshness import window_texts
 from gpumon_tui.memo import Memo
-from gpumon_tui.render.gpu_charts import FEWEST_ROWS, LARGE, UTILIZATION, GpuCharts, charts_plan, gpu_charts, small_of
-from gpumon_tui.render.gpu_status import GpuLabel, holder, of_now
+from gpumon_tui.render.gpu_charts import (
+    FEWEST_ROWS,
+    LARGE,
+    UTILIZATION,
+    GpuCharts,
+    charts_plan,
+    gpu_charts,
+    small_metrics,
+)
+from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
 from gpumon_tui.render.heat import heat
-from gpumon_tui.render.lean_section import margin, section_head
-from gpumon_tui.render.line_plot import KeptPlots
+from gpumon_tui.render.line_plot import PlotCache
 from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
+from gpumon_tui.render.overview_section import margin, section_head
 from gpumon_tui.render.text_width import Line, safe
-from gpumon_tui.render.time_columns import known_halves, live_columns, window_words
+from gpumon_tui.render.time_columns import live_columns, observed_halves, window_text
 from gpumon_tui.render.time_marks import epochs_above, times_below
 from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
@@ -38,7 +46,7 @@ class ChartsPicture(Picture):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._large, self._small = Columns(), Columns()
-        self._plots = KeptPlots()
+        self._plots = PlotCache()
         self._memo: Memo[list[Line]] = Memo()
 
     def forget(self) -> None:
@@ -61,10 +69,10 @@ class ChartsPicture(Picture):
         view = self.view
         sample = view.sample or view.samples[0]
         if not view.age > 0:  # otherwise the header shows the time of the values
-            sample = of_now(sample)
+            sample = without_outdated(sample)
         uuid, interval = sample.device.uuid, view.interval
-        small = small_of(sample)
-        plan = charts_plan(*self.size, alone=len(view.samples) == 1, smalls=len(small))
+        small = small_metrics(sample)
+        plan = charts_plan(*self.size, has_no_row=len(view.samples) == 1, small_count=len(small))
         grid = live_columns(view.glance, plan.cells, view.now)
         fine = live_columns(view.glance, plan.small_cells, view.now)
         drawn, _ = view.epochs_drawn()
@@ -142,7 +150,7 @@ class RanksPicture(Picture):
         if ranks is None or rows <= AROUND:
             return []
         grid = live_columns(view.glance, cells - BEFORE - 2, view.now)
-        span, edge = window_words(view.glance), view.freshness.edge
+        span, edge = window_text(view.glance), view.freshness.edge
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
         more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
         head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)
@@ -151,7 +159,7 @@ class RanksPicture(Picture):
         lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
         placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]
         for run, uuid in placed[: rows - AROUND]:
-            known = known_halves(grid, _first(run, view.history.begin), _last(run, view.now))
+            known = observed_halves(grid, _first(run, view.history.begin), _last(run, view.now))
             curve = self._columns.get(view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.interval)[
                 UTILIZATION
             ]
@@ -218,7 +226,7 @@ class OverviewPicture:
             overview_plan, cells, rows, len(view.samples),
             problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
             findings=len(view.found.groups()), runs=len(view.ranks), processes=len(view.processes),
-            ranks=self._rank_count(), tells_holders=view.tells_holders or not view.samples,
+            ranks=self._rank_count(), has_holders=view.tells_holders or not view.samples,
         )  # fmt: skip
         plan = share_out()
         if not plan.epochs.rows:

@@ -23,11 +23,11 @@ from gpumon_tui.data.run_ledger import FRESH
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import overview_rows
 from gpumon_tui.render.event_rows import EventRow
-from gpumon_tui.render.lean_section import LeanPlace, fitting, headings, put_row
 from gpumon_tui.render.overview_rows import EpochLine, loss_name
-from gpumon_tui.render.run_detail import by_ticks
+from gpumon_tui.render.overview_section import FittedColumn, add_row, fit_columns, headings
+from gpumon_tui.render.run_detail import tick_note
 from gpumon_tui.render.table import TableColumn
-from gpumon_tui.render.text_width import Line, Placed, fit, safe
+from gpumon_tui.render.text_width import Line, LineBuilder, fit, safe
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_tables import EventTables
 from gpumon_tui.widgets.section import SectionPicture
@@ -156,20 +156,20 @@ class EpochPicture(SectionPicture):
         self._columns = overview_rows.columns(list(self._lines.values()), self._metrics)
         self._largest = overview_rows.largest(self._lines.values())
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         if place not in self._lines:  # scrolled beyond the rows built so far
             self._lines[place] = _in_columns([self._told(place)], self._metrics)[0]
-        row = Placed()
-        put_row(row, self._places, overview_rows.texts(self._lines[place], self._columns, self._largest))
+        row = LineBuilder()
+        add_row(row, self._places, overview_rows.texts(self._lines[place], self._columns, self._largest))
         return row
 
-    def heading(self) -> Placed | None:
+    def heading(self) -> LineBuilder | None:
         return headings(self._places)
 
     def detail(self) -> Line:
         if not self.keys:
             return []
-        told = by_ticks(self._kept_shown) if self._kept_shown is not None else ""
+        told = tick_note(self._kept_shown) if self._kept_shown is not None else ""
         told = "newest first" + (f"  ·  {told}" if told else "")
         if self.names_run:
             told = f"of {fit(safe(self._name), NAME_CELLS).rstrip()}  ·  {told}"
@@ -181,8 +181,8 @@ class EpochPicture(SectionPicture):
         return "no epoch has started" if self.view.ranks else self.view.no_runs
 
     @property
-    def _places(self) -> tuple[LeanPlace, ...]:
-        return fitting(self._columns, self.left + 1, self.size.width - self.left)
+    def _places(self) -> tuple[FittedColumn, ...]:
+        return fit_columns(self._columns, self.left + 1, self.size.width - self.left)
 
     def _kept(self, ranks: Ranks) -> OpenRun | None:
         view, run_id = self.view, ranks.first.id
@@ -203,14 +203,14 @@ class EpochPicture(SectionPicture):
         kept = self._kept_shown
         if kept is not None and place >= self._live_count:
             row = kept.rows[self._kept_count - 1 - (place - self._live_count)]
-            return _ToldEpoch(overview_rows.of_ledger(row), row.summary.metrics)
+            return _ToldEpoch(overview_rows.from_stretch(row), row.summary.metrics)
         told = self._live(place)
         if kept is None:
             return told
         line = told.line if told.line.goes_on else told.line._replace(signs={"utilization_mean": units.ABOUT})
         if line.goes_on and line.title == kept.rows[-1].title:
             # The ledger has the best values of waiting and idle time, and the opened run shows the same.
-            ledger = overview_rows.of_ledger(kept.rows[-1]).values
+            ledger = overview_rows.from_stretch(kept.rows[-1]).values
             best = {key: ledger[key] for key in _OF_LEDGER if is_known(ledger[key]) or key not in line.values}
             line = line._replace(values={**line.values, **best})
         return told._replace(line=line)
@@ -297,12 +297,12 @@ class EventPicture(SectionPicture):
         self._found = self._tables.get(logged, tuple(happened.seen)).rows
         return range(len(self._found))
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         one = self._found[place]
         glyph, role = one.mark
-        row = Placed()
+        row = LineBuilder()
         ink = palette.ink(role, bold=role in ("crit", "warn"))
-        put_row(row, self._columns, (
+        add_row(row, self._columns, (
             (glyph, ink), (units.clock(one.time), theme.DIM), (safe(one.event.kind.label), ink),
             (one.gpu, theme.STRONG), (fit(one.words, 200).rstrip(), theme.PLAIN), (one.took, theme.DIM),
         ))  # fmt: skip
@@ -315,5 +315,5 @@ class EventPicture(SectionPicture):
         return "reading the last frames …" if self.view.filling else "nothing has happened since this view began"
 
     @property
-    def _columns(self) -> tuple[LeanPlace, ...]:
-        return fitting(EVENT_COLUMNS, self.left, self.size.width - self.left)
+    def _columns(self) -> tuple[FittedColumn, ...]:
+        return fit_columns(EVENT_COLUMNS, self.left, self.size.width - self.left)

@@ -18,9 +18,18 @@ from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import overview_rows, process_head
 from gpumon_tui.render.gpu_columns import numbers
-from gpumon_tui.render.lean_section import LeanPlace, fitting, headings, put_row
 from gpumon_tui.render.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
-from gpumon_tui.render.text_width import NO_PROCESS_DATA, NO_RUN_DATA, READING_HISTORY, Line, Placed, cut, length, safe
+from gpumon_tui.render.overview_section import FittedColumn, add_row, fit_columns, headings
+from gpumon_tui.render.text_width import (
+    NO_PROCESS_DATA,
+    NO_RUN_DATA,
+    READING_HISTORY,
+    Line,
+    LineBuilder,
+    cut,
+    length,
+    safe,
+)
 from gpumon_tui.state import View
 from gpumon_tui.widgets.overview_past import are_kept, is_on_screen
 from gpumon_tui.widgets.section import SectionPicture
@@ -41,7 +50,7 @@ class AttentionPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         return range(self._shown)
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         found = self._found()[: self._shown]
         subject = overview_rows.subject_cells(found, place, self.size.width)
         return overview_rows.finding_row(found[place], self.size.width, self.left, subject)
@@ -60,8 +69,8 @@ class AttentionPicture(SectionPicture):
             unknown = view.not_judged()
             told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
             forms = told, "nothing found in what is known", "none in what is known"
-            fitting = next((one for one in forms if len(one) <= room), forms[-1])
-            return [Segment(fitting + self._noted(room - len(fitting)), theme.DIM)]
+            sentence = next((one for one in forms if len(one) <= room), forms[-1])
+            return [Segment(sentence + self._noted(room - len(sentence)), theme.DIM)]
         shown = self._shown
         told = f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found))
         return [Segment(told + self._noted(room - len(told)), theme.DIM)]
@@ -113,10 +122,10 @@ class RunPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         return [ranks.first.id for ranks in self.view.ranks]
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         view, ranks = self.view, self.view.ranks[place]
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.at].title == ""), 0)
+        bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.column_index].title == ""), 0)
         far = progress(ranks, view.epochs, view.now, view.monotonic_ns)
         if view.age > 0:  # with outdated data it is unknown whether the run is active
             far = far._replace(left=NAN)
@@ -126,14 +135,14 @@ class RunPicture(SectionPicture):
             ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
             change=self._change(first),
         )  # fmt: skip
-        row = Placed()
-        put_row(row, self._columns, texts)
+        row = LineBuilder()
+        add_row(row, self._columns, texts)
         return row
 
     def _change(self, run: Run) -> float:
         """Return the change of the run's loss from the previous epoch, whose final value only the ledger has."""
         view, name = self.view, overview_rows.loss_name(run)
-        if not name or not any(RUN_COLUMNS[one.at].title == "change" for one in self._columns):
+        if not name or not any(RUN_COLUMNS[one.column_index].title == "change" for one in self._columns):
             return NAN
         may_be_kept = run.state is RunState.RUNNING and not view.filling and are_kept(view)
 
@@ -154,7 +163,7 @@ class RunPicture(SectionPicture):
             lambda: recent_pace(view.epochs, slowest.key, view.now),
         )  # fmt: skip
 
-    def heading(self) -> Placed | None:
+    def heading(self) -> LineBuilder | None:
         return headings(self._columns) if self.size.width >= NARROW else None
 
     def detail(self) -> Line:
@@ -165,7 +174,7 @@ class RunPicture(SectionPicture):
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
-        has_pace = any(RUN_COLUMNS[one.at].title == "steps/s" for one in self._columns)
+        has_pace = any(RUN_COLUMNS[one.column_index].title == "steps/s" for one in self._columns)
         over = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
         if has_pace and over:  # the row of an epoch is the mean of that epoch alone
             return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *over))} s", theme.DIM)]
@@ -186,13 +195,13 @@ class RunPicture(SectionPicture):
         return [self._brief()]
 
     @property
-    def _columns(self) -> tuple[LeanPlace, ...]:
+    def _columns(self) -> tuple[FittedColumn, ...]:
         cells = self.size.width
 
         columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
-        empty = overview_rows.empty_of_runs(self.view.ranks)
+        empty = overview_rows.empty_run_columns(self.view.ranks)
         self._empty = empty if self._empty is None else self._empty & empty
-        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
+        return fit_columns(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
 
     def _brief(self) -> Line:
         """Return the runs in one line, with a count of those that do not fit."""
@@ -225,7 +234,7 @@ class ProcessPicture(SectionPicture):
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
         """Known GPU memory sizes, for sorting."""
-        self._drawn_rows: Memo[Placed] = Memo()
+        self._drawn_rows: Memo[LineBuilder] = Memo()
         self._empty: frozenset[str] | None = None
         """Titles of columns for which no process has or had a value; a column is not removed when its values
         disappear.
@@ -252,18 +261,18 @@ class ProcessPicture(SectionPicture):
         self._drawn_rows.keep(self.keys)
         return lines
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         process, facts = self._ordered[place], self.view.process_facts()
 
-        def draw() -> Placed:
-            row = Placed()
-            put_row(row, self._columns, overview_rows.process_texts(process, facts))
+        def draw() -> LineBuilder:
+            row = LineBuilder()
+            add_row(row, self._columns, overview_rows.process_texts(process, facts))
             return row
 
-        shows = process, overview_rows.said_beside(process, facts), self.size.width, self.left, self._empty
+        shows = process, overview_rows.process_row_key(process, facts), self.size.width, self.left, self._empty
         return self._drawn_rows.get(self.keys[place], shows, draw)
 
-    def heading(self) -> Placed:
+    def heading(self) -> LineBuilder:
         return headings(self._columns)
 
     def detail(self) -> Line:
@@ -271,7 +280,7 @@ class ProcessPicture(SectionPicture):
         is_told = (
             frame is not None
             and view.tells_processes
-            and (bool(view.processes) or (process_head.are_told(view.samples) and not view.age > 0))
+            and (bool(view.processes) or (process_head.are_processes_known(view.samples) and not view.age > 0))
         )
         if not is_told:
             return [Segment(units.MISSING, theme.DIM)]
@@ -279,7 +288,7 @@ class ProcessPicture(SectionPicture):
         notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
         count = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "")
         room = self.size.width - 2 * self.left - 16
-        doubts = process_head.doubts(view.samples, view.freshness.frame_age) if view.processes else ""
+        doubts = process_head.unknown_text(view.samples, view.freshness.frame_age) if view.processes else ""
         warned = [Segment(f"  {doubts}", theme.WARN)] if doubts else []
         return cut([Segment(count, theme.DIM), *warned, Segment(notice, theme.DIM)], room)
 
@@ -290,7 +299,7 @@ class ProcessPicture(SectionPicture):
         if not view.tells_processes:
             return NO_PROCESS_DATA
         until = units.clock(view.now) if view.age > 0 else ""
-        text = process_head.no_process(view.samples, view.origin.problem, until)
+        text = process_head.empty_text(view.samples, view.origin.problem, until)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
     def left_out(self, shown: Sequence[Hashable]) -> str:
@@ -300,15 +309,15 @@ class ProcessPicture(SectionPicture):
         return f"and {len(self._ordered) - len(shown)} more{held}"
 
     @property
-    def _columns(self) -> tuple[LeanPlace, ...]:
-        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty or frozenset())
+    def _columns(self) -> tuple[FittedColumn, ...]:
+        return fit_columns(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty or frozenset())
 
     def _order(self) -> None:
         view = self.view
         if self._of is view.frame:
             return
         self._of = view.frame
-        empty = overview_rows.empty_of_processes(view.processes)
+        empty = overview_rows.empty_process_columns(view.processes)
         self._empty = empty if self._empty is None else self._empty & empty
         places = view.process_facts().positions
         self._ordered = sorted(
@@ -317,7 +326,7 @@ class ProcessPicture(SectionPicture):
                 -(one.memory_used if one.memory_used >= 0 else 0.0), places.get(one.uuid, len(places)), one.pid,
             ),
         )  # fmt: skip
-        self._keys = [process_head.key(process) for process in self._ordered]
+        self._keys = [process_head.row_key(process) for process in self._ordered]
         self._sizes = _sizes(self._ordered)
 
 

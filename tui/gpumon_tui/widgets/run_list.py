@@ -17,12 +17,20 @@ from gpumon_tui import theme
 from gpumon_tui.data.run_rows import ListedRun
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import run_list
-from gpumon_tui.render.findings import wrapped
+from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_detail import STRONG
 from gpumon_tui.render.run_list import ORDERS, UNSEEN
-from gpumon_tui.render.section import column_at, heading, keys, margin, more, placed, rows, section
+from gpumon_tui.render.section import column_at, fit_columns, heading, hidden_rows, keys, margin, row_lines, section
 from gpumon_tui.render.table import LazyRows, Row, TableColumn
-from gpumon_tui.render.text_width import NO_RUN_DATA, NO_RUN_SIMULATED, READING_LEDGER, SHOW_ALL, Line, all_hidden, safe
+from gpumon_tui.render.text_width import (
+    NO_RUN_DATA,
+    NO_RUN_SIMULATED,
+    READING_LEDGER,
+    SHOW_ALL,
+    Line,
+    hidden_text,
+    safe,
+)
 from gpumon_tui.state import View
 
 HEAD = 2
@@ -176,7 +184,7 @@ class RunPicker:
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
         run = self.find(self.run)
-        return self._row(run, run_list.ALL_ROOM, is_open=False) if run is not None else ()
+        return self._row(run, run_list.UNLIMITED, is_open=False) if run is not None else ()
 
     def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
         """Return the list in at most `height` lines.
@@ -195,31 +203,31 @@ class RunPicker:
         falls = ORDERS[self.order].falls
         names = self._heading.get(0, (chosen, cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
         lines = [self._title(cells, choosing), *([names] if shown else [])]
-        verdict = next((column.cells for _, column in chosen if column.title == run_list.VERDICT), run_list.ALL_ROOM)
+        verdict = next((column.cells for _, column in chosen if column.title == run_list.VERDICT), run_list.UNLIMITED)
 
         def row(place: int) -> Row:
             return self._row(shown[place], cells, is_open=shown[place].id == opened, room=verdict)
 
         of = LazyRows(len(shown), row)
-        lines += rows(
-            chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
+        lines += row_lines(
+            chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, cache=self._drawn,
         )  # fmt: skip
         if not shown:
             side = margin(cells)
-            told = wrapped(safe(callable_commands(self._why_empty())), cells - 2 * side)
+            told = wrap_words(safe(callable_commands(self._why_empty())), cells - 2 * side)
             lines += [[Segment(" " * side), Segment(part, theme.DIM)] for part in told]
         elif rest:
-            lines.append(more(len(shown) - self._top - room, self._top, cells))
+            lines.append(hidden_rows(len(shown) - self._top - room, self._top, cells))
         return lines[:height]
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
         """Return all columns, and those that have values and fit."""
-        self._had |= run_list.known([run for _, run in self._live])
+        self._had |= run_list.keys_with_values([run for _, run in self._live])
         known = self._past.known | self._had
 
         def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
             columns = run_list.columns(cells)
-            return columns, placed(columns, cells, run_list.empty(known))
+            return columns, fit_columns(columns, cells, run_list.empty_columns(known))
 
         return self._places.get(0, (known, cells), found)
 
@@ -235,16 +243,16 @@ class RunPicker:
         by_id = self._kept.get(1, known, lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
         # An answer without news is the same object, so it is neither sorted nor counted again.
         past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.by))
-        self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.matching(past, self.words)))
+        self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.filter_runs(past, self.words)))
         of_kept = {run.id: run for run in by_id}
         live = [
-            run_list.of_frame(
+            run_list.from_frame(
                 ranks, of_kept.get(ranks.first.id), view.epochs, view.now, view.monotonic_ns, is_old=view.age > 0
             )
             for ranks in view.ranks
         ]
         found, places = list(self._past.runs), []
-        for before, run in enumerate(sorted(run_list.matching(live, self.words), key=order.by)):
+        for before, run in enumerate(sorted(run_list.filter_runs(live, self.words), key=order.by)):
             places.append((bisect_left(self._past.runs, order.by(run), key=order.by) + before, run))
             found.insert(*places[-1])
         self._live = places
@@ -286,7 +294,7 @@ class RunPicker:
     def _why_empty(self) -> str:
         answer, can = self.view.kept.listed(), self.view.origin.capabilities
         if self._hidden:
-            return f"{all_hidden('run', self._hidden)}; {SHOW_ALL}"
+            return f"{hidden_text('run', self._hidden)}; {SHOW_ALL}"
         if Capability.NOW not in can and Capability.PROCESSES not in can:
             return NO_RUN_DATA
         if Capability.NOW not in can:
@@ -298,11 +306,13 @@ class RunPicker:
         told = answer.problem or NOTHING
         return NO_RUN_SIMULATED if told == NOTHING and not self.view.is_recorded else told
 
-    def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.ALL_ROOM) -> Row:
+    def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.UNLIMITED) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
         most = self._most_energy
         shows = run, detail, is_open, cells, room, most
-        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room, most=most)
+        draw = partial(
+            run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room, largest_energy=most
+        )
         return self._cells.get(run.id, shows, draw)
 
 
@@ -312,7 +322,7 @@ def _counted(runs: Sequence[ListedRun]) -> _PastRuns:
         runs, {run.id: place for place, run in enumerate(runs)}, len(going_on),
         sum(run.state == UNSEEN for run in runs),
         min((run.written for run in going_on if is_known(run.written)), default=NAN),
-        _most_energy(runs), run_list.known(runs),
+        _most_energy(runs), run_list.keys_with_values(runs),
     )  # fmt: skip
 
 

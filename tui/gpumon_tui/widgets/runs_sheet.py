@@ -12,7 +12,7 @@ from gpumon_tui import theme
 from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo
 from gpumon_tui.render import run_compare, run_detail
-from gpumon_tui.render.section import keys, margin, more, section
+from gpumon_tui.render.section import hidden_rows, keys, margin, section
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.state import View
 from gpumon_tui.way_back import WayBack
@@ -330,7 +330,7 @@ class RunsSheet(Lines):
         edge: Line = [Segment(when, theme.DIM)]
         press = keys((view.look.key("↵"), "open"))
         above = [[], section(safe(ranks.first.name), edge, press, cells)] if head else []
-        return [*above, *run_detail.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
+        return [*above, *run_detail.live_lines(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
         answer = self.view.kept.compared(*pair)
@@ -343,7 +343,7 @@ class RunsSheet(Lines):
         shows = answer.until, pair, cells, room, self.has_equal, has_colors
 
         def drawn() -> list[Line]:
-            return run_compare.compared(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
+            return run_compare.compare_lines(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
 
         whole = self._pictures.get("compared", shows, drawn)
         shown = room - (len(whole) > room)
@@ -352,7 +352,7 @@ class RunsSheet(Lines):
         below = whole[self._compare_top : self._compare_top + shown]
         if len(whole) <= room:
             return below
-        return [*below, more(len(whole) - self._compare_top - shown, self._compare_top, cells)]
+        return [*below, hidden_rows(len(whole) - self._compare_top - shown, self._compare_top, cells)]
 
     def _foot(self, cells: int) -> list[Line]:
         """Return the result of the requested report."""

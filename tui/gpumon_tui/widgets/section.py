@@ -12,9 +12,9 @@ from textual.message import Message
 from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
-from gpumon_tui.render.findings import wrapped
-from gpumon_tui.render.lean_section import section_head
-from gpumon_tui.render.text_width import Line, Placed, drawn
+from gpumon_tui.render.findings import wrap_words
+from gpumon_tui.render.overview_section import section_head
+from gpumon_tui.render.text_width import Line, LineBuilder, join_pieces
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
 
@@ -50,7 +50,7 @@ class SectionPicture(Picture):
         """Return the text next to the name."""
         return []
 
-    def heading(self) -> Placed | None:
+    def heading(self) -> LineBuilder | None:
         """Return the column headings, if the rows have columns."""
         return None
 
@@ -58,7 +58,7 @@ class SectionPicture(Picture):
         """Return the keys of all rows, in order."""
         raise NotImplementedError
 
-    def row(self, place: int) -> Placed:
+    def row(self, place: int) -> LineBuilder:
         """Return the texts of a row."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class SectionPicture(Picture):
             lines = [self._head(self.detail())]
             text = self.empty()
             room = max(20, cells - 2 * self.left - 1)
-            told = [Segment(" " * (self.left + 1) + part, theme.DIM) for part in wrapped(text, room)]
+            told = [Segment(" " * (self.left + 1) + part, theme.DIM) for part in wrap_words(text, room)]
             return [*lines, *([one] for one in told)][:height]
         titles = self.heading() if self._has_titles else None
         room = height - 1 - (titles is not None)
@@ -92,7 +92,7 @@ class SectionPicture(Picture):
             detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
         lines = [self._head(detail)]
         if titles is not None:
-            lines.append(self._memo.get("titles", titles.pieces, partial(drawn, titles.pieces, cells)))
+            lines.append(self._memo.get("titles", titles.pieces, partial(join_pieces, titles.pieces, cells)))
         lines += [self._drawn(place, cells) for place in on_screen]
         if has_mark:
             lines.append(self._mark(on_screen, cells))
@@ -158,13 +158,13 @@ class SectionPicture(Picture):
         pieces, ground = self.row(place).pieces, None
         if self.active and self.keys[place] == self.selected:
             pieces, ground = [(0, MARK, theme.TITLE), *pieces], theme.CURSOR
-        return self._memo.get(place - self.top, (pieces, cells, ground), partial(drawn, pieces, cells, ground))
+        return self._memo.get(place - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
 
     def _mark(self, on_screen: range, cells: int) -> Line:
-        row = Placed()
+        row = LineBuilder()
         row.put(self.left + 1, self.left_out(self.keys[on_screen.start : on_screen.stop]), theme.FAINT)
         row.right(cells - self.left, self._counts(on_screen), theme.TITLE)
-        return self._memo.get("mark", row.pieces, partial(drawn, row.pieces, cells))
+        return self._memo.get("mark", row.pieces, partial(join_pieces, row.pieces, cells))
 
     def _counts(self, on_screen: range) -> str:
         """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""

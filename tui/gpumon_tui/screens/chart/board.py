@@ -12,13 +12,13 @@ from gpumon.model.metrics import Availability
 from gpumon_tui import palette, theme
 from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo
-from gpumon_tui.render.axis import ValueAxis, shown
-from gpumon_tui.render.cells import crossed, laid, painted
+from gpumon_tui.render.axis import ValueAxis, number_format
+from gpumon_tui.render.cells import draw_cursor, draw_text, to_line
 from gpumon_tui.render.heat import heat, scale
-from gpumon_tui.render.line_plot import Overlaid, PlotCurve, plot
+from gpumon_tui.render.line_plot import OverlaidLine, PlotCurve, plot
 from gpumon_tui.render.text_width import READING_HISTORY, Line, fit, length, safe
-from gpumon_tui.render.time_columns import known_halves
-from gpumon_tui.render.time_marks import epochs_above, phases_below, times_below, with_begin
+from gpumon_tui.render.time_columns import observed_halves
+from gpumon_tui.render.time_marks import draw_history_start, epochs_above, phases_below, times_below
 from gpumon_tui.screens.chart.layouts import SMALL_NAMES, role_of
 from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
 from gpumon_tui.widgets.lines import Lines
@@ -79,7 +79,7 @@ def peers_line(state: ChartState, cells: int) -> Line:
         return []
     values = [value for value in values_of(state) if is_known(value.mean)]
     mean = joined(values).mean
-    how = shown(state.metric, mean if is_known(mean) else 0.0)
+    how = number_format(state.metric, mean if is_known(mean) else 0.0)
     several = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if values else " its peers "
     text = " its peer " if len(values) == 1 else several
     line = f"{_LINE[0]}{_PEERS}{_LINE[1]}" if mark_of(state, 0) else _LINE
@@ -91,7 +91,7 @@ def legend_row(state: ChartState, cells: int) -> Line:
     margin = " " if cells < 100 else "  "
     labels = {one.device.uuid: one.device.label for one in state.view.samples}
     values = values_of(state)
-    how = shown(state.metric, max((one.mean for one in values if is_known(one.mean)), default=0.0))
+    how = number_format(state.metric, max((one.mean for one in values if is_known(one.mean)), default=0.0))
     told: list[tuple[str, str, str]] = [
         (state.role_at(place), _named(mark_of(state, place), labels.get(uuid, "")), how.text(value.mean))
         for place, (uuid, value) in enumerate(zip(state.overlaid, values, strict=True))
@@ -176,7 +176,7 @@ def board(state: ChartState) -> list[Line]:
         lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
         name = fit(SMALL_NAMES.get(metric.name, metric.column), plan.left - 2, right=True) + "  "
         for at, row in enumerate(rows):
-            lines.append([Segment(name if not at else " " * plan.left, theme.DIM), *painted(row)])
+            lines.append([Segment(name if not at else " " * plan.left, theme.DIM), *to_line(row)])
     return lines
 
 
@@ -188,7 +188,7 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
     )  # fmt: skip
     labels = axis.labels(plan.rows, plan.left - 1)
     lines = [
-        [Segment(fit(labels.get(at, ""), plan.left - 1, right=True) + " ", theme.FAINT), *painted(row)]
+        [Segment(fit(labels.get(at, ""), plan.left - 1, right=True) + " ", theme.FAINT), *to_line(row)]
         for at, row in enumerate(rows)
     ]
     middle = plan.rows // 2
@@ -198,16 +198,16 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
         none = "no samples in this window" if view.has_read else READING_HISTORY
         reason = (view.why_missing(state.metric) or asleep or none)[: plan.cells]
         at = plan.left + max(0, (plan.cells - len(reason)) // 2)
-        lines[middle] = laid(lines[middle], at, reason, theme.DIM)
+        lines[middle] = draw_text(lines[middle], at, reason, theme.DIM)
     else:
-        lines[middle] = with_begin(lines[middle], plan.left, state.grid, view.history.begin, curve)
+        lines[middle] = draw_history_start(lines[middle], plan.left, state.grid, view.history.begin, curve)
     return lines
 
 
-def _overlaid(state: ChartState) -> list[Overlaid]:
+def _overlaid(state: ChartState) -> list[OverlaidLine]:
     """Return the overlaid lines; the other GPUs of a run are joined to one."""
     lines = enumerate(state.laid_over())
-    found = [Overlaid(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
+    found = [OverlaidLine(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
     return found[::-1]  # the first lines have distinct colors, so they are drawn on top
 
 
@@ -226,14 +226,14 @@ def _heat(state: ChartState) -> list[Line]:
     below = len(view.samples) - first - count
     if below or first:
         left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
-    ends = (axis.shown.text(axis.low), f"{axis.shown.text(axis.high)} {axis.shown.unit}".rstrip())
+    ends = (axis.format.text(axis.low), f"{axis.format.text(axis.high)} {axis.format.unit}".rstrip())
     right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
     right = right if axis.parts else []  # without values there is no color scale
     room = plan.left + plan.cells - length(left) - length(right)
     lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
     # If a column is shorter than the sampling interval, the part after the newest sample is not a gap, but still to
     # come.
-    known = known_halves(state.grid, view.history.begin, min(state.until, view.now))
+    known = observed_halves(state.grid, view.history.begin, min(state.until, view.now))
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
         is_subject = uuid == view.subject
@@ -266,10 +266,10 @@ def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
     drawn = [*range(1, 1 + plan.rows), *range(plan.heat_title + 1, plan.bottom)]
     for row in drawn:
         if row < len(lines):
-            lines[row] = crossed(lines[row], cell, _CROSSED)
+            lines[row] = draw_cursor(lines[row], cell, _CROSSED)
     chip = f" {moment(state)} "
     begin = min(max(0, cell - len(chip) // 2), plan.left + plan.cells - len(chip))
-    lines[0] = laid(_without_halves(lines[0], begin, begin + len(chip)), max(0, begin), chip, _CHIP)
+    lines[0] = draw_text(_without_halves(lines[0], begin, begin + len(chip)), max(0, begin), chip, _CHIP)
     return lines
 
 
@@ -279,8 +279,8 @@ def _without_halves(line: Line, begin: int, end: int) -> Line:
     first = text.rfind(" ", 0, begin) + 1
     behind = text.find(" ", end)
     last = len(text) if behind < 0 else behind
-    line = laid(line, first, " " * (begin - first), None)
-    return laid(line, end, " " * (last - end), None)
+    line = draw_text(line, first, " " * (begin - first), None)
+    return draw_text(line, end, " " * (last - end), None)
 
 
 def moment(state: ChartState) -> str:

@@ -9,7 +9,7 @@ from gpumon.storage.history.query import HOST, Query
 from gpumon_tui import palette, theme
 from gpumon_tui.render.gpu_status import level
 from gpumon_tui.render.text_width import Line, cut, length, safe
-from gpumon_tui.render.time_columns import column_words, window_words
+from gpumon_tui.render.time_columns import column_text, window_text
 from gpumon_tui.screens.chart.board import legend_row
 from gpumon_tui.screens.chart.layouts import WIDE
 from gpumon_tui.screens.chart.readout import readout_line
@@ -89,7 +89,7 @@ def _now(state: ChartState) -> Line:
 
 def _unit(state: ChartState) -> Line:
     """Return the unit of the axis, if no value in the title shows it."""
-    return [Segment(f"   {state.large_axis.shown.unit}", theme.DIM)]
+    return [Segment(f"   {state.large_axis.format.unit}", theme.DIM)]
 
 
 def _times(state: ChartState) -> Line:
@@ -99,7 +99,7 @@ def _times(state: ChartState) -> Line:
 
 
 def _zoom(state: ChartState) -> Line:
-    return [Segment("− ", _KEY), Segment(window_words(state.view.window), theme.STRONG), Segment(" +", _KEY)]
+    return [Segment("− ", _KEY), Segment(window_text(state.view.window), theme.STRONG), Segment(" +", _KEY)]
 
 
 def _column(state: ChartState) -> Line:
@@ -114,7 +114,7 @@ def _column(state: ChartState) -> Line:
         if end < min(grid.end, view.now) - grid.step:
             moment = units.moment(end)
             kept += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
-    return [Segment(f"   {column_words(grid.step)} a column{kept}", theme.FAINT)]
+    return [Segment(f"   {column_text(grid.step)} a column{kept}", theme.FAINT)]
 
 
 def _subject(state: ChartState) -> str:

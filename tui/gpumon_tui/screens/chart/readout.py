@@ -17,10 +17,10 @@ from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.storage.history.query import HOST
 from gpumon_tui import palette, theme
-from gpumon_tui.render.axis import Shown, shown
+from gpumon_tui.render.axis import NumberFormat, number_format
 from gpumon_tui.render.cells import Tint, style_of
-from gpumon_tui.render.findings import STYLES, in_few_lines
-from gpumon_tui.render.gpu_status import SILENT, level
+from gpumon_tui.render.findings import STYLES, wrap_limited
+from gpumon_tui.render.gpu_status import WITHOUT_VALUES, level
 from gpumon_tui.render.line_plot import BAND
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
 from gpumon_tui.render.time_marks import phase_role
@@ -151,7 +151,7 @@ def panel(state: ChartState, cells: int) -> list[Line]:
         lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
         now = state.now(state.view.subject, metric.name)
         at = values.get(state.view.subject, {}).get(metric.name)
-        how = shown(metric, max((one for one in (now, at.mean if at else now) if is_known(one)), default=0.0))
+        how = number_format(metric, max((one for one in (now, at.mean if at else now) if is_known(one)), default=0.0))
         name = Segment(fit(SMALL_NAMES.get(metric.name, metric.title), 10), theme.DIM)
         unit = Segment(f" {how.unit}", theme.DIM)
         shown_now = Segment(fit(how.text(now), _VALUE, right=True), theme.PLAIN if at else theme.STRONG)
@@ -194,7 +194,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
     return line
 
 
-def _three(state: ChartState, own: ReadOut, how: Shown, unit: str, margin: str, gap: str) -> Line:
+def _three(state: ChartState, own: ReadOut, how: NumberFormat, unit: str, margin: str, gap: str) -> Line:
     """Return the time and the minimum, mean and maximum at that time."""
     return [
         Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
@@ -204,8 +204,8 @@ def _three(state: ChartState, own: ReadOut, how: Shown, unit: str, margin: str, 
     ]  # fmt: skip
 
 
-def _shown(state: ChartState, *values: ReadOut) -> Shown:
-    return shown(state.metric, max((one.high for one in values if is_known(one.high)), default=0.0))
+def _shown(state: ChartState, *values: ReadOut) -> NumberFormat:
+    return number_format(state.metric, max((one.high for one in values if is_known(one.high)), default=0.0))
 
 
 def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
@@ -259,7 +259,7 @@ def _table(state: ChartState, most: int) -> list[Line]:
         rows += [
             (f"GPU {labels.get(uuid, '')}", state.role_at(place), value) for place, (uuid, value) in enumerate(others)
         ]
-    how = _shown(state, *(value for _, _, value in rows)) if values else shown(
+    how = _shown(state, *(value for _, _, value in rows)) if values else number_format(
         state.metric, max((value.mean for _, _, value in rows if is_known(value.mean)), default=0.0)
     )  # fmt: skip
     titles = ("min", "mean", "max") if values else ("", state.newest, "")
@@ -288,12 +288,12 @@ def _attention(state: ChartState, cells: int, most: int) -> list[Line]:
         return []
     worst = max(found, key=lambda one: one.severity)
     style = STYLES[worst.severity]
-    head = in_few_lines(f"{safe(worst.subject.title)} {safe(worst.summary)}", cells - 2, _OF_FINDING)
+    head = wrap_limited(f"{safe(worst.subject.title)} {safe(worst.summary)}", cells - 2, _OF_FINDING)
     lines: list[Line] = [
         [Segment(f"{_SIGNS.get(worst.severity, ' ')} " if not at else "  ", style), Segment(text, style)]
         for at, text in enumerate(head)
     ]
-    advice = in_few_lines(safe(worst.action, SENTENCE), cells - 2, max(_OF_ADVICE, most - len(lines)))
+    advice = wrap_limited(safe(worst.action, SENTENCE), cells - 2, max(_OF_ADVICE, most - len(lines)))
     lines += [[Segment(f"  {text}", theme.DIM)] for text in advice]
     return lines
 
@@ -332,7 +332,7 @@ def _gpus(state: ChartState) -> list[Line]:
         else state.now(one.sample.device.uuid, metric.name)
         for one in view.statuses
     ]  # fmt: skip
-    how = shown(metric, max((one for one in means if is_known(one)), default=0.0))
+    how = number_format(metric, max((one for one in means if is_known(one)), default=0.0))
     room = max(_OF_GPU, *(width(how.text(one)) for one in means))
     of_unit = max(_OF_UNIT, width(how.unit))
     lines: list[Line] = []
@@ -347,7 +347,7 @@ def _gpus(state: ChartState) -> list[Line]:
         runs = [ranks for ranks in status.runs if ranks.first.started < before]
         processes = [process for process in status.processes if process.started < before]
         is_of_now = not read
-        if is_of_now and status.state in SILENT and not view.age > 0:
+        if is_of_now and status.state in WITHOUT_VALUES and not view.age > 0:
             label = view.label(status)
             line.append(Segment(label.word, label.style))
         elif runs:

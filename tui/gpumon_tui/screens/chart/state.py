@@ -19,9 +19,9 @@ from gpumon.storage.history.recent import DEFAULT_METRICS
 from gpumon_tui.freshness import NOW
 from gpumon_tui.memo import Memo
 from gpumon_tui.render.axis import ValueAxis, value_axis
-from gpumon_tui.render.gpu_status import of_now
+from gpumon_tui.render.gpu_status import without_outdated
 from gpumon_tui.render.line_plot import LimitLine, PlotCurve
-from gpumon_tui.render.time_columns import live_columns, still_columns
+from gpumon_tui.render.time_columns import live_columns, past_columns
 from gpumon_tui.screens.chart.layouts import (
     LAYOUTS,
     OTHERS,
@@ -151,7 +151,7 @@ class ChartState:
     def _grid(self) -> Grid:
         view, cells = self.view, self.plan.cells
         if view.shown.is_past:
-            return still_columns(view.window, cells, view.shown.end)
+            return past_columns(view.window, cells, view.shown.end)
         return live_columns(view.window, cells, view.now)
 
     @property
@@ -402,7 +402,7 @@ class ChartState:
             return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
         if metric in DEFAULT_METRICS or BY_NAME[metric].kind is Kind.COUNTER:
             return view.rate(subject, metric)
-        sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
+        sample = next((without_outdated(one) for one in view.samples if one.device.uuid == subject), None)
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
 
     def _counted(self) -> Mapping[str, Mapping[str, float]]:
