@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpumon.common.clock import LONGEST, SHORTEST
-from gpumon.common.config import read_toml, settings_path
+from gpumon.common.config import is_absent, read_toml, settings_path
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.paths import Places, places
 from gpumon.model.origin import Capability
@@ -349,7 +349,7 @@ def _written(value: Any) -> str:
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """Return the path of the file and its content; the content is empty if there is no file."""
     path = settings_path(env, "config.toml")
-    if not path or not os.path.exists(path):
+    if not path or is_absent(path):
         return path, {}
     try:
         settings = read_toml(path)

@@ -327,9 +327,13 @@ def _public_url(url: httpx.URL) -> str:
 def _ssl_context(access: PrometheusAccess) -> ssl.SSLContext | bool:
     if not (access.ca or access.certificate):
         return True
+    for name, file in (("ca", access.ca), ("certificate", access.certificate), ("key", access.key)):
+        try:
+            if file:
+                require_readable(file)
+        except OSError as error:
+            raise UsageError(f"cannot read the file {name} of --prometheus-config: {error.strerror or error}") from None
     try:
-        for file in filter(None, (access.ca, access.certificate, access.key)):
-            require_readable(file)
         context = ssl.create_default_context(cafile=access.ca or None)
         if access.certificate:
             context.load_cert_chain(access.certificate, access.key or None, _no_passphrase)

@@ -6,6 +6,7 @@ A user can be in only one group, so that the sum over all groups equals the sum 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -202,12 +203,27 @@ def settings_path(env: Mapping[str, str], name: str) -> str:
     return f"{base}/gpumon/{name}" if base else ""
 
 
-def read_settings(path: str) -> bytes:
+def read_settings(path: str, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of the file. Raises OSError if it cannot be read, is not a regular file, or is too large."""
-    content = read_regular(path, MAX_BYTES + 1, follow=True)
-    if len(content) > MAX_BYTES:
-        raise OSError(errno.EFBIG, "too large for a settings file", path)
+    content = read_regular(path, max_bytes + 1, follow=True)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024} KiB", path)
     return content
+
+
+def is_absent(path: str) -> bool:
+    """Return whether there is no file at `path`.
+
+    True also in a directory that this user may not search, because containers often have the home directory of root. A
+    broken link is a file that cannot be read, and so is a loop of links.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def read_toml(path: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gpumon.common.paths import open_regular
 
 SHORTEST = 16
 """Minimum length of a token that a user chose, in characters."""
+_LONGEST = 1024
 _NOT_PRIVATE, _NOT_GROUP_READABLE = 0o077, 0o037
 """Mode bits that a token file must not have."""
 VARIED = 8
@@ -39,18 +40,20 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
             raise GpumonError(f"no such token file: {file}. Write at least {SHORTEST} characters into it") from None
         return _new_token(file)
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno == errno.ELOOP and not is_mounted:
             raise GpumonError(f"the token file {file} is a symbolic link: pass the file that it points to") from None
         raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
     status = os.fstat(fd)
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
-        token = opened.read(1024).strip()
+        token = opened.read(_LONGEST + 1).strip()
     if status.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
     if stat.S_IMODE(status.st_mode) & (_NOT_GROUP_READABLE if is_mounted else _NOT_PRIVATE):
         raise GpumonError(
             f"other users can read the token file {file}: write a new token into it, then 'chmod 600 {quoted(file)}'"
         )
+    if len(token) > _LONGEST:
+        raise GpumonError(f"the token in {file} must have at most {_LONGEST} characters")
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise GpumonError(f"the token in {file} must have at least {SHORTEST} printable characters without spaces")
     if is_weak(token):

@@ -37,6 +37,8 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
             raise _not_regular(path) from None
         if error.errno == errno.ELOOP and not follow:
             raise OSError(errno.ELOOP, "a symbolic link, which gpumon does not follow here", path) from None
+        if error.errno == errno.ENOENT and dir_fd is None and os.path.islink(path):
+            raise FileNotFoundError(errno.ENOENT, "a symbolic link to a file that does not exist", path) from None
         raise
     try:
         require_regular(fd, path)

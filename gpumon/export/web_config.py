@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpumon.common.config import read_settings
 from gpumon.common.errors import GpumonError, MissingPackage
-from gpumon.common.paths import read_regular, require_readable
+from gpumon.common.paths import require_readable
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS = (
@@ -101,7 +102,7 @@ def read_web_config(file: str) -> WebConfig:
     except ImportError as error:
         raise MissingPackage("--web-config", "pyyaml") from error
     try:
-        text = read_regular(file, _MAX_SIZE, follow=True)
+        text = read_settings(file, _MAX_SIZE)
         document = yaml.safe_load(text)
         _reject_duplicate_keys(file, yaml.compose(text, yaml.SafeLoader))
     except OSError as error:

@@ -306,23 +306,41 @@ def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
     assert "config.toml" in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["pipe", "directory", "endless"])
+def put_unreadable(path: Path, kind: str) -> None:
+    """Put something at `path` that is no settings file."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(str(path))
+    elif kind == "directory":
+        path.mkdir()
+    elif kind in LINKS:
+        path.symlink_to(LINKS[kind])
+    else:
+        path.write_bytes(b"# " + (b"x" * 2**17 if kind == "too large" else b"\xff\xfe"))
+
+
+LINKS = {"endless": "/dev/zero", "loop": "config.toml", "broken link": "nowhere"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "directory", "too large", "not UTF-8", *LINKS])
 def test_a_settings_file_that_is_none_is_one_line_and_not_waited_for(
     env: dict[str, str], tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "gpumon").mkdir()
     path = tmp_path / "gpumon" / "config.toml"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero")
+    put_unreadable(path, kind)
     done = gpumon("status", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith(f"gpumon: cannot read {path}: ")
     ran = gpumon("run", "--", "true", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
     assert ran.returncode == 0
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/nowhere"])
+def test_a_home_that_has_no_settings_is_no_fault(env: dict[str, str], home: str) -> None:
+    assert "config" not in gpumon("status", env={**env, "XDG_CONFIG_HOME": home}).stderr
 
 
 def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.cli.options import resolve_options
+from gpumon.cluster.client import read_access
 from gpumon.common.config import read_settings
 from gpumon.common.errors import GpumonError
+from gpumon.common.net import token_from
 from gpumon.common.paths import open_regular
+from gpumon.export.web_config import TlsConfig, read_web_config
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
 from gpumon.sources.replay.log_replay import read_end_ns
@@ -27,6 +32,8 @@ from gpumon.storage.ledger.change import LedgerChange
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.tracking.git import _read as read_git
+from gpumon_tui.preferences import Remembered
+from gpumon_web.auth.api_tokens import read_tokens
 from tests.runs import Book, training
 
 KINDS = ("fifo", "socket", "directory", "link", "device")
@@ -98,6 +105,44 @@ def test_a_loop_of_links_is_no_lack_of_permission(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(GpumonError, match="symbolic link"), reading(str(tmp_path / "loop" / "history.sqlite")):
         pass
+
+
+def read_preferences(path: str) -> None:
+    if problem := Remembered(path).take_problem():
+        raise GpumonError(problem)
+
+
+USER_FILES: dict[str, Callable[[str], object]] = {
+    "config.toml": lambda path: resolve_options(Namespace(), {"XDG_CONFIG_HOME": str(Path(path).parents[1])}),
+    "cluster.toml": read_access, "web.yml": read_web_config, "web-tokens": read_tokens, "tui.json": read_preferences,
+    "token": lambda path: token_from(path, make=False),
+    "mounted-token": lambda path: token_from(path, make=False, is_mounted=True),
+    "tls.pem": lambda path: TlsConfig(path, path).context(),
+}  # fmt: skip
+CREATES_ITS_FILE = "tui.json"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "loop", "broken link", "closed", "large", "not UTF-8"])
+@pytest.mark.parametrize("name", USER_FILES)
+def test_a_file_of_the_user_that_cannot_be_read_is_one_line_that_names_it(tmp_path: Path, kind: str, name: str) -> None:
+    path = tmp_path / "gpumon" / name
+    if kind == "closed" and os.getuid() == 0:
+        pytest.skip("root reads every file")
+    if kind == "broken link" and name == CREATES_ITS_FILE:
+        pytest.skip("the view creates the file that a link names")
+    if kind in KINDS:
+        place(kind, path)
+    else:
+        path.parent.mkdir(mode=0o700)
+        if kind in ("loop", "broken link"):
+            path.symlink_to(name if kind == "loop" else "nowhere")
+        else:
+            path.write_bytes(b"#" + (b"a1b2 " * 2**19 if kind == "large" else b"\xff\xfe"))
+            path.chmod(0 if kind == "closed" else 0o600)
+    with pytest.raises(GpumonError) as raised:
+        USER_FILES[name](str(path))
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 HISTORY = ["history"], ["history", "events"], ["history", "processes"], ["history", "totals"], ["history", "accounts"]
