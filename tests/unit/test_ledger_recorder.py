@@ -24,7 +24,7 @@ from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.ledger.recorder import BatchWriter, LedgerRecorder
-from gpumon.storage.ledger.row_keys import WHOLE_RUN
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_RUN
 from gpumon.storage.ledger.writer import Batch, LedgerRow, LedgerWriter, OpenRank, StoredRuns
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
@@ -756,7 +756,9 @@ def test_a_device_that_was_not_seen_for_long_is_not_sampled_but_its_counter_goes
         lost = Sample(device(0), Availability.LOST, [NAN] * len(ticks[n].samples[0].values))
         ticks[n] = ticks[n]._replace(samples=[lost])
     keep(ledger, spread(ticks, one_epoch(2.0, 11.0)))
-    assert ledger.usage(0)["sampled"] == pytest.approx(9 - 6), "over a gap a value holds for its own interval"
+    assert ledger.usage(0)["sampled"] == pytest.approx(9 - 7), (
+        "from 3 to 10 s: the last value before a gap holds for none of it"
+    )
     assert ledger.usage(0)["energy"] == pytest.approx(900.0)
 
 
@@ -839,12 +841,84 @@ def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
     recorder.add_earlier(reader.since(0))
     keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], recorder)
     one, two = whole.usage(0), second.usage(0)
-    assert two["sampled"] == pytest.approx(one["sampled"] - 2), "the last value of before holds for its own interval"
+    assert two["sampled"] == pytest.approx(one["sampled"] - 3), (
+        "the last tick at 15 s says nothing of the time after it"
+    )
     assert two["energy"] == pytest.approx(one["energy"])
     assert two["utilization_from"] == one["utilization_from"]
     assert two["run_used_peak"] == one["run_used_peak"]
     reader.close()
     writer.close()
+
+
+def restarted(before: Sequence[Tick], after: Sequence[Tick], *, in_ring: bool = True) -> Memory:
+    """A ledger after a daemon was killed. `in_ring`: the next one finds the ticks that were not written in its ring."""
+    first, second = Memory(), Memory()
+    keep(first, before, close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.rows |= first.rows
+    recorder = LedgerRecorder(second)
+    with closing(RingWriter.private(1, SECOND)) as writer:
+        for one in before:
+            writer.append(one)
+        with closing(RingReader(os.dup(writer.fd))) as reader:
+            recorder.add_earlier(reader.since(0) if in_ring else ())
+    keep(second, after, recorder)
+    return second
+
+
+class TestKilledDaemon:
+    """It took its last tick at 16 s. Epoch 0 ended before that; epoch 1 lasts from 15.2 to 16.9 s."""
+
+    def ledger(self, back: float, **options: bool) -> Memory:
+        make = Course()
+        events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+        for number, (begun, ended) in enumerate(((2.0, 14.0), (15.2, 16.9), (22.0, 27.0))):
+            events += [make(Mark.EPOCH_BEGIN, begun, number), make(Mark.EPOCH_END, ended, number, "")]
+        events.append(make(Mark.RUN_END, 29.0, phase=""))
+        times = [*map(float, range(17)), *(back + n for n in range(16))]
+        ticks = spread([on(at, utilization=0.5, memory_used=900.0 if at == 16 else 100.0) for at in times], events)
+        return restarted(ticks[:17], ticks[17:], **options)
+
+    @pytest.mark.parametrize("back", [17.6, 18.0, 18.9, 19.5, 21.0])
+    def test_sampled_nothing_after_its_last_tick(self, back: float) -> None:
+        ledger = self.ledger(back)
+        away = back - 16
+        assert ledger.usage(0)["sampled"] == pytest.approx(12.0)
+        assert ledger.usage(1)["sampled"] == pytest.approx(0.8), "of 1.7 s"
+        assert "utilization_mean" not in ledger.usage(1), "more than half of it is not known"
+        assert ledger.usage(1, "train")["sampled"] == pytest.approx(0.8)
+        between = ledger.usage(OUTSIDE_EPOCHS)
+        assert between["seconds"] - between["sampled"] == pytest.approx(away - 0.9), "from 16.9 s until it is back"
+        whole = ledger.usage(WHOLE_RUN)
+        assert whole["seconds"] - whole["sampled"] == pytest.approx(away)
+
+    @pytest.mark.parametrize("back", [18.0, 21.0])
+    def test_its_last_tick_still_has_the_peak(self, back: float) -> None:
+        assert self.ledger(back).usage(1)["memory_used_peak"] == 900.0
+
+    def test_that_left_no_ring_sampled_nothing_after_its_last_write(self) -> None:
+        ledger = self.ledger(18.0, in_ring=False)
+        whole = ledger.usage(WHOLE_RUN)
+        assert whole["sampled"] <= whole["seconds"] - 2
+
+    def test_that_is_back_at_the_next_tick_leaves_no_gap(self) -> None:
+        whole = self.ledger(17.0).usage(WHOLE_RUN)
+        assert whole["sampled"] == pytest.approx(whole["seconds"])
+
+    @pytest.mark.parametrize("intervals", [(1, 10), (10, 1)])
+    def test_whose_successor_has_another_interval_sampled_nothing_after_its_last_tick(
+        self, intervals: tuple[int, int]
+    ) -> None:
+        before, after = (
+            [on(begin + n)._replace(interval_ns=interval * SECOND) for n in range(0, 21, interval)]
+            for begin, interval in zip((0.0, 22.5), intervals, strict=True)
+        )
+        events = one_epoch(2.0, 35.0)
+        ticks = spread([*before, *after], events)
+        usage = restarted(ticks[: len(before)], ticks[len(before) :]).usage(0)
+        assert usage["sampled"] == pytest.approx(33.0 - 2.5)
 
 
 def after_a_kill(events: Sequence[Boundary]) -> Memory:

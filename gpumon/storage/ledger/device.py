@@ -235,12 +235,16 @@ class DeviceUsage:
         return min(at, horizon) if is_awaited else horizon
 
     def _add_values(self, a: DeviceSample, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Add the values of sample `a`, which hold until `until`."""
+        """Add the values of sample `a`, which hold until `until`. If they do not hold, only its peaks are added."""
         if not a.interval_ns:
             return
-        for begun, piece_end, span in timeline.pieces(max(a.monotonic_ns, begin), min(until, end)):
+        until = max(until, a.monotonic_ns)
+        for begun, piece_end, span in timeline.pieces(
+            max(a.monotonic_ns, begin), min(max(until, a.monotonic_ns + 1), end)
+        ):
             for part in self._sums_at(span, timeline):
-                part.add_values(a.values, (piece_end - begun) / SECOND, is_read_here=begun == a.monotonic_ns)
+                seconds = (min(piece_end, until) - begun) / SECOND
+                part.add_values(a.values, seconds, is_read_here=begun == a.monotonic_ns)
 
     def _add_gap(self, since: int, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
         """Add a period without values from `since` to `until` (ns) to `unseen` if a boundary lies within it."""
@@ -367,12 +371,12 @@ class DeviceUsage:
 def _held_until(sample: DeviceSample, after: DeviceSample) -> int:
     """Return the time (ns, CLOCK_MONOTONIC) until which the values of a sample hold.
 
-    They hold until the next sample `after`. If there is a gap between both, they hold for only one interval.
+    They hold until the next sample `after`. Before a gap they do not hold at all: nothing is known about any of it,
+    because the daemon or the device may have stopped right after the sample.
     """
     interval = sample.interval_ns
-    if not after.after_gap and after.monotonic_ns <= sample.monotonic_ns + max(HOLD_INTERVALS * interval, MIN_HOLD):
-        return after.monotonic_ns if interval else sample.monotonic_ns
-    return min(after.monotonic_ns, sample.monotonic_ns + interval)
+    is_near = after.monotonic_ns <= sample.monotonic_ns + max(HOLD_INTERVALS * interval, MIN_HOLD)
+    return after.monotonic_ns if interval and is_near and not after.after_gap else sample.monotonic_ns
 
 
 def _growth(before: float, after: float) -> float:

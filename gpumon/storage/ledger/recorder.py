@@ -89,7 +89,7 @@ _GONE_AFTER = GONE_AFTER * SECOND
 _MIN_INTERVAL = SECOND * 9 // 10  # allows a write with each tick at 1 Hz, although ticks are not exactly a second apart
 _RESTART_GAP = 1.5
 """There is a gap if more than this number of intervals lies between the last tick of an earlier daemon and the first
-tick of this one."""
+tick of this one. The shorter of their intervals counts."""
 _MAX_DELAY = SECOND // 2
 """A shorter time between two ticks (ns) is never a gap, because a busy machine may delay ticks by this much."""
 _FOREVER = 1 << 62
@@ -147,6 +147,8 @@ class LedgerRecorder:
         """Newest ticks that are not added to `_recent` yet. Their samples are not needed before a run starts."""
         self._sampled_ns = -_FOREVER
         """Time of the last tick in `_recent`; ns, CLOCK_MONOTONIC."""
+        self._sampled_interval_ns = 0
+        """Interval of that tick. An earlier daemon may have sampled at another interval than this one."""
         self._has_sampled = False
         """True once `_recent` has a tick of this daemon."""
         self._previous: Tick | None = None
@@ -206,7 +208,7 @@ class LedgerRecorder:
             if frame.runs:
                 self._earlier_ticks.append(EarlierTick.from_frame(frame))
             interval = round(frame.interval * SECOND)
-            after_gap = self._is_after_gap(frame.monotonic_ns, interval, _RESTART_GAP)
+            after_gap = self._is_after_gap(frame.monotonic_ns, interval)
             for sample in frame.samples:
                 recent = self._recent.setdefault(sample.device.uuid, RecentSamples())
                 reading = device_sample(sample, frame.monotonic_ns, interval, after_gap=after_gap)
@@ -256,9 +258,7 @@ class LedgerRecorder:
     def _add_samples(self) -> None:
         ticks, self._unread_ticks = self._unread_ticks, deque()
         for tick in ticks:
-            after_gap = self._is_after_gap(
-                tick.monotonic_ns, tick.interval_ns, PAUSE if self._has_sampled else _RESTART_GAP
-            )
+            after_gap = self._is_after_gap(tick.monotonic_ns, tick.interval_ns)
             self._has_sampled = True
             for sample in tick.samples:
                 uuid = sample.device.uuid
@@ -271,10 +271,12 @@ class LedgerRecorder:
         if ticks and len(self._recent) > len(ticks[-1].samples):
             self._drop_gone_devices(ticks[-1])
 
-    def _is_after_gap(self, monotonic_ns: int, interval_ns: int, max_intervals: float) -> bool:
-        """Return whether more than `max_intervals` intervals lie between the previous tick and this one."""
+    def _is_after_gap(self, monotonic_ns: int, interval_ns: int) -> bool:
+        """Return whether ticks are missing between the previous tick and this one."""
         previous, self._sampled_ns = self._sampled_ns, monotonic_ns
-        return monotonic_ns - previous > max(max_intervals * interval_ns, _MAX_DELAY)
+        previous_interval, self._sampled_interval_ns = self._sampled_interval_ns, interval_ns
+        longest = PAUSE * interval_ns if self._has_sampled else _RESTART_GAP * min(previous_interval, interval_ns)
+        return monotonic_ns - previous > max(longest, _MAX_DELAY)
 
     def _drop_gone_devices(self, tick: Tick) -> None:
         """Delete devices that are missing in a tick, such as removed MIG instances, if all their samples are old."""

@@ -1,8 +1,9 @@
 """Sums of a device's usage and of the energy of CPU packages, which can be extended and merged.
 
-The values of a tick hold until the next tick, but at most for `HOLD_INTERVALS` intervals. In a mean, each value is
-weighted by the time for which it held. Peaks come from samples taken within the period. If there is no such sample, the
-value that held during the period is used. Counters are interpolated linearly between two ticks.
+The values of a tick hold until the next tick. If ticks are more than `HOLD_INTERVALS` intervals apart, or 1.5 if the
+daemon was restarted between them, there is a gap, and the last values before it hold for no time. In a mean, each value
+is weighted by the time for which it held. Peaks come from samples taken within the period. If there is no such sample,
+the value that held during the period is used. Counters are interpolated linearly between two ticks.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class PackageUsage:
 
 
 HOLD_INTERVALS = 3
-"""Maximum number of intervals for which a value holds. A longer gap counts as not sampled."""
+"""Maximum number of intervals until the next tick. A longer time is a gap, none of which counts as sampled."""
 MIN_HOLD = 2 * SECOND
 MIN_COVERED = 0.98
 """Energy is reported if at least this share of the time lies between two readings of the counter."""
