@@ -129,9 +129,14 @@ def is_partly_sampled(summary: EpochSummary) -> bool:
 
 
 def sampled_text(summary: EpochSummary) -> str:
-    """Return the sampled share of an epoch or a run as text, such as `80 % sampled`."""
-    share = units.percent(summary.sampled_share)
-    return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
+    """Return the sampled share of a partly sampled epoch or run as text, such as `80% sampled`.
+
+    If all of its time was sampled, only a part of its energy is unknown.
+    """
+    if summary.sampled_share == 0:
+        return "not sampled"
+    text = units.share(summary.sampled_share)
+    return "energy incomplete" if text in (units.share(1.0), units.MISSING) else f"{text} sampled"
 
 
 def is_measured(summary: EpochSummary) -> bool:

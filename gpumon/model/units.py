@@ -60,6 +60,27 @@ def percent(value: float) -> str:
     return f"{value * 100:.0f}%" if math.isfinite(value) else MISSING
 
 
+def share(value: float, decimals: int = 0, *, is_narrow: bool = True) -> str:
+    """Format a share of a whole like `percent`, but never a part of it as all or nothing: `97%`, `>99%`, `<1%`.
+
+    `is_narrow`: without a space before the sign.
+    """
+    if not math.isfinite(value):
+        return MISSING
+    step = 10.0**-decimals
+    percents = round(value * 100, decimals)
+    sign = ""
+    if percents >= 100 and value < 1 - _ROUNDING:
+        sign, percents = ">", 100 - step
+    elif percents <= 0 and value > _ROUNDING:
+        sign, percents = "<", step
+    return f"{sign}{percents:.{decimals}f}{'' if is_narrow else ' '}%"
+
+
+_ROUNDING = 1e-9
+"""Larger than the rounding errors in a share that is a quotient of sums."""
+
+
 def performance_state(value: float) -> str:
     """Format a performance state as drivers do: `P0` is the fastest."""
     return f"P{value:.0f}" if is_known(value) else MISSING

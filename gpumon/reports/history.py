@@ -11,7 +11,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Scope, Unit
-from gpumon.model.units import MISSING, duration, energy_column, moment, number
+from gpumon.model.units import MISSING, duration, energy_column, moment, number, share
 from gpumon.reports.csv import csv_line, parquet_bytes, utc
 from gpumon.reports.text_table import TextColumn, distinct, draw
 from gpumon.storage.history.buckets import Grid
@@ -177,7 +177,9 @@ def _missing(totals: Mapping[str, Total]) -> str:
     """
     known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
     worst = max(known, key=lambda total: total.missing_seconds)
-    return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share * 100:.1f} %)"
+    if worst.is_complete:
+        return ""
+    return f"{duration(worst.missing_seconds)} ({share(worst.missing_share, 1, is_narrow=False)})"
 
 
 BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"

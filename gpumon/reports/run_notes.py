@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import price_run
-from gpumon.diagnosis.past_findings import findings
+from gpumon.diagnosis.past_findings import findings, sampled_text
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark, RunState
@@ -54,7 +54,7 @@ def notes(
         yield f"{OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
     missed = [epoch for epoch in epochs if epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy]
     if missed:
-        text = _join_some([_sampled_text(epoch) for epoch in missed])
+        text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
         yield f"Incompletely sampled: {text}; no daemon was running, or it was late."
     if lost:
         yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
@@ -131,10 +131,6 @@ def out_of_memory(record: Record, mark: MarkRow) -> str:
         if is_known(value)
     ]
     return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
-
-
-def _sampled_text(epoch: EpochSummary) -> str:
-    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} sampled)"
 
 
 def _join_some(parts: Sequence[str]) -> str:

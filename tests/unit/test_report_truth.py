@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.diagnosis.past_findings import verdict
+from gpumon.diagnosis.past_findings import PARTLY_SAMPLED, verdict
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import (
@@ -259,6 +259,24 @@ def test_a_rank_that_was_not_sampled_is_named_though_the_others_were(book: Book)
         book.usage(key, 0, book.device(key, rank), **measured(10.0, sampled=sampled))
     (epoch,) = aggregate.epoch_summaries(record_of(book))
     assert epoch.sampled_share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.996, 0.99999, 1.0])
+def test_no_epoch_that_is_named_as_incompletely_sampled_is_said_to_be_sampled_as_a_whole(
+    book: Book, share: float
+) -> None:
+    training(book, epochs=2)
+    book.db.execute(
+        "UPDATE usage SET sampled = ? * seconds, energy = NULL, energy_least = 1.0 WHERE ordinal = 1", (share,)
+    )
+    record = record_of(book)
+    epochs = aggregate.epoch_summaries(record)
+    judged = verdict(epochs[1], running=False)
+    assert judged is not None
+    assert judged.kind == PARTLY_SAMPLED
+    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW)))
+    assert judged.text in said, "one text in all views"
+    assert units.share(1.0) not in judged.text
 
 
 def test_phases_keep_the_order_of_the_first_epoch(book: Book) -> None:

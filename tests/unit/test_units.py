@@ -43,6 +43,24 @@ def test_each_unit_has_its_own_writing(value: float, unit: Unit, text: str) -> N
     assert units.number(value, unit) == text
 
 
+class TestShare:
+    @given(st.floats(0.0, 1.0), st.integers(0, 2))
+    def test_shows_a_part_neither_as_all_nor_as_nothing(self, value: float, decimals: int) -> None:
+        text = units.share(value, decimals)
+        assert (text == units.share(1.0, decimals)) is (value >= 1.0 - 1e-9)
+        assert (text == units.share(0.0, decimals)) is (value <= 1e-9)
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(0.0, "0%"), (0.0001, "<1%"), (0.25, "25%"), (0.99, "99%"), (0.996, ">99%"), (1.0, "100%"), (NAN, "–")],
+    )
+    def test_is_rounded(self, value: float, text: str) -> None:
+        assert units.share(value) == text
+
+    def test_has_the_decimals_and_the_space_of_its_table(self) -> None:
+        assert [units.share(v, 1, is_narrow=False) for v in (0.0333, 0.9999)] == ["3.3 %", ">99.9 %"]
+
+
 @pytest.mark.parametrize("unit", Unit)
 def test_a_missing_value_is_a_dash_in_every_unit(unit: Unit) -> None:
     assert units.number(NAN, unit) == "–"
