@@ -125,7 +125,12 @@ def _waits_in_part(summary: EpochSummary) -> bool:
 
 def is_partly_sampled(summary: EpochSummary) -> bool:
     """Return whether too few samples were taken for the values to represent the whole epoch or run."""
-    return summary.sampled_share < SAMPLED or summary.lacks_energy
+    return lacks_samples(summary) or summary.lacks_energy
+
+
+def lacks_samples(summary: EpochSummary) -> bool:
+    """Return whether means, such as the utilization, are those of only a part of the epoch or run."""
+    return summary.sampled_share < SAMPLED
 
 
 def sampled_text(summary: EpochSummary) -> str:

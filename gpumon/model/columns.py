@@ -207,8 +207,8 @@ EPOCHS: tuple[Column, ...] = (
     _own("sampled", "Time sampled", "sampled", Unit.SECONDS,
          "Time covered by samples; less than the duration if no daemon was running.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.SUM),
-    _own("utilization_mean", "Utilization", "util", Unit.RATIO, "Mean over time. ≈: may change until the driver's last "
-         "samples have arrived.", 98, View.ALL, 1),
+    _own("utilization_mean", "Utilization", "util", Unit.RATIO, "Mean over time. ≈: mean of only the part that was "
+         "sampled, or may change until the driver's last samples have arrived.", 98, View.ALL, 1),
     _own("utilization_p5", "Utilization, 5th percentile", "p5", Unit.RATIO,
          "Utilization was lower for 5 % of the time.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.UNKNOWN),

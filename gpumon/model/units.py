@@ -14,7 +14,7 @@ from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
-"""Prefixes of an upper bound, a lower bound, and a value that may still change."""
+"""Prefixes of an upper bound, a lower bound, and a value that may still change or comes from a part of the time."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -211,7 +211,7 @@ def count(number: int | None) -> str:
 
 
 def about(text: str, *, is_final: bool) -> str:
-    """Prefix a formatted value with `≈` if it may still change."""
+    """Prefix a formatted value with `≈` if it is not final or not exact."""
     return text if is_final or text == MISSING else f"{ABOUT}{text}"
 
 

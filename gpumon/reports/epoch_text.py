@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.past_findings import is_partly_sampled
+from gpumon.diagnosis.past_findings import is_partly_sampled, lacks_samples
 from gpumon.model.columns import BY_KEY, Column
 from gpumon.model.units import ABOUT, AT_LEAST, AT_MOST, MISSING, percent
 from gpumon.storage.ledger.summary import EpochSummary
 
-_SETTLES = frozenset(("utilization_mean", "idle_share"))
-"""Columns whose values may change until the driver's last samples have arrived."""
+_SAMPLED = frozenset(("utilization_mean", "idle_share"))
+"""Columns with means of the samples, which may change until the driver's last samples have arrived."""
 
 
 def number(key: str, stretch: EpochSummary) -> float:
@@ -29,7 +29,10 @@ def number(key: str, stretch: EpochSummary) -> float:
 
 
 def sign(key: str, stretch: EpochSummary) -> str:
-    """Return the sign before the number: `≥` or `≤` for a bound, `≈` if it may still change, or an empty text."""
+    """Return the sign before the number: `≥` or `≤` for a bound, or an empty text.
+
+    It is `≈` for the mean of only a part of the time, or if the number may still change.
+    """
     if key == "energy":
         return AT_LEAST if stretch.lacks_energy else ""
     if key == "framework_peak":
@@ -39,7 +42,7 @@ def sign(key: str, stretch: EpochSummary) -> str:
         return AT_LEAST if stretch.is_open or not is_known(peak.value) else ""
     if key == "memory_used_peak":
         return AT_LEAST if stretch.is_open or is_partly_sampled(stretch) else ""
-    return ABOUT if key in _SETTLES and stretch.is_settling else ""
+    return ABOUT if key in _SAMPLED and (stretch.is_settling or lacks_samples(stretch)) else ""
 
 
 def largest(

@@ -401,6 +401,9 @@ def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(
         notes = " ".join(run_notes.notes(record, shown, shown[0]))
         assert ("≥" in notes) == has_bound, "the sign is explained where it stands, and nowhere else"
         assert "has not ended" not in notes
+    for key in ("utilization_mean", "idle_share"):
+        signs = [epoch_text.sign(key, one) for one in epochs]
+        assert signs == ["", units.ABOUT, units.ABOUT, units.ABOUT], "a mean of what was sampled"
     book.db.execute("UPDATE epoch SET wait = 0.6 * seconds WHERE ordinal = 1")
     told = verdict(aggregate.epoch_summaries(record_of(book))[1], running=False)
     assert told is not None

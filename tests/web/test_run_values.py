@@ -348,6 +348,20 @@ def test_an_epoch_that_is_not_settled_is_not_judged_and_says_that_its_use_may_ch
         )
 
 
+@pytest.mark.parametrize(("share", "is_marked"), [(0.07, True), (0.94, True), (0.96, False), (1.0, False)])
+def test_the_utilization_of_an_epoch_of_which_a_part_was_sampled_is_marked(
+    tmp_path: Path, share: float, is_marked: bool
+) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.execute("UPDATE usage SET sampled = ? * seconds WHERE ordinal = 1", (share,))
+        found = document(book)
+    whole, part = (epoch_cells(found["epochs"][place], found["run"]) for place in (0, 1))
+    texts = [(one["utilization"][0]["line"][0]["text"], one["idle"]) for one in (whole, part)]
+    assert [one.startswith("≈") for one in texts[0]] == [False] * 2
+    assert [one.startswith("≈") for one in texts[1]] == [is_marked] * 2
+
+
 @pytest.mark.parametrize(("ago", "says"), [(2.0, "settling"), (600.0, "fine")])
 def test_the_last_epoch_of_a_run_that_just_ended_is_settling_until_its_last_samples_are_in(
     tmp_path: Path, ago: float, says: str

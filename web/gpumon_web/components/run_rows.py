@@ -196,7 +196,7 @@ def _plain_cells(row: Cells, maxima: Mapping[str, float]) -> Iterator[tuple[str,
 
 def _measured_cells(row: Cells, run: Cells, maxima: Mapping[str, float]) -> Cells:
     sign, peak = live_peak(row)
-    utilization, is_final = row["utilization_mean"], not row.get("is_settling")
+    utilization, is_final = row["utilization_mean"], not row.get("is_about")
     # An empty bar would look like 0 %.
     bars = [] if utilization is None else [bar(share(utilization, user=run["user"] or ""))]
     meter = [text(_share_text(utilization, is_final)), *bars]

@@ -13,7 +13,8 @@ from gpumon.diagnosis.past_findings import Verdict, Verdicts, epoch_findings, is
 from gpumon.model import columns
 from gpumon.model.columns import BY_KEY, EPOCHS, OverTime, View
 from gpumon.model.frame import TRAINING, RunState
-from gpumon.reports import run_json
+from gpumon.model.units import ABOUT
+from gpumon.reports import epoch_text, run_json
 from gpumon.reports.run_tables import BETWEEN, outside_rows
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.combine import highest, lowest
@@ -52,7 +53,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         "framework_peak_reached": values["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(epoch),
         "is_open": epoch.is_open,
-        "is_settling": epoch.is_settling,
+        "is_about": _is_about(epoch),
         # The ledger's measurements of an open epoch are some seconds old; its duration comes from the ring.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
         "beside": shown(sum(seconds_outside)) if seconds_outside else None,
@@ -60,6 +61,11 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         if judgment
         else None,
     }
+
+
+def _is_about(stretch: EpochSummary) -> bool:
+    """Return whether means of the samples are shown with `≈`."""
+    return epoch_text.sign("utilization_mean", stretch) == ABOUT
 
 
 def summary(
@@ -164,6 +170,7 @@ def _fold_row(fold: Fold, seconds_outside: Mapping[int, float]) -> dict[str, Any
         "framework_peak": shown(peak.value),
         "framework_peak_reached": peak.reached,
         "is_partly_sampled": any(map(is_partly_sampled, epochs)),
+        "is_about": any(map(_is_about, epochs)),
         "beside": _mean(seconds_outside.get(epoch.ordinal) for epoch in epochs),
         "metrics": {name: value for name in names
                     if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
@@ -228,6 +235,7 @@ def _stretch_row(title: str, index: int, stretch: EpochSummary) -> dict[str, Any
         "metrics": values["metrics"],
         "framework_peak_reached": values["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(stretch),
+        "is_about": _is_about(stretch),
         "is_open": stretch.is_open,
         **{name: None if values[name] is None else shown(values[name]) for name in EPOCH},
     }
