@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import math
 import os
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import accumulate, pairwise
@@ -269,6 +273,43 @@ def test_a_gzip_cut_short_gives_what_could_be_read_and_says_so(tmp_path: Path) -
     assert 100 < len(readings) < 3000
     assert "cut short after line" in source.origin().label
     assert source.origin().problem == ""
+
+
+def zipped(content: bytes) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr("x.csv", content)
+    return file.getvalue()
+
+
+def test_wherever_a_gzip_is_cut_it_gives_its_rows_or_says_so(tmp_path: Path) -> None:
+    whole = gzip.compress(rows(range(0, 3000, 100)).encode())
+    refused = 0
+    for kept in range(2, len(whole)):
+        try:
+            source, readings = everything(write(tmp_path, whole[:kept]))
+        except SourceError as error:
+            refused += 1
+            assert "cut short" in str(error), kept  # noqa: PT017
+        else:
+            assert readings
+            assert "cut short" in source.origin().label
+    assert refused > 50
+
+
+def test_a_gzip_whose_checksum_is_wrong_gives_its_rows_and_says_so(tmp_path: Path) -> None:
+    whole = gzip.compress(GOOD.encode())
+    source, readings = everything(write(tmp_path, whole[:-8] + bytes(8)))
+    assert len(readings) == 3
+    assert "damaged" in source.origin().label
+
+
+@pytest.mark.parametrize(
+    ("compress", "name"),
+    [(lzma.compress, "xz"), (bz2.compress, "bzip2"), (lambda _: b"\x28\xb5\x2f\xfd\x04", "zstd"), (zipped, "zip")],
+)
+def test_another_compression_is_named(tmp_path: Path, compress: Callable[[bytes], bytes], name: str) -> None:
+    with pytest.raises(SourceError, match=f"compressed with {name}"):
+        ReplaySource(write(tmp_path, compress(GOOD.encode())), clock=FakeClock(0))
 
 
 @pytest.mark.parametrize("left", [1, 2, 3, 4])

@@ -47,6 +47,10 @@ def detect_kind(lines: Sequence[str]) -> str:
 
 
 _GZIP = b"\x1f\x8b"
+_UNSUPPORTED = (
+    (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip"),
+)  # fmt: skip
+"""First bytes and names of compressed formats that are not read."""
 _RING = b"GPUMRNG\x01"
 _LONGEST_LINE = 65536
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
@@ -95,11 +99,15 @@ class LogFile:
         magic = self._raw.peek(8)[:8]
         if magic == _RING:
             raise SourceError(f"{self.name} is a daemon's ring: record it with 'gpumon record --last 1h -o FILE'")
+        for start, compression in _UNSUPPORTED:
+            if magic.startswith(start):
+                raise SourceError(f"{self.name} is compressed with {compression}: unpack it, or compress it with gzip")
         stream = gzip.GzipFile(fileobj=self._raw) if magic.startswith(_GZIP) else self._raw
         try:
             head = stream.peek(4096)[:4096]
         except (EOFError, OSError, zlib.error) as error:
-            raise SourceError(f"{self.name}: unreadable ({_describe(error)}): copy the file again") from None
+            self.cut = _describe(error)
+            raise self.damage_error() from None
         if not head:
             raise SourceError(f"{self.name} is empty: log with '{COMMAND}'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
@@ -127,6 +135,10 @@ class LogFile:
             if len(text) >= _LONGEST_LINE:
                 raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: not an nvidia-smi log")
             yield LogLine(number, text.rstrip("\r\n"), text.endswith("\n"))
+
+    def damage_error(self) -> SourceError:
+        """Return the error to raise if nothing can be shown of a file that ends too early."""
+        return SourceError(f"{self.name}: unreadable ({self.cut}): copy the file again")
 
     def close(self) -> None:
         """Close the file; may be called several times."""
@@ -174,6 +186,8 @@ class LogRows:
     def validated_format(self, head: Sequence[Row]) -> LogFormat:
         """Return the format. `head`: first rows of the log. Raises SourceError if these rows have nothing to show."""
         if self.format is None or all(row.is_broken for row in head):
+            if self._log.cut:
+                raise self._log.damage_error()
             raise SourceError(f"{self._log.name}: a header but no readable row: log for longer")
         if not self.format.has_metrics:
             raise SourceError(f"{self._log.name}: no column is a metric that gpumon knows: {_ADVICE}")
@@ -208,6 +222,8 @@ class LogRows:
                         ending = _ending(text)
                         last = row.time_ns if row.time_ns is not None else last
         if self.format is None:
+            if self._log.cut:
+                raise self._log.damage_error()
             if kind := detect_kind(preface):
                 raise SourceError(f"{self._log.name} is {kind}, not a log with a row for each GPU: {_ADVICE}")
             raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
