@@ -101,7 +101,7 @@ def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> Gp
         text = f"GPU {', '.join(asleep)}: powered down, so not queried"
         checks.append(Check("asleep" if answering else GPUS, Condition.NOTE, text))
     for sample in samples:
-        if sample.state not in (Availability.OK, Availability.ASLEEP):
+        if sample.condition not in (Availability.OK, Availability.ASLEEP):
             checks.append(_unreadable_gpu(sample))
     checks += _denied(answering)
     if origin.notice:
@@ -142,13 +142,13 @@ def _no_gpu(problem: str) -> Check:
 
 
 def _unreadable_gpu(sample: Sample) -> Check:
-    return _unreadable(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.state.reason)
+    return _unreadable(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.condition.reason)
 
 
 def _unreadable(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:
     """Return the check for GPUs that cannot be read, with a remedy for the first of them."""
     remedy = "'dmesg' may say more"
-    if samples and samples[0].state is Availability.RESET_REQUIRED:
+    if samples and samples[0].condition is Availability.RESET_REQUIRED:
         remedy = f"{reset(samples[0].device)}; or {RESTART_MACHINE}"
     elif samples and samples[0].state is Availability.NO_PERMISSION:
         remedy = "check its device file, and which devices this container or job may use"

@@ -13,7 +13,7 @@ from gpumon.diagnosis.faults import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import BY_NAME, PROCESSES, Availability, Unit
+from gpumon.model.metrics import BY_NAME, GPU_INDEX, PROCESSES, Availability, Unit, title_within
 from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.model.vendors import find_vendor
 
@@ -56,6 +56,8 @@ def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]
 
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
 """A working GPU reports at least one of these metrics."""
+_MAX_TITLES = 3
+"""Maximum number of missing metrics that a finding lists."""
 _UNLISTED = "a process that the driver does not list"
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 
@@ -82,6 +84,17 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
         yield _unavailable(gpu, _reset_or_restart(gpu))
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
+
+
+def partly_unavailable(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver returns some values, and for others the error that the GPU is lost or must be reset."""
+    condition = gpu.status.sample.condition
+    if gpu.is_current and condition is not Availability.OK:
+        names = [name for name, why in gpu.device.missing.items() if why is condition]
+        titles = [title_within(name) for name in sorted(names, key=lambda name: GPU_INDEX.get(name, len(GPU_INDEX)))]
+        more = f" and {len(titles) - _MAX_TITLES} more" if len(titles) > _MAX_TITLES else ""
+        summary = f"{condition.reason} (the driver's answer for {', '.join(titles[:_MAX_TITLES])}{more})"
+        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, _reset_or_restart(gpu))
 
 
 def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
@@ -175,8 +188,8 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, answers_with_errors, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided,
-    allocated_idle, memory_unattributed, free,
+    lost, unavailable, partly_unavailable, answers_with_errors, *FAULT_RULES, hot, heat_throttled, memory_nearly_full,
+    divided, allocated_idle, memory_unattributed, free,
 )  # fmt: skip
 """Rules sorted by urgency. Findings of equal severity are shown in this order."""
 

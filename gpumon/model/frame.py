@@ -186,6 +186,9 @@ def wait_between(before: float, after: float) -> float:
     return after - before if after > before else NAN
 
 
+_WHOLE_DEVICE = (Availability.LOST, Availability.RESET_REQUIRED)
+
+
 class Sample(NamedTuple):
     """All metrics of one device at one tick."""
 
@@ -209,6 +212,17 @@ class Sample(NamedTuple):
         """Why there are no values, as text."""
         is_lost_instance = self.state is Availability.LOST and self.device.is_instance
         return "the driver lost this MIG instance" if is_lost_instance else self.state.reason
+
+    @property
+    def condition(self) -> Availability:
+        """LOST or RESET_REQUIRED if the driver says so in place of any value, although it returns others; else `state`.
+
+        These errors are about the whole device, whichever call returns them.
+        """
+        if self.state is Availability.OK:
+            reasons = self.device.missing.values()
+            return next((why for why in _WHOLE_DEVICE if why in reasons), self.state)
+        return self.state
 
     def value(self, metric: str) -> float:
         """Return the value of a metric by its name, such as `gpu.power`."""

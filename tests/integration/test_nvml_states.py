@@ -13,7 +13,7 @@ from tests.programs import environment, gpumon, status
 from tests.sourced import Gpu, Source, nvml_source
 
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, NO_FUNCTION = 2, 3, 4, 10, 13
-RESET_REQUIRED, VERSION_MISMATCH, OTHER_VERSION, UNKNOWN = 16, 18, 25, 999
+LOST, RESET_REQUIRED, VERSION_MISMATCH, OTHER_VERSION, UNKNOWN = 15, 16, 18, 25, 999
 UNSPOKEN = [NOT_SUPPORTED, NO_FUNCTION, INVALID_ARGUMENT, OTHER_VERSION]
 """What drivers answer to a call, or a version of it, that they do not have."""
 COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
@@ -97,6 +97,26 @@ def test_a_gpu_of_which_some_calls_fail_is_ok_and_says_what_is_missing(source: S
         assert gpu.state is Availability.OK
         assert gpu.missing["gpu.energy"] is Availability.RESET_REQUIRED
         assert gpu["power"] > 0, "from a call of its own"
+
+
+@pytest.mark.parametrize("code", [RESET_REQUIRED, LOST])
+@pytest.mark.parametrize(
+    "functions",
+    [
+        ("nvmlDeviceGetUtilizationRates", MEMORY, f"{MEMORY}_v2"), ("nvmlDeviceGetFieldValues",),
+        ("nvmlDeviceGetFanSpeed",), ("nvmlDeviceGetSamples",), ("nvmlDeviceGetMigMode",),
+        (COMPUTE, f"{COMPUTE}_v2", f"{COMPUTE}_v3"),
+    ],
+    ids=lambda functions: functions[0],
+)  # fmt: skip
+def test_status_names_a_gpu_that_is_lost_or_needs_a_reset_whichever_call_says_so(
+    stub: Stub, live_dir: Path, functions: tuple[str, ...], code: int
+) -> None:
+    for function in functions:
+        stub.set_error(function, code, gpu=1)
+    found = status(environment(live_dir, stub.env()))["findings"]
+    named = [finding["subject"]["id"] for finding in found if finding["kind"] == "unavailable"]
+    assert named == [stub.uuid(1)]
 
 
 @pytest.mark.parametrize("at_start", [True, False])

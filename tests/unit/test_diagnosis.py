@@ -26,7 +26,7 @@ from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
-from gpumon.model.metrics import Availability, Unit
+from gpumon.model.metrics import PROCESSES, Availability, Unit
 from gpumon.model.run import RunFacts
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.recent import RecentHistory
@@ -111,6 +111,27 @@ def test_a_gpu_whose_driver_answers_with_errors_alone_needs_attention() -> None:
     assert not of_gpu(still), "the rest of it is known"
     plain = broken._replace(device=broken.device._replace(missing={"gpu.utilization": Availability.NOT_SUPPORTED}))
     assert not of_gpu(plain), "which has no such sensors"
+
+
+@pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
+@pytest.mark.parametrize("missing", [{"gpu.utilization", "gpu.memory_used"}, {"gpu.fan"}, {"gpu.xid"}, {PROCESSES}])
+def test_a_gpu_that_a_single_call_calls_lost_or_in_need_of_a_reset_is_found_like_one_of_which_all_do(
+    state: Availability, missing: set[str]
+) -> None:
+    whole = sample(0, **CALM)
+    part = whole._replace(device=whole.device._replace(missing=dict.fromkeys(missing, state)))
+    (finding,) = of_gpu(part)
+    (of_all,) = of_gpu(sample(0, state))
+    assert (finding.kind, finding.severity, finding.action) == (of_all.kind, of_all.severity, of_all.action)
+    assert finding.summary.startswith(state.reason)
+    assert part.condition is state
+
+
+@pytest.mark.parametrize("why", [Availability.FAILED, Availability.NOT_SUPPORTED, Availability.NO_PERMISSION])
+def test_other_errors_of_a_single_call_are_not_about_the_whole_gpu(why: Availability) -> None:
+    whole = sample(0, **CALM)
+    part = whole._replace(device=whole.device._replace(missing={"gpu.fan": why}))
+    assert (part.condition, of_gpu(part)) == (Availability.OK, [])
 
 
 def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_hot_one() -> None:

@@ -208,6 +208,15 @@ def test_one_gpu_that_is_lost_is_a_warning_and_named() -> None:
     assert found[1].text == Availability.LOST.reason
 
 
+@pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
+def test_a_gpu_of_which_the_driver_says_so_in_place_of_some_values_is_a_warning_too(state: Availability) -> None:
+    part = sample(1)._replace(device=sample(1).device._replace(missing={"gpu.utilization": state}))
+    counted, found = of(sample(0), part)
+    assert counted.condition is Condition.OK
+    (expected,) = of(sample(0), sample(1, state))[1:]
+    assert found == expected
+
+
 def test_no_gpu_that_answers_is_a_fault_with_its_reason() -> None:
     (found,) = of(sample(0, Availability.LOST))
     assert (found.condition, found.text) == (Condition.FAULT, Availability.LOST.reason)

@@ -179,6 +179,7 @@ def test_units_come_from_the_cell_the_heading_or_the_manual(
         ("[Unknown Error]", Availability.FAILED),
         ("[Never Heard Of]", Availability.FAILED),
         ("[Insufficient Permissions]", Availability.NO_PERMISSION),
+        ("[GPU requires reset]", Availability.RESET_REQUIRED),
         ("[GPU is lost]", Availability.LOST),
     ],
 )

@@ -30,7 +30,7 @@ _MISSING = {
     "insufficient permissions": Availability.NO_PERMISSION,
     "gpu is lost": Availability.LOST,
     "unknown error": Availability.FAILED,
-    "gpu requires reset": Availability.FAILED,
+    "gpu requires reset": Availability.RESET_REQUIRED,
     "err!": Availability.FAILED,
 }
 
