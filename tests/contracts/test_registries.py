@@ -204,7 +204,7 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     for words in (
         overview_rows.ENDED_STATES,
         notifications._SAID,
-        runs_sheet.OF_WHEN,
+        runs_sheet.END_LABELS,
         run_watch._WORST,
         writer._BY_SEVERITY,
     ):

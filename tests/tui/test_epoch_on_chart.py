@@ -116,7 +116,7 @@ def test_escape_is_live_again_once_another_page_was_opened(past: Path) -> None:
 
 @pytest.mark.parametrize(
     ("began", "uuid", "said"),
-    [(START - 9000, "GPU-0002", "nothing of e3 is kept: history begins"), (START + 9, "GPU-9", "none of the GPUs of")],
+    [(START - 9000, "GPU-0002", "no history of e3 is stored: history begins"), (START + 9, "GPU-9", "no GPU of")],
 )
 def test_where_nothing_can_be_shown_the_reason_is_said(tmp_path: Path, began: float, uuid: str, said: str) -> None:
     with Book(tmp_path) as book:

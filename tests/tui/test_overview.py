@@ -43,7 +43,7 @@ from gpumon_tui.screens.runs import RunsPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Room
 from gpumon_tui.widgets.overview import OverviewPicture
-from gpumon_tui.widgets.overview_past import _in_columns, _ToldEpoch
+from gpumon_tui.widgets.overview_past import _EpochRow, _format_logged
 from tests.builders import judged, sample
 from tests.builders import run as run_of
 from tests.tui.fakes import START, FakeFeed
@@ -671,8 +671,8 @@ def test_a_loss_of_any_size_fits_into_its_column() -> None:
 
 
 def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
-    now = _ToldEpoch(EpochLine("e3", {"energy": 3245.0}), {"loss": 1.12, "acc": 0.6964})
-    before = _ToldEpoch(EpochLine("e2", {"energy": 9000.0}), {"loss": 1.129})
+    now = _EpochRow(EpochLine("e3", {"energy": 3245.0}), {"loss": 1.12, "acc": 0.6964})
+    before = _EpochRow(EpochLine("e2", {"energy": 9000.0}), {"loss": 1.129})
 
     def energies(*lines: EpochLine) -> list[str]:
         columns = overview_rows.columns(lines, ())
@@ -680,7 +680,10 @@ def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
 
     assert energies(now.line, before.line) == ["0.90 Wh", "2.50 Wh"]
     assert energies(now.line) == ["3,245 J"]
-    assert [one.logged for one in _in_columns([now, before], ("loss", "acc"))] == [["1.120", "0.6964"], ["1.129", ""]]
+    assert [one.logged for one in _format_logged([now, before], ("loss", "acc"))] == [
+        ["1.120", "0.6964"],
+        ["1.129", ""],
+    ]
 
 
 def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_had_another_under_its_cursor() -> None:

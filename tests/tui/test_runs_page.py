@@ -281,7 +281,7 @@ def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None
         assert "epoch on chart" not in lines[-1]
         await pilot.press("escape", "v")
         await pilot.pause()
-        assert "in no ledger: there is nothing to compare" in text(app)[-1]
+        assert "in no ledger: it cannot be compared" in text(app)[-1]
         assert re.search(r"^ +e\d+ ▸ +\d", "\n".join(text(app)), re.MULTILINE), "also below the list"
 
     play(recent(), (160, 50), script)
@@ -318,11 +318,11 @@ def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
         for _ in range(5):
             page.move(1)
             page.lines()
-            read.append(page._previewed.id)
+            read.append(page._preview_run.id)
         assert len({*read} - {""}) < 3, "the first is read meanwhile"
         await settled(app, pilot)
-        assert page._previewed.found is not None
-        assert page._previewed.found.record.run.id == page.list.run == "resnet50-9c1e"
+        assert page._preview_run.found is not None
+        assert page._preview_run.found.record.run.id == page.list.run == "resnet50-9c1e"
 
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
@@ -462,7 +462,7 @@ def test_the_energy_of_an_epoch_is_told_apart_from_that_of_a_long_run(tmp_path: 
 
 def test_what_is_not_recorded_is_said_of_a_simulation(tmp_path: Path) -> None:
     lines = shown(str(tmp_path / "none.sqlite"), (160, 50), "enter", feed=recent(gpus=5, source="sim"))
-    assert any("of a simulation or a recording are kept in no ledger" in line for line in lines)
+    assert any("No ledger has the epochs of a simulation or a recording" in line for line in lines)
     assert not any("start 'gpumon daemon'" in line for line in lines)
 
 
@@ -743,7 +743,7 @@ def test_no_report_is_begun_where_the_directory_is_gone(ledger: str, monkeypatch
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr(os, "getcwd", gone)
-    assert "no report: the directory this was started in is gone" in shown(ledger, (160, 50), *OPENED, "r")[-1]
+    assert "no report: the working directory no longer exists" in shown(ledger, (160, 50), *OPENED, "r")[-1]
 
 
 def test_the_name_of_a_report_is_told_first_where_its_path_has_no_room(

@@ -42,7 +42,7 @@ from gpumon_tui.widgets.bars import (
     HeaderPicture,
     ReasonLine,
     ReasonPicture,
-    offered_now,
+    state_keys,
 )
 
 if TYPE_CHECKING:
@@ -411,7 +411,7 @@ class GpumonApp(Stage):
         )  # fmt: skip
         view.freshness = self.seeking.judged(judged)
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
-        self._offered = offered_now(
+        self._offered = state_keys(
             view, self.page.name_shown, is_simulated=self.instead.is_simulated,
             can_seek=bool(self._player and self._player.can_seek),
         )  # fmt: skip

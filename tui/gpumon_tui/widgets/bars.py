@@ -17,24 +17,24 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
 
 _SIMULATION = (("s", "simulation"),)
-FINDINGS = "a"
+FINDINGS_KEY = "a"
 """Displayed name of the key that opens the findings."""
 
 
-def offered_now(
+def state_keys(
     view: View, page: str, *, is_simulated: bool = False, can_seek: bool = False
 ) -> tuple[tuple[str, str], ...]:
     """Return the keys of a page that apply only in the current state, with their descriptions."""
-    offered = (("s", "back"),) if is_simulated else _SIMULATION if view.has_simulation else ()
+    keys = (("s", "back"),) if is_simulated else _SIMULATION if view.has_simulation else ()
     if view.shows_past:
-        offered = (("0", "to now"), *offered)
+        keys = (("0", "to now"), *keys)
     if can_seek:
-        offered = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *offered)
+        keys = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *keys)
     if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
-        offered = ((key.shown, "resume"), *offered)
-    if told := count_text(view.found.groups()):
-        offered = (*offered, (FINDINGS, told))
-    return offered
+        keys = ((key.shown, "resume"), *keys)
+    if findings_text := count_text(view.found.groups()):
+        keys = (*keys, (FINDINGS_KEY, findings_text))
+    return keys
 
 
 class HeaderPicture(Picture):
@@ -71,36 +71,38 @@ class FooterPicture(Picture):
         self.withheld: frozenset[str] = frozenset()
         """Keys in `bindings` that currently have no effect."""
         self._pages = pages
-        self._places: Sequence[tuple[int, int, str]] = ()
+        self._ranges: Sequence[tuple[int, int, str]] = ()
         self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
-        taken = {key for key, _ in self.offered}
-        names = taken | self.withheld
-        others = ((_without(key, taken), what) for key, what in self.bindings if key not in names)
-        bindings = (*self.offered, *(one for one in others if one[0]))
-        cells, said, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
-        shows = (self.page, bindings, cells, said, is_ascii, playback_position(self.view))
+        taken_keys = {key for key, _ in self.offered}
+        left_out = taken_keys | self.withheld
+        page_keys = (
+            (_without(key, taken_keys), description) for key, description in self.bindings if key not in left_out
+        )
+        bindings = (*self.offered, *(binding for binding in page_keys if binding[0]))
+        cells, message, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
+        shows = (self.page, bindings, cells, message, is_ascii, playback_position(self.view))
         return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
 
     def at(self, cell: int) -> str:
         """Return Textual's name of the key at a cell; empty if there is none."""
-        return next((key for begin, end, key in self._places if begin <= cell < end), "")
+        return next((key for begin, end, key in self._ranges if begin <= cell < end), "")
 
     def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
         view = self.view
-        place = playback_position(view)
-        line, self._places = footer.footer(
+        position = playback_position(view)
+        line, self._ranges = footer.footer(
             self._pages, self.page, bindings, cells, message=view.said, is_ascii=view.look.is_ascii,
-            played=position_line(place, cells) if place else None,
-            briefs={FINDINGS: brief_count_text(view.found.groups())},
+            played=position_line(position, cells) if position else None,
+            briefs={FINDINGS_KEY: brief_count_text(view.found.groups())},
         )  # fmt: skip
         return line
 
 
 def _without(key: str, taken: Collection[str]) -> str:
     """Return the key name without alternatives that are taken: `0` of `Esc 0` while Escape has another meaning."""
-    return " ".join(one for one in key.split(" ") if one not in taken)
+    return " ".join(name for name in key.split(" ") if name not in taken)
 
 
 class HeaderBar(Lines):

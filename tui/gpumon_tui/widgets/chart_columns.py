@@ -13,11 +13,11 @@ from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon_tui.render.line_plot import PlotCurve
 from gpumon_tui.render.time_columns import HOLD, halves
 
-_EARLY = 1e-3
+_MARGIN = 1e-3
 """Share of a bucket by which a sample may precede it, as in grids."""
 
 
-class _KeptBuckets(NamedTuple):
+class _CachedBuckets(NamedTuple):
     """Cached buckets of some metrics of a subject."""
 
     grid: Grid
@@ -37,53 +37,60 @@ class Columns:
     """Cached buckets by subject, two per column, up to the last column that has started."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, tuple[str, ...]], _KeptBuckets] = {}
+        self._buckets: dict[tuple[str, tuple[str, ...]], _CachedBuckets] = {}
 
     def forget(self) -> None:
         """Clear the cache."""
-        self._kept.clear()
+        self._buckets.clear()
 
     def get(
         self, history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, *, until: float, interval: float
     ) -> Mapping[str, PlotCurve]:
         """Return the metrics of a subject on `grid`, without buckets that start at `until` (s since 1970) or later."""
-        place, fine = (subject, tuple(metrics)), halves(grid)
-        kept = self._kept.get(place)
+        cache_key, fine = (subject, tuple(metrics)), halves(grid)
+        cached = self._buckets.get(cache_key)
         first, newest = fine.first, (fine, until, history.end, history.begin)
-        if kept and str(kept.newest) == str(newest):
-            return kept.curves
-        if kept and kept.grid.step == fine.step and kept.grid.first <= first and not history.begin < kept.begin:
-            first = min(max(first, kept.done), first + fine.buckets)
+        if cached and str(cached.newest) == str(newest):
+            return cached.curves
+        if cached and cached.grid.step == fine.step and cached.grid.first <= first and not history.begin < cached.begin:
+            first = min(max(first, cached.done), first + fine.buckets)
         else:
-            kept = None
-        begun = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _EARLY) + 1))
-        new = _asked(history, subject, metrics, Grid(first, fine.step, begun - first), interval)
-        empty = [nan] * (fine.first + fine.buckets - begun)
+            cached = None
+        end_of_started = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _MARGIN) + 1))
+        queried = _query(history, subject, metrics, Grid(first, fine.step, end_of_started - first), interval)
+        empty = [nan] * (fine.first + fine.buckets - end_of_started)
         # Drop columns the history no longer contains, because the cursor could not read them.
-        forgotten = min(first - fine.first, max(0, fine.at(history.begin))) if is_known(history.begin) else 0
-        blank = [nan] * forgotten
+        dropped = min(first - fine.first, max(0, fine.at(history.begin))) if is_known(history.begin) else 0
+        dropped_values = [nan] * dropped
         curves = {}
         for name in metrics:
-            old = kept.curves[name] if kept else None
-            parts = slice(fine.first + forgotten - kept.grid.first, first - kept.grid.first) if kept else slice(0)
-            lines = [(*blank, *(old[line][parts] if old else ()), *new[name][line], *empty) for line in range(3)]
+            cached_curve = cached.curves[name] if cached else None
+            overlap = slice(fine.first + dropped - cached.grid.first, first - cached.grid.first) if cached else slice(0)
+            lines = [
+                (*dropped_values, *(cached_curve[line][overlap] if cached_curve else ()), *queried[name][line], *empty)
+                for line in range(3)
+            ]
             curves[name] = PlotCurve(*lines)
         # A bucket finer than the sampling interval is complete only when the next sample has arrived.
-        done = floor((min(until, history.end) - HOLD * interval) / fine.step)
-        for other in [other for other in self._kept if other[0] == subject and other != place]:
-            del self._kept[other]
-        self._kept[place] = _KeptBuckets(fine, min(done, begun), history.begin, curves, newest)
+        complete_until = floor((min(until, history.end) - HOLD * interval) / fine.step)
+        for cached_key in [
+            cached_key for cached_key in self._buckets if cached_key[0] == subject and cached_key != cache_key
+        ]:
+            del self._buckets[cached_key]
+        self._buckets[cache_key] = _CachedBuckets(
+            fine, min(complete_until, end_of_started), history.begin, curves, newest
+        )
         return curves
 
 
-def _asked(
-    history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float, around: float = 0.0
+def _query(
+    history: TieredHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float, margin: float = 0.0
 ) -> Mapping[str, PlotCurve]:
     if grid.buckets <= 0:
         return {name: PlotCurve((), (), ()) for name in metrics}
-    begin, end = grid.begin - max(around, _EARLY * grid.step), grid.end + around
-    found = history.query(Query(subject, tuple(metrics), begin, end, grid=grid, hold=HOLD * interval))
-    return {name: PlotCurve(series.low, series.mean, series.high) for name, series in found.items()}
+    begin, end = grid.begin - max(margin, _MARGIN * grid.step), grid.end + margin
+    series_by_name = history.query(Query(subject, tuple(metrics), begin, end, grid=grid, hold=HOLD * interval))
+    return {name: PlotCurve(series.low, series.mean, series.high) for name, series in series_by_name.items()}
 
 
 def at_column(
@@ -93,5 +100,5 @@ def at_column(
 
     If columns are shorter than the sampling interval, values are interpolated, like the line in the chart.
     """
-    found = _asked(history, subject, metrics, column, interval, HOLD * interval if column.step < interval else 0.0)
-    return {name: (curve.low[0], curve.mean[0], curve.high[0]) for name, curve in found.items()}
+    curves = _query(history, subject, metrics, column, interval, HOLD * interval if column.step < interval else 0.0)
+    return {name: (curve.low[0], curve.mean[0], curve.high[0]) for name, curve in curves.items()}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpumon.storage.events.query import LoggedEvent
 
 
-AT_ONCE = 500
+MAX_IMMEDIATE = 500
 """Maximum number of events whose rows are built immediately; larger tables are built in the background thread."""
 
 
@@ -25,7 +25,7 @@ class EventTable(NamedTuple):
     counts: Mapping[str, int] = {}
 
 
-class ToldEvents(NamedTuple):
+class EventInput(NamedTuple):
     """Input of the event rows."""
 
     logged: Sequence[LoggedEvent]
@@ -40,9 +40,18 @@ class ToldEvents(NamedTuple):
     @property
     def shows(self) -> Hashable:
         """Key for caching; equal for equal rows."""
-        seen = self.seen
+        frame_events = self.seen
         labels, runs = tuple(self.labels.items()), tuple((run, tuple(uuids)) for run, uuids in self.runs.items())
-        return id(self.logged), len(seen), seen[-1:], self.dated, labels, runs, self.is_of_now, self.now // 60
+        return (
+            id(self.logged),
+            len(frame_events),
+            frame_events[-1:],
+            self.dated,
+            labels,
+            runs,
+            self.is_of_now,
+            self.now // 60,
+        )
 
     def rows(self) -> list[EventRow]:
         """Return the rows, newest first."""
@@ -62,38 +71,38 @@ class EventTables:
     def __init__(self, view: View) -> None:
         self._view = view
         self._table = EventTable()
-        self._of: tuple[Hashable, object] = None, None
+        self._inputs: tuple[Hashable, object] = None, None
         self._number = 0
-        self._asked: tuple[Hashable, tuple[Hashable, object]] | None = None
+        self._pending: tuple[Hashable, tuple[Hashable, object]] | None = None
         """The pending query and the input it is for."""
 
     def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventTable:
         """Return the table; the same object while nothing has changed."""
-        told, asked = told_events(self._view, logged, seen), self._view.kept.asked
-        of = told.shows, logged
-        if self._asked is not None and (table := asked.known(self._asked[0]).found) is not None:
-            self._table, self._of = table, self._asked[1]
-            asked.drop(self._asked[0])
-            self._asked = None
-        if of[0] == self._of[0] and logged is self._of[1]:
+        event_rows_input, queries = event_input(self._view, logged, seen), self._view.kept.asked
+        inputs = event_rows_input.shows, logged
+        if self._pending is not None and (table := queries.known(self._pending[0]).found) is not None:
+            self._table, self._inputs = table, self._pending[1]
+            queries.drop(self._pending[0])
+            self._pending = None
+        if inputs[0] == self._inputs[0] and logged is self._inputs[1]:
             return self._table
-        if len(logged) + len(seen) <= AT_ONCE:
-            self._table, self._of, self._asked = told.table(), of, None
-        elif self._asked is None or not asked.is_pending(self._asked[0]):
+        if len(logged) + len(seen) <= MAX_IMMEDIATE:
+            self._table, self._inputs, self._pending = event_rows_input.table(), inputs, None
+        elif self._pending is None or not queries.is_pending(self._pending[0]):
             self._number += 1
-            question = "event rows", id(self), self._number
-            self._asked = question, of
-            asked.ask(question, told._replace(labels=dict(told.labels)).table, float("inf"))
+            query = "event rows", id(self), self._number
+            self._pending = query, inputs
+            queries.ask(query, event_rows_input._replace(labels=dict(event_rows_input.labels)).table, float("inf"))
         return self._table
 
 
-def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> ToldEvents:
+def event_input(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventInput:
     """Return the events known to the view.
 
     GPUs keep their numbers when frames no longer contain them, for example after the driver has gone. Events open in
     the log count as open only while frames come from the daemon that writes the log.
     """
-    happened = view.happened
+    history = view.happened
     is_of_now = is_of_daemon(view.state) and not view.age > 0
     runs = {ranks.first.id: ranks.gpus for ranks in view.ranks}
-    return ToldEvents(logged, seen, happened.labels, is_of_now, view.now, happened.dated, runs)
+    return EventInput(logged, seen, history.labels, is_of_now, view.now, history.dated, runs)

@@ -55,19 +55,19 @@ class GpuTablePicture(Picture):
         """First row on screen."""
         self._problem_room = 0
         """Rows for the explanation on a page without GPUs."""
-        self._followed: tuple[str, int, int] = ("", 0, 0)
+        self._followed_selection: tuple[str, int, int] = ("", 0, 0)
         self._recent = StripHistory()
         self._pictures: Memo[Line] = Memo()
         self._rows: Memo[Line] = Memo()
         self._unmeasured: Memo[frozenset[str]] = Memo()
-        self._told: set[str] = set()
-        """Columns of `SELDOM_TOLD` for which any GPU has or had a value; a column is not removed when its values
+        self._reported: set[str] = set()
+        """Columns of `OPTIONAL_COLUMNS` for which any GPU has or had a value; a column is not removed when its values
         disappear.
         """
         self._sizes: dict[str, float] = {}
         """Last known memory size of each GPU in GiB, so that a lost GPU keeps its size."""
-        self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
-        self._known: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
+        self._seconds_left: tuple[Frame | None, dict[str, float]] = None, {}
+        self._history_version: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
         """Cached start of the history for a frame, and the end of the history while it is loading."""
 
     def lines(self) -> list[Line]:
@@ -75,34 +75,34 @@ class GpuTablePicture(Picture):
         cells, height = self.size
         if not samples:
             return self._problem(cells, self._problem_room)[:height]
-        rooms, columns, grid = self._rooms, self._columns, self._grid
-        self._follow(rooms)
+        arrangement, columns, grid = self._arrangement, self._columns, self._grid
+        self._follow(arrangement)
         statuses = view.statuses
         self._recent.keep({sample.device.uuid for sample in samples})
         self._pictures.keep({sample.device.uuid for sample in samples})
-        lines = self._head(statuses, rooms, columns)
+        lines = self._head(statuses, arrangement, columns)
         runs = [self._run_of(status) for status in statuses]
-        for row in range(self.top, self.top + rooms.rows):
-            across: list[Line] = []
-            for place in range(row, len(samples), rooms.down):
-                first = place - row + self.top
-                bracket = _bracket(runs, place, first, min(len(samples), first + rooms.rows))
-                across.append(self._line(statuses[place], bracket, columns, grid))
-            lines.append(self._join(row, across, rooms))
-        if rooms.has_mark:
-            mark = self._mark(statuses, rooms)
+        for row in range(self.top, self.top + arrangement.rows):
+            row_parts: list[Line] = []
+            for index in range(row, len(samples), arrangement.down):
+                first_index = index - row + self.top
+                bracket = _bracket(runs, index, first_index, min(len(samples), first_index + arrangement.rows))
+                row_parts.append(self._line(statuses[index], bracket, columns, grid))
+            lines.append(self._join(row, row_parts, arrangement))
+        if arrangement.has_mark:
+            mark = self._mark(statuses, arrangement)
             if len(lines) < height:
                 lines.append(spread([], mark, cells))
             else:
                 lines[-1] = spread(lines[-1], mark, cells)
-        elif rooms.epochs:
-            is_on_gpu = any(one.first.id == view.selected_run and one.gpus for one in view.ranks)
+        elif arrangement.epochs:
+            is_on_gpu = any(ranks.first.id == view.selected_run and ranks.gpus for ranks in view.ranks)
             lines.append(self._epochs(columns, grid) if is_on_gpu else [])
         return lines[:height]
 
     def forget(self) -> None:
         """Reset for frames of another source."""
-        self._told, self._sizes = set(), {}
+        self._reported, self._sizes = set(), {}
 
     def problem_rows(self, cells: int, rows: int) -> int:
         """Return the rows needed to explain why there is no GPU, at most `rows`."""
@@ -112,15 +112,15 @@ class GpuTablePicture(Picture):
         """Select another GPU, stopping at the first and last."""
         uuids = [sample.device.uuid for sample in self.view.samples]
         if uuids:
-            at = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
-            self.view.select(uuids[max(0, min(len(uuids) - 1, at + step))])
+            index = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
+            self.view.select(uuids[max(0, min(len(uuids) - 1, index + step))])
 
     def row_text(self) -> str:
         """Return the selected GPU as text separated by tabs; empty if there is none."""
         from gpumon_tui.render.gpu_row import gpu_text  # imported late: most sessions never use it
 
         view = self.view
-        status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
+        status = next((candidate for candidate in view.statuses if candidate.sample.device.uuid == view.subject), None)
         if status is None:
             return ""
         label = view.label(status)
@@ -134,22 +134,22 @@ class GpuTablePicture(Picture):
     @property
     def page(self) -> int:
         """Number of GPUs on screen in one column."""
-        return self._rooms.rows
+        return self._arrangement.rows
 
     def at(self, row: int, cell: int) -> str:
         """Return the UUID of the GPU at a row and cell; empty if there is none."""
-        rooms, samples = self._rooms, self.view.samples
-        row, column = row - rooms.first, cell // (rooms.cells + GAP)
-        place = self.top + row + column * rooms.down
-        is_one = 0 <= row < rooms.rows and column < rooms.across and place < len(samples)
-        return samples[place].device.uuid if is_one else ""
+        arrangement, samples = self._arrangement, self.view.samples
+        row, column = row - arrangement.first, cell // (arrangement.cells + GAP)
+        index = self.top + row + column * arrangement.down
+        is_gpu = 0 <= row < arrangement.rows and column < arrangement.across and index < len(samples)
+        return samples[index].device.uuid if is_gpu else ""
 
     def is_mark(self, row: int) -> bool:
         """Whether a row shows the count of GPUs that are not on screen."""
-        return self._rooms.has_mark and row >= self._rooms.first + self._rooms.rows
+        return self._arrangement.has_mark and row >= self._arrangement.first + self._arrangement.rows
 
     @property
-    def _rooms(self) -> GpuArrangement:
+    def _arrangement(self) -> GpuArrangement:
         return arrange_gpus(self.size.width, self.size.height, len(self.view.samples))
 
     @property
@@ -158,13 +158,13 @@ class GpuTablePicture(Picture):
         if not samples:
             return gpu_columns(self.size.width, len("CPU"))
         longest = max((len(sample.device.label) for sample in samples), default=1)
-        cells = self._rooms.cells
-        seldom = OPTIONAL_COLUMNS if cells >= VERY_WIDE else ()
-        self._told.update(
-            name for name in seldom if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
+        cells = self._arrangement.cells
+        optional = OPTIONAL_COLUMNS if cells >= VERY_WIDE else ()
+        self._reported.update(
+            name for name in optional if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
         )
         totals = len(self._totals()) > 1
-        return gpu_columns(cells, longest, totals=totals, reported=frozenset(self._told), missing=self._missing())
+        return gpu_columns(cells, longest, totals=totals, reported=frozenset(self._reported), missing=self._missing())
 
     def _totals(self) -> set[float]:
         """Return the distinct memory sizes of the GPUs on screen, using last known sizes if needed."""
@@ -180,13 +180,15 @@ class GpuTablePicture(Picture):
         """
         view = self.view
         devices = [sample.device for sample in view.samples]
-        shows = tuple(id(device.missing) for device in devices), view.tells_holders
+        inputs = tuple(id(device.missing) for device in devices), view.tells_holders
 
-        def found() -> frozenset[str]:
-            names = {name for name, metric in COLUMN_METRICS.items() if all(metric in of.missing for of in devices)}
+        def missing_columns() -> frozenset[str]:
+            names = {
+                name for name, metric in COLUMN_METRICS.items() if all(metric in device.missing for device in devices)
+            }
             return frozenset(names if view.tells_holders else names | {HOLDERS})
 
-        return self._unmeasured.get(0, shows, found)
+        return self._unmeasured.get(0, inputs, missing_columns)
 
     @property
     def _grid(self) -> Grid:
@@ -198,24 +200,24 @@ class GpuTablePicture(Picture):
         if view.frame is None:
             lines = no_gpu.waiting_lines(view.origin.problem or view.freshness.text, cells)
         else:
-            others = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
+            other_rows = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
             lines = no_gpu.problem_lines(
                 view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past),
                 cells=cells,
-                rows=max(5, rows - others),
+                rows=max(5, rows - other_rows),
             )  # fmt: skip
             lines += [[], *self._host(cells)]
             past = no_gpu.past_runs(view.past, view.now, cells)
-            lines += [[], *past] if past and len(lines) + 1 + len(past) + others <= rows else []
+            lines += [[], *past] if past and len(lines) + 1 + len(past) + other_rows <= rows else []
         return [cut(line, cells) for line in lines]
 
     def _host(self, cells: int) -> list[Line]:
         """Return the line of the host with headings, and the epochs of the selected run."""
         view = self.view
         columns, grid = gpu_columns(cells, len("CPU")), self._grid
-        known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
+        version, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
         shares = self._recent.shares(
-            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=known
+            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=version
         )
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
@@ -223,22 +225,22 @@ class GpuTablePicture(Picture):
         heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "", is_read=view.has_read)
         return [heading, join_pieces(line, cells), self._epochs(columns, grid)]
 
-    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuArrangement, columns: GpuColumns) -> list[Line]:
-        if rooms.answer:
+    def _head(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement, columns: GpuColumns) -> list[Line]:
+        if arrangement.answer:
             edge = self.view.freshness.edge
-            told = gpu_heading.free_summary(statuses, columns.cells, edge) if not self.view.age else []
-            return [self._rows.get("answer", told, lambda: told), []]
-        if not rooms.heading:
+            summary = gpu_heading.free_summary(statuses, columns.cells, edge) if not self.view.age else []
+            return [self._rows.get("answer", summary, lambda: summary), []]
+        if not arrangement.heading:
             return []
         sizes = self._totals()
         edge = self.view.freshness.edge
-        shows = columns, self.view.glance, sizes, edge, self.view.has_read
+        inputs = columns, self.view.glance, sizes, edge, self.view.has_read
 
         def head() -> Line:
             return gpu_heading.heading(columns, self.view.glance, sizes, edge, is_read=self.view.has_read)
 
-        line = self._rows.get("heading", shows, head)
-        return [self._join(-1, [line] * rooms.across, rooms)]
+        line = self._rows.get("heading", inputs, head)
+        return [self._join(-1, [line] * arrangement.across, arrangement)]
 
     def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
         view, sample, state = self.view, status.sample, status.state
@@ -262,11 +264,11 @@ class GpuTablePicture(Picture):
 
     def _history(self, uuid: str, grid: Grid) -> Line:
         view = self.view
-        of = view.frame, view.filling and view.history.end
-        if self._known[0] != of:
-            self._known = of, (view.history.begin, of[1])
+        inputs = view.frame, view.filling and view.history.end
+        if self._history_version[0] != inputs:
+            self._history_version = inputs, (view.history.begin, inputs[1])
         shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, version=self._known[1]
+            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, version=self._history_version[1]
         )
         is_read = view.has_read
         return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
@@ -274,70 +276,74 @@ class GpuTablePicture(Picture):
     def _left(self, run: str) -> float:
         """Return the seconds until a run ends, computed once per frame."""
         view = self.view
-        if self._lefts[0] is not view.frame:
-            self._lefts = view.frame, {}
-        found = self._lefts[1]
-        if run not in found:
-            ranks: Ranks | None = next((one for one in view.ranks if one.first.id == run), None)
-            found[run] = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks else NAN
-        return found[run]
+        if self._seconds_left[0] is not view.frame:
+            self._seconds_left = view.frame, {}
+        seconds_left = self._seconds_left[1]
+        if run not in seconds_left:
+            ranks: Ranks | None = next((candidate for candidate in view.ranks if candidate.first.id == run), None)
+            seconds_left[run] = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks else NAN
+        return seconds_left[run]
 
     def _run_of(self, status: GpuStatus) -> str:
         run = self.view.run_on(status.sample)
         return run.id if run else ""
 
-    def _join(self, row: int, across: list[Line], rooms: GpuArrangement) -> Line:
+    def _join(self, row: int, parts: list[Line], arrangement: GpuArrangement) -> Line:
         """Join the lines of a row; returns the same object while all lines are unchanged."""
-        if len(across) == 1:
-            return across[0]
+        if len(parts) == 1:
+            return parts[0]
 
         def join() -> Line:
             line: Line = []
-            for part in across:
-                line += [*part, Segment(" " * (rooms.cells - length(part) + GAP))]
+            for part in parts:
+                line += [*part, Segment(" " * (arrangement.cells - length(part) + GAP))]
             return line
 
-        return self._rows.get(("row", row), (across, rooms), join)
+        return self._rows.get(("row", row), (parts, arrangement), join)
 
     def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
         """Return the epoch starts of the selected run."""
         view = self.view
-        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
+        ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
         if ranks is None:
             return []
         marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
-        shows = marks, name, columns, grid
-        return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
+        inputs = marks, name, columns, grid
+        return self._rows.get("epochs", inputs, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
 
-    def _follow(self, rooms: GpuArrangement) -> None:
+    def _follow(self, arrangement: GpuArrangement) -> None:
         """Scroll to a GPU when it becomes selected; after that, the mouse wheel may scroll it away."""
         subject = self.view.subject
-        selection = subject, rooms.rows, rooms.down
-        if selection != self._followed:
-            self._followed = selection
-            selected = next((i for i, s in enumerate(self.view.samples) if s.device.uuid == subject), -1)
-            row = selected % rooms.down if selected >= 0 else self.top
-            self.top = min(max(self.top, row - rooms.rows + 1), row)
-        self.top = max(0, min(self.top, rooms.down - rooms.rows))
+        selection = subject, arrangement.rows, arrangement.down
+        if selection != self._followed_selection:
+            self._followed_selection = selection
+            selected = next(
+                (index for index, sample in enumerate(self.view.samples) if sample.device.uuid == subject), -1
+            )
+            row = selected % arrangement.down if selected >= 0 else self.top
+            self.top = min(max(self.top, row - arrangement.rows + 1), row)
+        self.top = max(0, min(self.top, arrangement.down - arrangement.rows))
 
-    def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuArrangement) -> Line:
+    def _mark(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
-        above = [one for at, one in enumerate(statuses) if at % rooms.down < self.top]
-        below = [one for at, one in enumerate(statuses) if at % rooms.down >= self.top + rooms.rows]
-        free = [one.sample.device.label for one in (*above, *below) if one.state is GpuState.FREE]
+        above = [status for index, status in enumerate(statuses) if index % arrangement.down < self.top]
+        below = [
+            status for index, status in enumerate(statuses) if index % arrangement.down >= self.top + arrangement.rows
+        ]
+        free = [status.sample.device.label for status in (*above, *below) if status.state is GpuState.FREE]
         return gpu_heading.hidden_gpus(len(above), len(below), free, self.size.width)
 
 
-def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:
+def _bracket(runs: Sequence[str], index: int, first: int, end: int) -> str:
     """Return the bracket glyph of a GPU, which joins it with visible neighbors (`first` to `end`) of the same run."""
-    run = runs[place]
+    run = runs[index]
     if not run:
         return ""
-    above = place > first and runs[place - 1] == run
-    below = place + 1 < end and runs[place + 1] == run
-    if not above and not below:
+    has_above = index > first and runs[index - 1] == run
+    has_below = index + 1 < end and runs[index + 1] == run
+    if not has_above and not has_below:
         return ""
-    return BRACKET[0] if not above else BRACKET[1] if below else BRACKET[2]
+    return BRACKET[0] if not has_above else BRACKET[1] if has_below else BRACKET[2]
 
 
 WHEEL = 3

@@ -42,15 +42,15 @@ class StyleCache(dict[Style | None, Style]):
     It is a subclass of dict because it is queried for every segment drawn.
     """
 
-    def __init__(self, view: View, on: str) -> None:
+    def __init__(self, view: View, ground: str) -> None:
         super().__init__()
         self._view = view
-        self._on = on
+        self._ground = ground
         self.faded = False
         """Whether the content is outdated and drawn faded."""
 
     def __missing__(self, style: Style | None) -> Style:
-        ink = self[style] = self._view.look.cells(style, self._on, self.faded)
+        ink = self[style] = self._view.look.cells(style, self._ground, self.faded)
         return ink
 
     def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
@@ -60,8 +60,8 @@ class StyleCache(dict[Style | None, Style]):
         pieces = [
             (text if text.isascii() else letters(text, style), self[style]) for text, style, _ in look.bounds(line)
         ]
-        rest = cells - length(line)
-        return [*pieces, (" " * rest, self[None])] if rest > 0 else pieces
+        missing_cells = cells - length(line)
+        return [*pieces, (" " * missing_cells, self[None])] if missing_cells > 0 else pieces
 
 
 BLANK: Line = [Segment("")]
@@ -112,14 +112,14 @@ class Lines(Widget):
             self._dimmed = not self._dimmed
             self._style_cache.faded = self._dimmed
             self.refresh()
-        old = self._lines
-        new = self.lines()
-        self._lines, self.drawn_size = new, self.size
+        old_lines = self._lines
+        new_lines = self.lines()
+        self._lines, self.drawn_size = new_lines, self.size
         changes: list[Change] = []
-        for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
-            if before is after:
+        for row, (old_line, new_line) in enumerate(zip_longest(old_lines[:rows], new_lines[:rows], fillvalue=BLANK)):
+            if old_line is new_line:
                 continue
-            ranges = changed_ranges(before, after, cells)
+            ranges = changed_ranges(old_line, new_line, cells)
             if ranges:
                 self._strips.pop(row, None)
                 changes += [(row, begin, end) for begin, end in ranges]
@@ -150,15 +150,15 @@ class Lines(Widget):
         if cells != self._strip_cells:
             self._strips, self._strip_cells = {}, cells
         strips = self._strips
-        found = []
+        strips_of_rows = []
         for row in crop.line_range:
             strip = strips.get(row)
             if strip is None:
                 strip = strips[row] = self._strip(row, cells)
-            found.append(strip)
+            strips_of_rows.append(strip)
         if crop.column_span != (0, cells):
-            return [strip.crop(*crop.column_span) for strip in found]
-        return found
+            return [strip.crop(*crop.column_span) for strip in strips_of_rows]
+        return strips_of_rows
 
     def pieces(self, row: int) -> list[tuple[str, Style]]:
         """Return the texts of a row with converted styles, padded to at least the widget's width."""

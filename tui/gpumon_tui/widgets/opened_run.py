@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import OpenRun, StretchRow
 
 
-AROUND = 1.2
+MIN_WINDOW_RATIO = 1.2
 """Minimum ratio of the charts' window to the epoch, so that start and end of the epoch are visible."""
 
 
@@ -50,36 +50,43 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     begin, end = row.summary.begun, row.summary.ended
     end = end if is_known(end) else begin + row.summary.seconds
     devices = [device.uuid for device in run.record.devices]
-    here = [sample.device.uuid for sample in view.samples if sample.device.uuid in devices]
+    devices_here = [sample.device.uuid for sample in view.samples if sample.device.uuid in devices]
     name = safe(run.record.run.name)
     if not (is_known(begin) and is_known(end)):
-        return None, f"it is not known when {row.title} of {name} was"
-    if not here:
-        return None, f"none of the GPUs of {name} is here" if devices else f"{name} was on no GPU"
+        return None, f"the time of {row.title} of {name} is unknown"
+    if not devices_here:
+        return None, f"no GPU of {name} is on this machine" if devices else f"{name} used no GPU"
     oldest = view.history.begin
     if not end > oldest:
         since = f": history begins {units.moment(oldest)[:16]}" if is_known(oldest) else ""
-        return None, f"nothing of {row.title} is kept{since}"
-    before = view.shown.state()
-    if view.subject not in here:
-        view.select(here[0])
+        return None, f"no history of {row.title} is stored{since}"
+    previous_window = view.shown.state()
+    if view.subject not in devices_here:
+        view.select(devices_here[0])
     view.selected_run = run.record.run.id
-    window = next((one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if one.seconds >= AROUND * (end - begin)), None)
+    window = next(
+        (
+            chart_window.seconds
+            for chart_window in (*SHORT_WINDOWS, *WINDOWS)
+            if chart_window.seconds >= MIN_WINDOW_RATIO * (end - begin)
+        ),
+        None,
+    )
     window = window or WINDOWS[-1].seconds
-    last = (begin + end + window) / 2
-    view.shown.hold(last if last < view.now else NAN, window)
+    end_of_window = (begin + end + window) / 2
+    view.shown.hold(end_of_window if end_of_window < view.now else NAN, window)
     view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
-    ended = run.rows[-1].summary.ended
-    return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), run.marks, ended), ""
+    last_end = run.rows[-1].summary.ended
+    return WayBack(RUNS, previous_window, name, run.record.run.id, frozenset(devices), run.marks, last_end), ""
 
 
 CURVES_FROM = 130
 """Width from which curves are shown next to the table of epochs."""
-CURVES, MOST_CURVES = 42, 170
+MIN_CURVES, MAX_CURVES = 42, 170
 """Minimum and maximum width of the curves."""
-MOST_TALL = 48
+MAX_HEIGHT = 48
 """Maximum rows of the curves; taller ones show no more detail."""
-NOT_RECORDED = "Epochs of a run of a simulation or a recording are kept in no ledger."
+NOT_RECORDED = "No ledger has the epochs of a simulation or a recording."
 RUNNING = RunState.RUNNING.name.lower()
 """State of an active run, in the form used by the ledger."""
 LEGEND_FROM = 20
@@ -122,15 +129,15 @@ class OpenedRun:
         """Move the cursor down, to older epochs."""
         run = self._answer().found
         if run is not None and run.rows:
-            place = max(0, min(len(run.rows) - 1, self._place(run) - step))
-            self._epoch = run.rows.stretches[place].ordinal
+            index = max(0, min(len(run.rows) - 1, self._index(run) - step))
+            self._epoch = run.rows.stretches[index].ordinal
 
     def press(self, row: int) -> None:
         """Select a clicked row, counted from the first row on screen."""
         run = self._answer().found
-        place = len(run.rows) - 1 - self._top - row if run is not None else -1
-        if run is not None and 0 <= place < len(run.rows):
-            self._epoch = run.rows.stretches[place].ordinal
+        index = len(run.rows) - 1 - self._top - row if run is not None else -1
+        if run is not None and 0 <= index < len(run.rows):
+            self._epoch = run.rows.stretches[index].ordinal
 
     @property
     def found(self) -> OpenRun | None:
@@ -141,15 +148,15 @@ class OpenedRun:
     def row(self) -> StretchRow | None:
         """The epoch under the cursor."""
         run = self.found
-        return run.rows[self._place(run)] if run is not None and run.rows else None
+        return run.rows[self._index(run)] if run is not None and run.rows else None
 
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
         run = self._answer().found
-        place = self._place(run) if run is not None else -1
-        if run is None or place < 0:
+        index = self._index(run) if run is not None else -1
+        if run is None or index < 0:
             return ()
-        return run_detail.row(run.rows[place], self._scale(run), is_old=self._is_unseen(run))
+        return run_detail.row(run.rows[index], self._scale(run), is_old=self._is_unseen(run))
 
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
@@ -159,28 +166,28 @@ class OpenedRun:
         `live`: lines from the run's processes, shown above its table.
         """
         self._is_over = is_over
-        answer, enter = self._answer(), self.view.look.key("↵")
+        answer, enter_key = self._answer(), self.view.look.key("↵")
         run = answer.found
         self.page = 0
         if run is None:
             text = answer.problem or READING_LEDGER
             if answer.problem and not self.view.is_recorded:
                 text = NOT_RECORDED
-            title = section(safe(name), [], keys((enter, "open") if self._is_preview else ("Esc", "close")), cells)
+            title = section(safe(name), [], keys((enter_key, "open") if self._is_preview else ("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells), *live]
         open_keys = (("v", "compare…"), ("r", "report"), ("Esc", "close"))
-        press = keys((enter, "open")) if self._is_preview else keys(*open_keys)
-        airy = height >= 30
-        head = run_detail.head(run, self._state(run), cells, 6 if airy else 2 if height < 18 else 3)
-        lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]
+        key_hints = keys((enter_key, "open")) if self._is_preview else keys(*open_keys)
+        has_blanks = height >= 30
+        head = run_detail.head(run, self._state(run), cells, 6 if has_blanks else 2 if height < 18 else 3)
+        lines = [section(safe(name), _about(run), key_hints, cells), *head, *live, *([[]] if has_blanks else [])]
         self.rows_at = len(lines) + 1
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
 
     def _state(self, run: OpenRun) -> str:
         """Return the state in the ledger, qualified if the frames that show the run are outdated."""
         view = self.view
-        is_told = any(ranks.first.id == self.id for ranks in view.ranks)
-        return view.running if is_told and run.state == RUNNING else run.state
+        is_in_frame = any(ranks.first.id == self.id for ranks in view.ranks)
+        return view.running if is_in_frame and run.state == RUNNING else run.state
 
     def _is_unseen(self, run: OpenRun) -> bool:
         """True if the frames that show the run are stale, so that it may have ended."""
@@ -189,89 +196,105 @@ class OpenedRun:
     def _answer(self) -> Answer[OpenRun]:
         return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
 
-    def _body(self, run: OpenRun, known: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
-        """Return the table, the curves, or both; `known` changes when the run is read again, to invalidate caches."""
-        place = self._place(run)
-        selected = place if has_keys or self._epoch is not None else -1
+    def _body(self, run: OpenRun, version: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
+        """Return the table, the curves, or both; `version` changes when the run is read again, to invalidate caches."""
+        index = self._index(run)
+        selected = index if has_keys or self._epoch is not None else -1
         has_room = cells >= CURVES_FROM and bool(run.rows)
-        beside = max(CURVES, min(MOST_CURVES, cells - self._wished(run))) if has_room else 0
-        if not beside and self.curves_only and run.rows:
-            side, shows = margin(cells), (known, self.id, cells, height, selected)
-            inner = cells - 2 * side
-            alone = self._pictures.get("curves", shows, lambda: self._curves(run, known, inner, height, selected))
-            return [[Segment(" " * side), *line] for line in alone]
-        left = cells - beside
-        of_table = known, self.id, left, height, place, has_keys, self._top, self._is_unseen(run)
+        curve_cells = max(MIN_CURVES, min(MAX_CURVES, cells - self._preferred_cells(run))) if has_room else 0
+        if not curve_cells and self.curves_only and run.rows:
+            left_margin, inputs = margin(cells), (version, self.id, cells, height, selected)
+            inner = cells - 2 * left_margin
+            curve_lines = self._pictures.get(
+                "curves", inputs, lambda: self._curves(run, version, inner, height, selected)
+            )
+            return [[Segment(" " * left_margin), *line] for line in curve_lines]
+        table_cells = cells - curve_cells
+        table_inputs = version, self.id, table_cells, height, index, has_keys, self._top, self._is_unseen(run)
         body = self._pictures.get(
-            "table", of_table, lambda: self._table(run, known, left, height, place, has_keys=has_keys)
+            "table", table_inputs, lambda: self._table(run, version, table_cells, height, index, has_keys=has_keys)
         )
         self.page = min(self._rows, len(run.rows))
-        if not beside:
+        if not curve_cells:
             return body
-        tall = min(height, MOST_TALL)
-        of_curves = known, self.id, cells, tall, selected
-        drawn = self._pictures.get("beside", of_curves, lambda: self._beside(run, known, beside - 4, tall, selected))
+        curve_height = min(height, MAX_HEIGHT)
+        curve_inputs = version, self.id, cells, curve_height, selected
+        curve_lines = self._pictures.get(
+            "beside", curve_inputs, lambda: self._beside(run, version, curve_cells - 4, curve_height, selected)
+        )
         return self._pictures.get(
-            "both", (of_table, of_curves), lambda: side_by_side(body, drawn, left + 2, beside - 2)
+            "both",
+            (table_inputs, curve_inputs),
+            lambda: side_by_side(body, curve_lines, table_cells + 2, curve_cells - 2),
         )
 
     _rows = 0
 
-    def _curves(self, run: OpenRun, known: float, cells: int, height: int, selected: int) -> list[Line]:
-        shows = known, self.id, cells, height
-        return with_cursor(self._drawn_curves.get(0, shows, lambda: curves(run, cells, height)), run, selected)
+    def _curves(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
+        inputs = version, self.id, cells, height
+        return with_cursor(self._drawn_curves.get(0, inputs, lambda: curves(run, cells, height)), run, selected)
 
-    def _beside(self, run: OpenRun, known: float, cells: int, height: int, selected: int) -> list[Line]:
+    def _beside(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
         """Return the curves, with the legend of the table's bars below."""
         if height < LEGEND_FROM:
-            return self._curves(run, known, cells, height, selected)
-        legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_detail.legend(run, cells))
-        return [*self._curves(run, known, cells, height - 1 - len(legend), selected), [], *legend]
+            return self._curves(run, version, cells, height, selected)
+        legend = self._pictures.get("legend", (version, self.id, cells), lambda: run_detail.legend(run, cells))
+        return [*self._curves(run, version, cells, height - 1 - len(legend), selected), [], *legend]
 
-    def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
+    def _table(
+        self, run: OpenRun, version: float, cells: int, height: int, index: int, *, has_keys: bool
+    ) -> list[Line]:
         """Return the table of epochs, newest first, and the rows of the remaining time."""
-        many = len(run.rows)
+        count = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
-        chosen = fit_columns(run_detail.columns(run, cells), cells, scale.empty)
-        last = run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
-        last = last[-1:] if len(run.other_rows) == 1 else last[-6:]
-        rule = 1 if height >= 10 else 0
-        room = max(1, height - 1 - len(last) - rule)
-        rest = many > room
-        room -= rest and room > 1
-        from_top = many - 1 - place
-        self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
+        columns = fit_columns(run_detail.columns(run, cells), cells, scale.empty)
+        summaries = (
+            run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
+        )
+        summaries = summaries[-1:] if len(run.other_rows) == 1 else summaries[-6:]
+        rule_rows = 1 if height >= 10 else 0
+        room = max(1, height - 1 - len(summaries) - rule_rows)
+        has_hidden = count > room
+        room -= has_hidden and room > 1
+        row_index = count - 1 - index
+        self._top = max(0, min(self._top, row_index, count - room), row_index - room + 1)
         self._rows = room
-        found = LazyRows(many, lambda at: run_detail.row(run.rows[many - 1 - at], scale, is_old=is_old))
-        lines = [heading(chosen, cells)]
+        table_rows = LazyRows(
+            count, lambda position: run_detail.row(run.rows[count - 1 - position], scale, is_old=is_old)
+        )
+        lines = [heading(columns, cells)]
         lines += row_lines(
-            chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
+            columns, table_rows, cells, top=self._top, height=room, cursor=-1 if self._is_preview else row_index,
             has_keys=has_keys, cache=self._drawn,
         )  # fmt: skip
-        if rest:
-            lines.append(hidden_rows(many - self._top - room, self._top, cells))
-        if rule and many:
-            side = margin(cells)
-            lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
-        below = [run_detail.summary_row(one, scale, cells, is_whole=one is run.whole) for one in last]
+        if has_hidden:
+            lines.append(hidden_rows(count - self._top - room, self._top, cells))
+        if rule_rows and count:
+            left_margin = margin(cells)
+            lines.append([Segment(" " * left_margin + "─" * (cells - 2 * left_margin), theme.RULE)])
+        summary_rows = [
+            run_detail.summary_row(summary, scale, cells, is_whole=summary is run.whole) for summary in summaries
+        ]
         return [
             *lines,
-            *row_lines(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, cache=Memo()),
+            *row_lines(
+                columns, summary_rows, cells, top=0, height=len(summaries), cursor=-1, has_keys=False, cache=Memo()
+            ),
         ]
 
-    def _wished(self, run: OpenRun) -> int:
+    def _preferred_cells(self, run: OpenRun) -> int:
         """Return the width of a table in which nothing is truncated."""
         empty = self._scale(run).empty
-        columns = [one for one in enumerate(run_detail.columns(run, TABLE)) if one[0] not in empty]
+        columns = [item for item in enumerate(run_detail.columns(run, TABLE)) if item[0] not in empty]
         return max(TABLE, preferred_cells(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
         return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.row_scale(run))
 
-    def _place(self, run: OpenRun) -> int:
+    def _index(self, run: OpenRun) -> int:
         """Return the index of the selected epoch among the rows; the newest if none is selected."""
-        found = -1 if self._epoch is None else _by_ordinal(run.rows.stretches, self._epoch)
-        return found if found >= 0 else len(run.rows) - 1
+        index = -1 if self._epoch is None else _index_by_ordinal(run.rows.stretches, self._epoch)
+        return index if index >= 0 else len(run.rows) - 1
 
 
 def _about(run: OpenRun) -> Line:
@@ -283,7 +306,7 @@ def _about(run: OpenRun) -> Line:
     return [Segment(safe(" · ".join(parts)), theme.DIM)]
 
 
-def _by_ordinal(found: Sequence[EpochSummary], ordinal: int) -> int:
-    """Return the index of an ordinal among the ascending ordinals of `stretches`; -1 if it is missing."""
-    place = bisect_left(found, ordinal, key=lambda one: one.ordinal)
-    return place if place < len(found) and found[place].ordinal == ordinal else -1
+def _index_by_ordinal(epochs: Sequence[EpochSummary], ordinal: int) -> int:
+    """Return the index of an ordinal among the ascending ordinals of `epochs`; -1 if it is missing."""
+    index = bisect_left(epochs, ordinal, key=lambda epoch: epoch.ordinal)
+    return index if index < len(epochs) and epochs[index].ordinal == ordinal else -1

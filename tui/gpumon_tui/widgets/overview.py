@@ -62,8 +62,8 @@ class ChartsPicture(Picture):
             return []
         if view.filling:
             self.forget()
-        shows = view.frame, sample.device.uuid, view.glance, self.size, view.filling, view.freshness.edge
-        return self._memo.get(0, shows, self._draw)
+        inputs = view.frame, sample.device.uuid, view.glance, self.size, view.filling, view.freshness.edge
+        return self._memo.get(0, inputs, self._draw)
 
     def _draw(self) -> list[Line]:
         view = self.view
@@ -75,7 +75,7 @@ class ChartsPicture(Picture):
         plan = charts_plan(*self.size, has_no_row=len(view.samples) == 1, small_count=len(small))
         grid = live_columns(view.glance, plan.cells, view.now)
         fine = live_columns(view.glance, plan.small_cells, view.now)
-        drawn, _ = view.epochs_drawn()
+        marks, _ = view.epochs_drawn()
         gpu = GpuCharts(
             sample=sample,
             run=view.run_on(sample),
@@ -83,20 +83,20 @@ class ChartsPicture(Picture):
             small=self._small.get(view.history, uuid, small, fine, until=view.now, interval=interval)
             if plan.small
             else {},
-            grid=grid, marks=drawn.marks, faults=drawn.faults, now=view.now, window=view.glance,
+            grid=grid, marks=marks.marks, faults=marks.faults, now=view.now, window=view.glance,
             edge=view.freshness.edge,
             sent=view.rate(uuid, "gpu.pcie_sent") if plan.small else NAN,
-            fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
+            fine=fine, who=self._holder_line(sample) if len(view.samples) == 1 else [],
             is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval, is_read=view.has_read,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view
-        status = next(one for one in view.statuses if one.sample.device.uuid == sample.device.uuid)
+        status = next(candidate for candidate in view.statuses if candidate.sample.device.uuid == sample.device.uuid)
         return view.label(status)
 
-    def _who(self, sample: Sample) -> Line:
+    def _holder_line(self, sample: Sample) -> Line:
         """Return the state, the user of the GPU and the run's progress, because no table row shows them here."""
         view = self.view
         status = view.statuses[0]
@@ -105,23 +105,24 @@ class ChartsPicture(Picture):
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None
         since = f" {'> ' if idle.at_least else ''}{units.short_duration(idle.seconds)}" if idle is not None else ""
-        who = holder(sample, run, status.processes, len(status.runs))
+        gpu_holder = holder(sample, run, status.processes, len(status.runs))
         line: Line = [Segment(label.word + since, label.style)]
         for text, style in (
-            (", ".join(who.users), theme.PLAIN), (who.name, theme.RUN if who.is_run else theme.PLAIN),
-            (who.epoch, theme.STRONG),
+            (", ".join(gpu_holder.users), theme.PLAIN),
+            (gpu_holder.name, theme.RUN if gpu_holder.is_run else theme.PLAIN),
+            (gpu_holder.epoch, theme.STRONG),
         ):  # fmt: skip
             line += [Segment("  "), Segment(text, style)] if text else []
-        ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
+        ranks = next((candidate for candidate in view.ranks if run is not None and candidate.first.id == run.id), None)
         left = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks is not None else NAN
         if is_known(left) and not view.age > 0:  # with outdated data it is unknown whether the run is active
             line += [Segment(f"  {units.short_duration(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
         return line
 
 
-BEFORE = 12
+LABEL_CELLS = 12
 """Cells left of the strips."""
-AROUND = 3
+OTHER_ROWS = 3
 """Rows in addition to those of the ranks: name, epochs, times."""
 
 
@@ -141,38 +142,38 @@ class RanksPicture(Picture):
         view = self.view
         if view.filling:
             self.forget()
-        shows = view.frame, view.selected_run, view.glance, self.size, view.filling, view.freshness.edge
-        return self._memo.get(0, shows, self._draw)
+        inputs = view.frame, view.selected_run, view.glance, self.size, view.filling, view.freshness.edge
+        return self._memo.get(0, inputs, self._draw)
 
     def _draw(self) -> list[Line]:
         view, (cells, rows) = self.view, self.size
-        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
-        if ranks is None or rows <= AROUND:
+        ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
+        if ranks is None or rows <= OTHER_ROWS:
             return []
-        grid = live_columns(view.glance, cells - BEFORE - 2, view.now)
+        grid = live_columns(view.glance, cells - LABEL_CELLS - 2, view.now)
         span, edge = window_text(view.glance), view.freshness.edge
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
-        more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
-        head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)
-        drawn = view.epochs.chart_marks([run.key for run in ranks.all])
-        margin: Line = [Segment(" " * BEFORE)]
-        lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
-        placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]
-        for run, uuid in placed[: rows - AROUND]:
-            known = observed_halves(grid, _first(run, view.history.begin), _last(run, view.now))
+        key_hint = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
+        head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], key_hint, cells, 2)
+        epoch_marks = view.epochs.chart_marks([run.key for run in ranks.all])
+        label_blank: Line = [Segment(" " * LABEL_CELLS)]
+        lines: list[Line] = [head, label_blank + epochs_above(epoch_marks.marks, grid, epoch_marks.faults)]
+        gpus = [(run, uuid) for run in ranks.all for uuid in run.gpus]
+        for run, uuid in gpus[: rows - OTHER_ROWS]:
+            observed = observed_halves(grid, _first(run, view.history.begin), _last(run, view.now))
             curve = self._columns.get(view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.interval)[
                 UTILIZATION
             ]
-            before = Segment(" " * (known.start // 2))
+            blank = Segment(" " * (observed.start // 2))
             name = f"rank {run.rank}"
-            told = Segment(f"   {name:<{BEFORE - 3}}", theme.DIM)
-            lines.append([told, before, *heat(curve.mean[known], is_read=view.has_read)])
-        return [*lines, margin + times_below(grid, view.now, view.freshness.edge)]
+            rank_label = Segment(f"   {name:<{LABEL_CELLS - 3}}", theme.DIM)
+            lines.append([rank_label, blank, *heat(curve.mean[observed], is_read=view.has_read)])
+        return [*lines, label_blank + times_below(grid, view.now, view.freshness.edge)]
 
 
 def _first(run: Run, oldest: float) -> float:
     """Return the start of a rank's strip (s since 1970); earlier activity of the GPU does not belong to the run."""
-    return max((one for one in (run.started, oldest) if is_known(one)), default=oldest)
+    return max((time for time in (run.started, oldest) if is_known(time)), default=oldest)
 
 
 def _last(run: Run, now: float) -> float:
@@ -212,8 +213,8 @@ class OverviewPicture:
     def activate(self, part: ActivePicture) -> None:
         """Move the focus to a part."""
         self.active = part
-        for one in (self.gpus, self.runs, self.processes):
-            one.active = one is part
+        for table in (self.gpus, self.runs, self.processes):
+            table.active = table is part
 
     def plan(self, cells: int, rows: int) -> OverviewPlan:
         """Lay out the parts between header and footer, and keep the focus on a part that has rows."""
@@ -222,22 +223,22 @@ class OverviewPicture:
         for part in self.parts:
             if isinstance(part, SectionPicture):
                 part.left = margin(cells)
-        share_out = partial(
+        make_plan = partial(
             overview_plan, cells, rows, len(view.samples),
             problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
             findings=len(view.found.groups()), runs=len(view.ranks), processes=len(view.processes),
             ranks=self._rank_count(), has_holders=view.tells_holders or not view.samples,
         )  # fmt: skip
-        plan = share_out()
+        plan = make_plan()
         if not plan.epochs.rows:
             return plan
-        return share_out(epochs=self.epochs.many(), events=len(self.events.rows()))  # computed only if shown
+        return make_plan(epochs=self.epochs.many(), events=len(self.events.rows()))  # computed only if shown
 
     def selectable(self, plan: OverviewPlan | None) -> list[ActivePicture]:
         """Return the visible parts that have rows and can thus take the focus."""
-        rooms = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
+        areas = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
         parts: tuple[ActivePicture, ...] = (self.gpus, self.runs, self.processes)
-        return [part for part in parts if part in rooms and rooms[part].rows > 0 and self.has_rows(part)]
+        return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
 
     def withheld(self, plan: OverviewPlan | None) -> frozenset[str]:
         """Return the keys that currently have no effect, because there is no other table, no strips or charts, or no
@@ -245,13 +246,13 @@ class OverviewPicture:
         """
         if plan is None:
             return frozenset()
-        found = {"Tab"} if len(self.selectable(plan)) < 2 else set()
-        has_charts = any(place.rows > 0 for part, place in zip(self.parts, plan, strict=True) if part is self.charts)
+        hidden = {"Tab"} if len(self.selectable(plan)) < 2 else set()
+        has_charts = any(area.rows > 0 for part, area in zip(self.parts, plan, strict=True) if part is self.charts)
         if not (has_charts or self.gpus.has_strips):
-            found.add("+ -")
+            hidden.add("+ -")
         if not self.view.samples:
-            found.add("g G")
-        return frozenset(found)
+            hidden.add("g G")
+        return frozenset(hidden)
 
     def has_rows(self, part: ActivePicture) -> bool:
         """Whether a focusable part has anything to select."""
@@ -269,8 +270,8 @@ class OverviewPicture:
 
     def _rank_count(self) -> int:
         """Return the number of GPUs of the selected run."""
-        found = next((one for one in self.view.ranks if one.first.id == self.view.selected_run), None)
-        return sum(len(run.gpus) for run in found.all) if found else 0
+        ranks = next((candidate for candidate in self.view.ranks if candidate.first.id == self.view.selected_run), None)
+        return sum(len(run.gpus) for run in ranks.all) if ranks else 0
 
     def _follow(self) -> None:
         """Keep a run selected, and the focus on a part that has rows."""
@@ -280,4 +281,4 @@ class OverviewPicture:
             self.take_run()
             view.selected_run = view.selected_run or view.ranks[0].first.id
         if view.frame is not None and not self.has_rows(self.active):
-            self.activate(next((one for one in (self.gpus, self.runs) if self.has_rows(one)), self.gpus))
+            self.activate(next((part for part in (self.gpus, self.runs) if self.has_rows(part)), self.gpus))

@@ -41,25 +41,25 @@ _SAME_BEGIN = 1.0
 """Tolerance in seconds between the start times of a run in frames and in its ledger."""
 
 
-def are_kept(view: View) -> bool:
-    """Whether the runs on screen are stored in a ledger; for recordings, only this process's player does so."""
+def are_recorded(view: View) -> bool:
+    """Whether a ledger stores the runs on screen; for a recording, only if this process plays it."""
     return Capability.NOW in view.origin.capabilities or view.player is not None
 
 
-def is_on_screen(kept: RunRow, run: Run, view: View) -> bool:
+def is_on_screen(row: RunRow, run: Run, view: View) -> bool:
     """Whether a run of a ledger is the given run; the id alone may be ambiguous."""
     is_played = Capability.NOW not in view.origin.capabilities
-    return (is_played or kept.label == view.origin.label) and abs(kept.started - run.started) <= _SAME_BEGIN
+    return (is_played or row.label == view.origin.label) and abs(row.started - run.started) <= _SAME_BEGIN
 
 
 READ_EVERY = 5.0
 """Seconds between updates of an active epoch."""
-AWAITED = 16
+MAX_AWAITED = 16
 """Number of newest epochs checked for an end that the ledger does not contain yet."""
 NAME_CELLS = 28
 """Maximum width of the run name."""
 METRICS = ("gpu.utilization", "gpu.power")
-_OF_LEDGER = ("wait_share", "idle_share")
+_LEDGER_COLUMNS = ("wait_share", "idle_share")
 """Columns of an active epoch for which the ledger has better values than the frames."""
 EVENT_COLUMNS = (
     TableColumn("", 1, keep=8), TableColumn("when", 8, keep=9), TableColumn("what", 19, keep=10),
@@ -67,7 +67,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-class _ToldEpoch(NamedTuple):
+class _EpochRow(NamedTuple):
     """An epoch from frames or ledger.
 
     Its logged values are not formatted yet, because decimals depend on the surrounding rows.
@@ -92,7 +92,7 @@ class EpochPicture(SectionPicture):
         self._ranks: Ranks | None = None
         self._live_count = 0
         """Number of newest epochs taken from frames; the others are rows of the ledger."""
-        self._kept_count = 0
+        self._ledger_count = 0
         """Number of ledger rows below them."""
         self._lines: dict[int, EpochLine] = {}
         """Rows built so far: the visible ones, and as many above and below for common units and decimals."""
@@ -100,11 +100,11 @@ class EpochPicture(SectionPicture):
         self._metrics: Sequence[str] = ()
         self._columns: tuple[TableColumn, ...] = ()
         self._largest: Mapping[str, float] = {}
-        self._shown: tuple[Frame | None, str, bool] = None, "", True
-        self._kept_shown: OpenRun | None = None
+        self._inputs: tuple[Frame | None, str, bool] = None, "", True
+        self._opened: OpenRun | None = None
         self._awaited: tuple[str, int] = "", -1
         """Run and epoch that has ended according to frames, but not yet in the ledger."""
-        self._read: Memo[EpochLine] = Memo()
+        self._live_lines: Memo[EpochLine] = Memo()
 
     def many(self) -> int:
         """Return the number of epochs."""
@@ -112,68 +112,68 @@ class EpochPicture(SectionPicture):
 
     def rows(self) -> Sequence[Hashable]:
         view = self.view
-        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
-        kept = self._kept(ranks) if ranks is not None and not view.filling else None
-        shown = view.frame, view.selected_run, view.filling
-        if self._shown != shown or view.filling or kept is not self._kept_shown:
-            self._shown, self._kept_shown = shown, kept
-            self._count(ranks, kept)
-        return range(self._live_count + self._kept_count)
+        ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
+        opened = self._ledger_run(ranks) if ranks is not None and not view.filling else None
+        inputs = view.frame, view.selected_run, view.filling
+        if self._inputs != inputs or view.filling or opened is not self._opened:
+            self._inputs, self._opened = inputs, opened
+            self._count(ranks, opened)
+        return range(self._live_count + self._ledger_count)
 
-    def _count(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
+    def _count(self, ranks: Ranks | None, opened: OpenRun | None) -> None:
         """Determine the available epochs without building rows."""
-        self._ranks, self._kept_count, self._lines = ranks, 0, {}
+        self._ranks, self._ledger_count, self._lines = ranks, 0, {}
         self._name = ranks.first.name if ranks is not None else ""
         if ranks is None or self.view.filling:  # with half of the frames loaded, an old epoch would look active
             self._live_count = 0
             return
         key, epochs = ranks.first.key, self.view.epochs
-        if kept is None:
+        if opened is None:
             loss = loss_name(ranks.first)
             self._metrics = (loss,) if loss else ()
             self._live_count = epochs.epoch_count(key)
             return
-        last = kept.rows[-1]
-        self._metrics = kept.metrics
-        self._live_count = epochs.count_above(key, last.summary.epoch - last.goes_on)
-        is_told = self._live_count > 0 and self._stretch(self._live_count - 1)[1].epoch == last.summary.epoch
-        self._kept_count = len(kept.rows) - is_told
+        last_row = opened.rows[-1]
+        self._metrics = opened.metrics
+        self._live_count = epochs.count_above(key, last_row.summary.epoch - last_row.goes_on)
+        is_in_both = self._live_count > 0 and self._span(self._live_count - 1)[1].epoch == last_row.summary.epoch
+        self._ledger_count = len(opened.rows) - is_in_both
         self._await_end(ranks)
 
     def lines(self) -> list[Line]:
         height = self.size.height
         if height > 0:
             top = max(0, min(self.top, self.many() - 1))
-            self._make(range(max(0, top - height), min(self.many(), top + 2 * height)))
+            self._build_rows(range(max(0, top - height), min(self.many(), top + 2 * height)))
         return super().lines()
 
-    def _make(self, places: range) -> None:
+    def _build_rows(self, indexes: range) -> None:
         """Build rows, and choose columns by their content."""
-        if len(self._lines) != len(places) or any(place not in self._lines for place in places):
-            lines = _in_columns([self._told(place) for place in places], self._metrics)
-            self._lines = dict(zip(places, lines, strict=True))
-            self._read.keep({line.title for line in lines})
+        if len(self._lines) != len(indexes) or any(index not in self._lines for index in indexes):
+            lines = _format_logged([self._epoch_row(index) for index in indexes], self._metrics)
+            self._lines = dict(zip(indexes, lines, strict=True))
+            self._live_lines.keep({line.title for line in lines})
         self._columns = overview_rows.columns(list(self._lines.values()), self._metrics)
         self._largest = overview_rows.largest(self._lines.values())
 
-    def row(self, place: int) -> LineBuilder:
-        if place not in self._lines:  # scrolled beyond the rows built so far
-            self._lines[place] = _in_columns([self._told(place)], self._metrics)[0]
-        row = LineBuilder()
-        add_row(row, self._places, overview_rows.texts(self._lines[place], self._columns, self._largest))
-        return row
+    def row(self, index: int) -> LineBuilder:
+        if index not in self._lines:  # scrolled beyond the rows built so far
+            self._lines[index] = _format_logged([self._epoch_row(index)], self._metrics)[0]
+        pieces = LineBuilder()
+        add_row(pieces, self._fitted, overview_rows.texts(self._lines[index], self._columns, self._largest))
+        return pieces
 
     def heading(self) -> LineBuilder | None:
-        return headings(self._places)
+        return headings(self._fitted)
 
     def detail(self) -> Line:
         if not self.keys:
             return []
-        told = tick_note(self._kept_shown) if self._kept_shown is not None else ""
-        told = "newest first" + (f"  ·  {told}" if told else "")
+        text = tick_note(self._opened) if self._opened is not None else ""
+        text = "newest first" + (f"  ·  {text}" if text else "")
         if self.names_run:
-            told = f"of {fit(safe(self._name), NAME_CELLS).rstrip()}  ·  {told}"
-        return [Segment(told, theme.DIM)]
+            text = f"of {fit(safe(self._name), NAME_CELLS).rstrip()}  ·  {text}"
+        return [Segment(text, theme.DIM)]
 
     def empty(self) -> str:
         if self.view.filling:
@@ -181,102 +181,108 @@ class EpochPicture(SectionPicture):
         return "no epoch has started" if self.view.ranks else self.view.no_runs
 
     @property
-    def _places(self) -> tuple[FittedColumn, ...]:
+    def _fitted(self) -> tuple[FittedColumn, ...]:
         return fit_columns(self._columns, self.left + 1, self.size.width - self.left)
 
-    def _kept(self, ranks: Ranks) -> OpenRun | None:
+    def _ledger_run(self, ranks: Ranks) -> OpenRun | None:
         view, run_id = self.view, ranks.first.id
-        if not are_kept(view):
+        if not are_recorded(view):
             return None
         good_for = FRESH if run_id == self._awaited[0] else OFTEN
-        found = view.kept.opened(run_id, is_over=ranks.state is not RunState.RUNNING, good_for=good_for).found
-        if found is None or found.is_by_steps or not found.rows:
+        opened = view.kept.opened(run_id, is_over=ranks.state is not RunState.RUNNING, good_for=good_for).found
+        if opened is None or opened.is_by_steps or not opened.rows:
             return None
-        return found if is_on_screen(found.record.run, ranks.first, view) else None
+        return opened if is_on_screen(opened.record.run, ranks.first, view) else None
 
-    def _told(self, place: int) -> _ToldEpoch:
+    def _epoch_row(self, index: int) -> _EpochRow:
         """Return the epoch at an index, newest first: epochs from frames, then those of the ledger.
 
         The ledger lags some seconds behind. An ended epoch is read from frames until the ledger has it, with the
         driver's own samples.
         """
-        kept = self._kept_shown
-        if kept is not None and place >= self._live_count:
-            row = kept.rows[self._kept_count - 1 - (place - self._live_count)]
-            return _ToldEpoch(overview_rows.from_stretch(row), row.summary.metrics)
-        told = self._live(place)
-        if kept is None:
-            return told
-        line = told.line if told.line.goes_on else told.line._replace(signs={"utilization_mean": units.ABOUT})
-        if line.goes_on and line.title == kept.rows[-1].title:
+        opened = self._opened
+        if opened is not None and index >= self._live_count:
+            row = opened.rows[self._ledger_count - 1 - (index - self._live_count)]
+            return _EpochRow(overview_rows.from_stretch(row), row.summary.metrics)
+        epoch_row = self._live(index)
+        if opened is None:
+            return epoch_row
+        line = (
+            epoch_row.line
+            if epoch_row.line.goes_on
+            else epoch_row.line._replace(signs={"utilization_mean": units.ABOUT})
+        )
+        if line.goes_on and line.title == opened.rows[-1].title:
             # The ledger has the best values of waiting and idle time, and the opened run shows the same.
-            ledger = overview_rows.from_stretch(kept.rows[-1]).values
-            best = {key: ledger[key] for key in _OF_LEDGER if is_known(ledger[key]) or key not in line.values}
-            line = line._replace(values={**line.values, **best})
-        return told._replace(line=line)
+            ledger = overview_rows.from_stretch(opened.rows[-1]).values
+            ledger_values = {
+                key: ledger[key] for key in _LEDGER_COLUMNS if is_known(ledger[key]) or key not in line.values
+            }
+            line = line._replace(values={**line.values, **ledger_values})
+        return epoch_row._replace(line=line)
 
     def _await_end(self, ranks: Ranks) -> None:
         """Refresh the ledger for an ended epoch, because only the ledger has its final values."""
         newest = self.view.epochs.epoch_spans(
-            ranks.first.key, self.view.now, slice(-min(self._live_count, AWAITED), None)
+            ranks.first.key, self.view.now, slice(-min(self._live_count, MAX_AWAITED), None)
         ) if self._live_count else []  # fmt: skip
-        ended = [one for one in newest if one.finished and one.end - one.begin >= OFTEN]
+        ended = [span for span in newest if span.finished and span.end - span.begin >= OFTEN]
         awaited = (ranks.first.id, ended[-1].epoch) if ended else ("", -1)
         if ended and awaited != self._awaited:
             self.view.kept.renew(ranks.first.id)
         self._awaited = awaited
 
-    def _live(self, place: int) -> _ToldEpoch:
+    def _live(self, index: int) -> _EpochRow:
         """Return an epoch from frames; index 0 is the newest."""
         view, ranks = self.view, self._ranks
         assert ranks is not None
-        before, one = self._stretch(place)
-        when = one.end if one.finished else view.now // READ_EVERY
-        shows = ranks.first.key, when, view.filling, ranks.gpus
-        line = self._read.get(f"e{one.epoch}", shows, partial(self._line, ranks, one, before))
-        seconds = line.values["seconds"] if one.finished else one.end - one.begin
+        previous, span = self._span(index)
+        version = span.end if span.finished else view.now // READ_EVERY
+        inputs = ranks.first.key, version, view.filling, ranks.gpus
+        line = self._live_lines.get(f"e{span.epoch}", inputs, partial(self._line, ranks, span, previous))
+        seconds = line.values["seconds"] if span.finished else span.end - span.begin
         line = line._replace(values={**line.values, "seconds": seconds})
-        return _ToldEpoch(line, view.logged.values(ranks.first.id, one.epoch))
+        return _EpochRow(line, view.logged.values(ranks.first.id, span.epoch))
 
-    def _stretch(self, place: int) -> tuple[EpochSpan | None, EpochSpan]:
+    def _span(self, index: int) -> tuple[EpochSpan | None, EpochSpan]:
         """Return an epoch from frames and the previous one, if known; index 0 is the newest."""
         assert self._ranks is not None
         epochs, key = self.view.epochs, self._ranks.first.key
-        at = epochs.epoch_count(key) - 1 - place
-        *before, one = epochs.epoch_spans(key, self.view.now, slice(max(0, at - 1), at + 1))
-        return (before[0] if before else None), one
+        position = epochs.epoch_count(key) - 1 - index
+        *previous, span = epochs.epoch_spans(key, self.view.now, slice(max(0, position - 1), position + 1))
+        return (previous[0] if previous else None), span
 
-    def _line(self, ranks: Ranks, one: EpochSpan, before: EpochSpan | None) -> EpochLine:
+    def _line(self, ranks: Ranks, span: EpochSpan, previous: EpochSpan | None) -> EpochLine:
         """Return a row without logged values."""
-        view, seconds = self.view, one.end - one.begin
-        is_on = ranks.state is RunState.RUNNING
+        view, seconds = self.view, span.end - span.begin
+        is_running = ranks.state is RunState.RUNNING
         change = NAN
-        if before is not None and before.finished and one.finished and before.end > before.begin:
-            change = seconds / (before.end - before.begin) - 1
+        if previous is not None and previous.finished and span.finished and previous.end > previous.begin:
+            change = seconds / (previous.end - previous.begin) - 1
         utilization = power = NAN
-        if one.begin >= view.history.begin - view.interval and seconds >= view.interval:
-            whole = Grid(0, seconds, 1, phase=one.begin)
-            of = [view.history.query(Query(uuid, METRICS, one.begin, one.end, grid=whole)) for uuid in ranks.gpus]
-            shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)
+        if span.begin >= view.history.begin - view.interval and seconds >= view.interval:
+            grid = Grid(0, seconds, 1, phase=span.begin)
+            results = [view.history.query(Query(uuid, METRICS, span.begin, span.end, grid=grid)) for uuid in ranks.gpus]
+            shares, watts = ([result[name].mean[0] for result in results] for name in METRICS)
             utilization = sum(shares) / len(shares) if shares else NAN
             power = sum(watts) if watts else NAN
-        pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
-        goes_on = not one.finished and is_on
-        wait = view.epochs.data_wait_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
+        pace = steps_per_second_in(view.epochs, ranks.first.key, span.begin, span.end, is_open=not span.finished)
+        is_active = not span.finished and is_running
+        wait = view.epochs.data_wait_in_epoch([run.key for run in ranks.all], span.end).share if is_active else NAN
         values = {
             "seconds": seconds, "steps_per_second": pace, "wait_share": wait, "utilization_mean": utilization,
             "energy": power * seconds,
         }  # fmt: skip
-        return EpochLine(f"e{one.epoch}", values, change, goes_on=goes_on)
+        return EpochLine(f"e{span.epoch}", values, change, goes_on=is_active)
 
 
-def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochLine]:
+def _format_logged(rows: Sequence[_EpochRow], names: Sequence[str]) -> list[EpochLine]:
     """Format the logged metrics `names` with common decimals."""
     columns = []
     for name in names:
-        texts = iter(units.logged_column([one.metrics[name] for one in told if name in one.metrics]))
-        columns.append([next(texts) if name in one.metrics else "" for one in told])
-    return [one.line._replace(logged=[column[place] for column in columns]) for place, one in enumerate(told)]
+        texts = iter(units.logged_column([row.metrics[name] for row in rows if name in row.metrics]))
+        columns.append([next(texts) if name in row.metrics else "" for row in rows])
+    return [row.line._replace(logged=[column[index] for column in columns]) for index, row in enumerate(rows)]
 
 
 class EventPicture(SectionPicture):
@@ -288,28 +294,29 @@ class EventPicture(SectionPicture):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._tables = EventTables(view)
-        self._found: Sequence[EventRow] = ()
+        self._event_rows: Sequence[EventRow] = ()
 
     def rows(self) -> Sequence[Hashable]:
-        view, happened = self.view, self.view.happened
-        is_here = Capability.LIVE in view.origin.capabilities
-        logged = (happened.logged(view.history_path).found if is_here else None) or ()
-        self._found = self._tables.get(logged, tuple(happened.seen)).rows
-        return range(len(self._found))
+        view, events = self.view, self.view.happened
+        is_live = Capability.LIVE in view.origin.capabilities
+        logged = (events.logged(view.history_path).found if is_live else None) or ()
+        self._event_rows = self._tables.get(logged, tuple(events.seen)).rows
+        return range(len(self._event_rows))
 
-    def row(self, place: int) -> LineBuilder:
-        one = self._found[place]
-        glyph, role = one.mark
-        row = LineBuilder()
+    def row(self, index: int) -> LineBuilder:
+        event_row = self._event_rows[index]
+        glyph, role = event_row.mark
+        pieces = LineBuilder()
         ink = palette.ink(role, bold=role in ("crit", "warn"))
-        add_row(row, self._columns, (
-            (glyph, ink), (units.clock(one.time), theme.DIM), (safe(one.event.kind.label), ink),
-            (one.gpu, theme.STRONG), (fit(one.words, 200).rstrip(), theme.PLAIN), (one.took, theme.DIM),
+        add_row(pieces, self._columns, (
+            (glyph, ink), (units.clock(event_row.time), theme.DIM), (safe(event_row.event.kind.label), ink),
+            (event_row.gpu, theme.STRONG), (fit(event_row.words, 200).rstrip(), theme.PLAIN),
+            (event_row.took, theme.DIM),
         ))  # fmt: skip
-        return row
+        return pieces
 
     def detail(self) -> Line:
-        return [Segment(str(len(self._found)), theme.DIM)] if self._found else []
+        return [Segment(str(len(self._event_rows)), theme.DIM)] if self._event_rows else []
 
     def empty(self) -> str:
         return "reading the last frames …" if self.view.filling else "nothing has happened since this view began"

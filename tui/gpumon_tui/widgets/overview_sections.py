@@ -31,7 +31,7 @@ from gpumon_tui.render.text_width import (
     safe,
 )
 from gpumon_tui.state import View
-from gpumon_tui.widgets.overview_past import are_kept, is_on_screen
+from gpumon_tui.widgets.overview_past import are_recorded, is_on_screen
 from gpumon_tui.widgets.section import SectionPicture
 
 PACE_EVERY = 5.0
@@ -48,51 +48,51 @@ class AttentionPicture(SectionPicture):
     name_shown = "Attention"
 
     def rows(self) -> Sequence[Hashable]:
-        return range(self._shown)
+        return range(self._visible)
 
-    def row(self, place: int) -> LineBuilder:
-        found = self._found()[: self._shown]
-        subject = overview_rows.subject_cells(found, place, self.size.width)
-        return overview_rows.finding_row(found[place], self.size.width, self.left, subject)
+    def row(self, index: int) -> LineBuilder:
+        groups = self._groups()[: self._visible]
+        subject = overview_rows.subject_cells(groups, index, self.size.width)
+        return overview_rows.finding_row(groups[index], self.size.width, self.left, subject)
 
     def detail(self) -> Line:
-        view, found = self.view, self._found()
+        view, groups = self.view, self._groups()
         room = self.size.width - 2 * self.left - len("Attention") - 5
         if view.age > 0:
-            behind = "; last seen:" if found else ""
-            whole = f"the current state is unknown{behind}"
-            brief = f"unknown{behind}" if behind else "state unknown"
-            return [Segment(whole if len(whole) <= room else brief, theme.WARN)]
-        if not found and view.filling:  # rules also need the last minutes, which are still loading
+            suffix = "; last seen:" if groups else ""
+            long_form = f"the current state is unknown{suffix}"
+            short_form = f"unknown{suffix}" if suffix else "state unknown"
+            return [Segment(long_form if len(long_form) <= room else short_form, theme.WARN)]
+        if not groups and view.filling:  # rules also need the last minutes, which are still loading
             return [Segment(READING_HISTORY, theme.DIM)]
-        if not found:
+        if not groups:
             unknown = view.not_judged()
-            told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
-            forms = told, "nothing found in what is known", "none in what is known"
-            sentence = next((one for one in forms if len(one) <= room), forms[-1])
-            return [Segment(sentence + self._noted(room - len(sentence)), theme.DIM)]
-        shown = self._shown
-        told = f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found))
-        return [Segment(told + self._noted(room - len(told)), theme.DIM)]
+            text = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
+            forms = text, "nothing found in what is known", "none in what is known"
+            sentence = next((form for form in forms if len(form) <= room), forms[-1])
+            return [Segment(sentence + self._note_count(room - len(sentence)), theme.DIM)]
+        visible = self._visible
+        text = f"{visible} of {len(groups)}" if 0 < visible < len(groups) else str(len(groups))
+        return [Segment(text + self._note_count(room - len(text)), theme.DIM)]
 
     def lines(self) -> list[Line]:
-        count = len(self._found())
-        is_cut = self._shown < count
-        opens_more = is_cut or bool(count and self.view.found.notes())
+        count = len(self._groups())
+        has_hidden = self._visible < count
+        opens_more = has_hidden or bool(count and self.view.found.notes())
         self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.found.notes() else ("", "")
         return super().lines()
 
-    def _noted(self, room: int) -> str:
+    def _note_count(self, room: int) -> str:
         """Return the number of informational findings, if there is room."""
         count = len(self.view.found.notes())
         text = f"  ·  {count} more to know" if count else ""
         return text if len(text) <= room - OPENS_CELLS else ""
 
     @property
-    def _shown(self) -> int:
-        return min(max(0, self.size.height - 1), len(self._found()))
+    def _visible(self) -> int:
+        return min(max(0, self.size.height - 1), len(self._groups()))
 
-    def _found(self) -> list[FindingGroup]:
+    def _groups(self) -> list[FindingGroup]:
         return self.view.found.groups()
 
 
@@ -122,36 +122,36 @@ class RunPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         return [ranks.first.id for ranks in self.view.ranks]
 
-    def row(self, place: int) -> LineBuilder:
-        view, ranks = self.view, self.view.ranks[place]
+    def row(self, index: int) -> LineBuilder:
+        view, ranks = self.view, self.view.ranks[index]
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.column_index].title == ""), 0)
-        far = progress(ranks, view.epochs, view.now, view.monotonic_ns)
+        bar = next((item.column.cells for item in self._columns if RUN_COLUMNS[item.column_index].title == ""), 0)
+        run_progress = progress(ranks, view.epochs, view.now, view.monotonic_ns)
         if view.age > 0:  # with outdated data it is unknown whether the run is active
-            far = far._replace(left=NAN)
+            run_progress = run_progress._replace(left=NAN)
         first = ranks.first
-        pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(one).rate for one in view.ranks))
+        pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(item).rate for item in view.ranks))
         texts = overview_rows.run_texts(
-            ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
+            ranks, run_progress, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
             change=self._change(first),
         )  # fmt: skip
-        row = LineBuilder()
-        add_row(row, self._columns, texts)
-        return row
+        pieces = LineBuilder()
+        add_row(pieces, self._columns, texts)
+        return pieces
 
     def _change(self, run: Run) -> float:
         """Return the change of the run's loss from the previous epoch, whose final value only the ledger has."""
         view, name = self.view, overview_rows.loss_name(run)
-        if not name or not any(RUN_COLUMNS[one.column_index].title == "change" for one in self._columns):
+        if not name or not any(RUN_COLUMNS[column.column_index].title == "change" for column in self._columns):
             return NAN
-        may_be_kept = run.state is RunState.RUNNING and not view.filling and are_kept(view)
+        may_be_recorded = run.state is RunState.RUNNING and not view.filling and are_recorded(view)
 
-        def kept(epoch: int) -> float:
-            ended = view.kept.ended_epoch(run.id, epoch).found if may_be_kept else None
+        def ledger_value(epoch: int) -> float:
+            ended = view.kept.ended_epoch(run.id, epoch).found if may_be_recorded else None
             is_shown = ended is not None and is_on_screen(ended.run, run, view)
             return ended.metrics.get(name, NAN) if ended is not None and is_shown else NAN
 
-        return view.logged.change(run, name, kept)
+        return view.logged.change(run, name, ledger_value)
 
     def _pace(self, ranks: Ranks) -> RecentPace:
         """Return the speed of an active run."""
@@ -174,10 +174,10 @@ class RunPicture(SectionPicture):
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
-        has_pace = any(RUN_COLUMNS[one.column_index].title == "steps/s" for one in self._columns)
-        over = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
-        if has_pace and over:  # the row of an epoch is the mean of that epoch alone
-            return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *over))} s", theme.DIM)]
+        has_pace = any(RUN_COLUMNS[column.column_index].title == "steps/s" for column in self._columns)
+        durations = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
+        if has_pace and durations:  # the row of an epoch is the mean of that epoch alone
+            return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *durations))} s", theme.DIM)]
         return [Segment(", ".join(parts), theme.DIM)] if parts else []
 
     def empty(self) -> str:
@@ -211,12 +211,12 @@ class RunPicture(SectionPicture):
             Segment("Runs", theme.STRONG),
             Segment(f" {len(view.ranks)}", theme.DIM),
         ]
-        for place, ranks in enumerate(view.ranks):
-            told = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now, view.monotonic_ns))
-            rest = len(view.ranks) - place
-            if length(line) + 2 + length(told) + (4 if rest > 1 else 0) > end:
-                return cut([*line, Segment(f"  +{rest}", theme.TITLE)], end)
-            line += [Segment("  "), *told]
+        for index, ranks in enumerate(view.ranks):
+            brief = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now, view.monotonic_ns))
+            remaining = len(view.ranks) - index
+            if length(line) + 2 + length(brief) + (4 if remaining > 1 else 0) > end:
+                return cut([*line, Segment(f"  +{remaining}", theme.TITLE)], end)
+            line += [Segment("  "), *brief]
         return line
 
 
@@ -228,7 +228,7 @@ class ProcessPicture(SectionPicture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._of: Frame | None = None
+        self._sorted_frame: Frame | None = None
         self._ordered: list[Process] = []
         self._keys: list[Hashable] = []
         """Keys of the processes in `_ordered`."""
@@ -261,36 +261,36 @@ class ProcessPicture(SectionPicture):
         self._drawn_rows.keep(self.keys)
         return lines
 
-    def row(self, place: int) -> LineBuilder:
-        process, facts = self._ordered[place], self.view.process_facts()
+    def row(self, index: int) -> LineBuilder:
+        process, facts = self._ordered[index], self.view.process_facts()
 
         def draw() -> LineBuilder:
-            row = LineBuilder()
-            add_row(row, self._columns, overview_rows.process_texts(process, facts))
-            return row
+            pieces = LineBuilder()
+            add_row(pieces, self._columns, overview_rows.process_texts(process, facts))
+            return pieces
 
-        shows = process, overview_rows.process_row_key(process, facts), self.size.width, self.left, self._empty
-        return self._drawn_rows.get(self.keys[place], shows, draw)
+        inputs = process, overview_rows.process_row_key(process, facts), self.size.width, self.left, self._empty
+        return self._drawn_rows.get(self.keys[index], inputs, draw)
 
     def heading(self) -> LineBuilder:
         return headings(self._columns)
 
     def detail(self) -> Line:
         view, frame = self.view, self.view.frame
-        is_told = (
+        is_known = (
             frame is not None
             and view.tells_processes
             and (bool(view.processes) or (process_head.are_processes_known(view.samples) and not view.age > 0))
         )
-        if not is_told:
+        if not is_known:
             return [Segment(units.MISSING, theme.DIM)]
-        more = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
+        dropped = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
         notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
-        count = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "")
+        count = f"{len(view.processes)}{dropped}" + (" by memory" if view.processes else "")
         room = self.size.width - 2 * self.left - 16
-        doubts = process_head.unknown_text(view.samples, view.freshness.frame_age) if view.processes else ""
-        warned = [Segment(f"  {doubts}", theme.WARN)] if doubts else []
-        return cut([Segment(count, theme.DIM), *warned, Segment(notice, theme.DIM)], room)
+        unknown = process_head.unknown_text(view.samples, view.freshness.frame_age) if view.processes else ""
+        warning = [Segment(f"  {unknown}", theme.WARN)] if unknown else []
+        return cut([Segment(count, theme.DIM), *warning, Segment(notice, theme.DIM)], room)
 
     def empty(self) -> str:
         view = self.view
@@ -298,15 +298,15 @@ class ProcessPicture(SectionPicture):
             return view.freshness.text
         if not view.tells_processes:
             return NO_PROCESS_DATA
-        until = units.clock(view.now) if view.age > 0 else ""
-        text = process_head.empty_text(view.samples, view.origin.problem, until)
+        last_time = units.clock(view.now) if view.age > 0 else ""
+        text = process_head.empty_text(view.samples, view.origin.problem, last_time)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
     def left_out(self, shown: Sequence[Hashable]) -> str:
         sizes = _sizes(self._ordered[self.top : self.top + len(shown)])
-        rest = sum(self._sizes) - sum(sizes)
-        held = f" with {units.gibibytes(rest)} GiB" if len(self._sizes) > len(sizes) else ""
-        return f"and {len(self._ordered) - len(shown)} more{held}"
+        hidden = sum(self._sizes) - sum(sizes)
+        memory = f" with {units.gibibytes(hidden)} GiB" if len(self._sizes) > len(sizes) else ""
+        return f"and {len(self._ordered) - len(shown)} more{memory}"
 
     @property
     def _columns(self) -> tuple[FittedColumn, ...]:
@@ -314,21 +314,23 @@ class ProcessPicture(SectionPicture):
 
     def _order(self) -> None:
         view = self.view
-        if self._of is view.frame:
+        if self._sorted_frame is view.frame:
             return
-        self._of = view.frame
+        self._sorted_frame = view.frame
         empty = overview_rows.empty_process_columns(view.processes)
         self._empty = empty if self._empty is None else self._empty & empty
-        places = view.process_facts().positions
+        positions = view.process_facts().positions
         self._ordered = sorted(
             view.processes,
-            key=lambda one: (
-                -(one.memory_used if one.memory_used >= 0 else 0.0), places.get(one.uuid, len(places)), one.pid,
+            key=lambda process: (
+                -(process.memory_used if process.memory_used >= 0 else 0.0),
+                positions.get(process.uuid, len(positions)),
+                process.pid,
             ),
         )  # fmt: skip
         self._keys = [process_head.row_key(process) for process in self._ordered]
         self._sizes = _sizes(self._ordered)
 
 
-def _sizes(of: Sequence[Process]) -> list[float]:
-    return [process.memory_used for process in of if is_known(process.memory_used)]
+def _sizes(processes: Sequence[Process]) -> list[float]:
+    return [process.memory_used for process in processes if is_known(process.memory_used)]

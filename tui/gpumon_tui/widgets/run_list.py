@@ -33,16 +33,16 @@ from gpumon_tui.render.text_width import (
 )
 from gpumon_tui.state import View
 
-HEAD = 2
+HEAD_ROWS = 2
 """Lines above the rows: title and heading."""
 WRITTEN_FROM = 110
 """Width from which the time of the ledger data for active runs is shown."""
-MOST = 80
+MAX_FILTER = 80
 """Maximum length of a filter."""
-PlacedColumns = tuple[tuple[int, TableColumn], ...]
+FittedColumns = tuple[tuple[int, TableColumn], ...]
 
 
-class _PastRuns(NamedTuple):
+class _LedgerRows(NamedTuple):
     """Matching runs of the ledgers, with totals computed once per answer and filter."""
 
     runs: Sequence[ListedRun] = ()
@@ -72,7 +72,7 @@ class RunPicker:
         self._selected: str | None = None
         """Id of the run selected when the list was last drawn; another page may have selected a different run since."""
         self.shown: list[ListedRun] = []
-        self._past = _PastRuns()
+        self._past = _LedgerRows()
         """Runs in `shown` that no frame contains."""
         self._live: Sequence[tuple[int, ListedRun]] = ()
         """The other runs, each with its index among all rows."""
@@ -80,36 +80,36 @@ class RunPicker:
         """Rows on screen."""
         self._cursor = self._top = 0
         self._hidden = 0
-        self._most_energy = 0.0
+        self._max_energy = 0.0
         """Largest energy in the list (J), which determines the unit of all."""
-        self._kept: Memo[list[ListedRun]] = Memo()
+        self._ledger_rows: Memo[list[ListedRun]] = Memo()
         self._sorted: Memo[list[ListedRun]] = Memo()
-        self._counted: Memo[_PastRuns] = Memo()
+        self._counted: Memo[_LedgerRows] = Memo()
         self._drawn: Memo[Line] = Memo()
         self._heading: Memo[Line] = Memo()
         self._cells: Memo[Row] = Memo()
-        self._places: Memo[tuple[tuple[TableColumn, ...], PlacedColumns]] = Memo()
-        self._had: frozenset[str] = frozenset()
+        self._fitted: Memo[tuple[tuple[TableColumn, ...], FittedColumns]] = Memo()
+        self._seen_columns: frozenset[str] = frozenset()
         """Titles of columns for which a run in frames has or had a value; a column is not removed when its values
         disappear.
         """
 
     def find(self, run_id: str) -> ListedRun | None:
         """Return the run with an id, if it is shown."""
-        place = self._place_of(run_id)
-        return self.shown[place] if place is not None else None
+        index = self._index_of(run_id)
+        return self.shown[index] if index is not None else None
 
-    def _place_of(self, run_id: str) -> int | None:
+    def _index_of(self, run_id: str) -> int | None:
         """Return the index of a run among the shown ones."""
-        for place, run in self._live:
+        for live_index, run in self._live:
             if run.id == run_id:
-                return place
-        at = self._past.places.get(run_id)
-        if at is None:
+                return live_index
+        index = self._past.places.get(run_id)
+        if index is None:
             return None
-        for place, _ in self._live:  # ordered by index
-            at += place <= at
-        return at
+        for live_index, _ in self._live:  # ordered by index
+            index += live_index <= index
+        return index
 
     def is_over(self, run_id: str) -> bool:
         """Whether a run is not known to be active."""
@@ -121,9 +121,9 @@ class RunPicker:
         if self._selected is not None and self.view.selected_run != self._selected:
             self.run = self.view.selected_run or self.run
         self.shown = self._runs()
-        place = self._place_of(self.run)
-        self._cursor = place if place is not None else max(0, min(self._cursor, len(self.shown) - 1))
-        if self.shown and not (place is None and keep):
+        index = self._index_of(self.run)
+        self._cursor = index if index is not None else max(0, min(self._cursor, len(self.shown) - 1))
+        if self.shown and not (index is None and keep):
             self.run = self.shown[self._cursor].id
         if any(ranks.first.id == self.run for ranks in self.view.ranks):
             self.view.selected_run = self.run
@@ -137,8 +137,8 @@ class RunPicker:
 
     def move_beside(self, run_id: str) -> None:
         """Move the cursor to the row after a run, or to the one before if it is the last."""
-        self._cursor = place = self._place_of(run_id) or 0
-        self.move(1 if place + 1 < len(self.shown) else -1)
+        self._cursor = index = self._index_of(run_id) or 0
+        self.move(1 if index + 1 < len(self.shown) else -1)
 
     def turn_order(self, step: int) -> None:
         """Switch to the next sort order."""
@@ -159,27 +159,27 @@ class RunPicker:
         elif key == "ctrl+w":
             self.words = self.words.rstrip().rpartition(" ")[0]
         elif character.isprintable():
-            self.words = (self.words + character)[:MOST]
+            self.words = (self.words + character)[:MAX_FILTER]
         return True
 
     def paste(self, text: str) -> None:
         """Insert pasted text while the filter is being typed."""
         if self.typing:
-            self.words = (self.words + text)[:MOST]
+            self.words = (self.words + text)[:MAX_FILTER]
 
     def press_heading(self, cells: int, x: int) -> None:
         """Sort by the clicked column, if there is such an order."""
-        columns, chosen = self._columns(cells)
-        place = column_at(chosen, cells, x)
-        title = columns[place].title if place >= 0 else ""
-        self.order = next((i for i, order in enumerate(ORDERS) if order.column == title), self.order)
+        columns, fitted = self._columns(cells)
+        index = column_at(fitted, cells, x)
+        title = columns[index].title if index >= 0 else ""
+        self.order = next((position for position, order in enumerate(ORDERS) if order.column == title), self.order)
 
     def press(self, row: int) -> bool:
         """Select the clicked row, counted from the first on screen; return whether it was already selected."""
-        place = self._top + row
-        was_there = self._cursor == place
-        self.move(place - self._cursor)
-        return was_there
+        index = self._top + row
+        was_selected = self._cursor == index
+        self.move(index - self._cursor)
+        return was_selected
 
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
@@ -191,89 +191,98 @@ class RunPicker:
 
         `opened` and `choosing`: ids of the opened run, and of the run marked for comparison; empty for none.
         """
-        shown = self.shown
-        columns, chosen = self._columns(cells)
-        room = max(1, height - HEAD)
-        rest = len(shown) > room
-        room -= rest and room > 1
+        runs = self.shown
+        columns, fitted = self._columns(cells)
+        room = max(1, height - HEAD_ROWS)
+        has_hidden = len(runs) > room
+        room -= has_hidden and room > 1
         self.page = room
-        self._top = max(0, min(self._top, self._cursor, len(shown) - room), self._cursor - room + 1)
-        self._cells.keep({run.id for run in shown[self._top : self._top + room]})
-        by = next((place for place, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1)
+        self._top = max(0, min(self._top, self._cursor, len(runs) - room), self._cursor - room + 1)
+        self._cells.keep({run.id for run in runs[self._top : self._top + room]})
+        sort_column = next(
+            (index for index, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1
+        )
         falls = ORDERS[self.order].falls
-        names = self._heading.get(0, (chosen, cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
-        lines = [self._title(cells, choosing), *([names] if shown else [])]
-        verdict = next((column.cells for _, column in chosen if column.title == run_list.VERDICT), run_list.UNLIMITED)
+        heading_line = self._heading.get(
+            0, (fitted, cells, sort_column, falls), lambda: heading(fitted, cells, sort_column, falls=falls)
+        )
+        lines = [self._title(cells, choosing), *([heading_line] if runs else [])]
+        verdict = next((column.cells for _, column in fitted if column.title == run_list.VERDICT), run_list.UNLIMITED)
 
-        def row(place: int) -> Row:
-            return self._row(shown[place], cells, is_open=shown[place].id == opened, room=verdict)
+        def row(index: int) -> Row:
+            return self._row(runs[index], cells, is_open=runs[index].id == opened, room=verdict)
 
-        of = LazyRows(len(shown), row)
+        table_rows = LazyRows(len(runs), row)
         lines += row_lines(
-            chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, cache=self._drawn,
+            fitted, table_rows, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys,
+            cache=self._drawn,
         )  # fmt: skip
-        if not shown:
-            side = margin(cells)
-            told = wrap_words(safe(callable_commands(self._why_empty())), cells - 2 * side)
-            lines += [[Segment(" " * side), Segment(part, theme.DIM)] for part in told]
-        elif rest:
-            lines.append(hidden_rows(len(shown) - self._top - room, self._top, cells))
+        if not runs:
+            left_margin = margin(cells)
+            reason_lines = wrap_words(safe(callable_commands(self._why_empty())), cells - 2 * left_margin)
+            lines += [[Segment(" " * left_margin), Segment(part, theme.DIM)] for part in reason_lines]
+        elif has_hidden:
+            lines.append(hidden_rows(len(runs) - self._top - room, self._top, cells))
         return lines[:height]
 
-    def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
+    def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], FittedColumns]:
         """Return all columns, and those that have values and fit."""
-        self._had |= run_list.keys_with_values([run for _, run in self._live])
-        known = self._past.known | self._had
+        self._seen_columns |= run_list.keys_with_values([run for _, run in self._live])
+        keys = self._past.known | self._seen_columns
 
-        def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
+        def fit() -> tuple[tuple[TableColumn, ...], FittedColumns]:
             columns = run_list.columns(cells)
-            return columns, fit_columns(columns, cells, run_list.empty_columns(known))
+            return columns, fit_columns(columns, cells, run_list.empty_columns(keys))
 
-        return self._places.get(0, (known, cells), found)
+        return self._fitted.get(0, (keys, cells), fit)
 
     def _runs(self) -> list[ListedRun]:
         """Return the runs in order; runs of the frame on screen show their live state, the others the ledger's."""
         view, order = self.view, ORDERS[self.order]
         answer = view.kept.listed()
-        kept = answer.found or []
+        listed = answer.found or []
         live_ids = {ranks.first.id for ranks in view.ranks}
 
-        known = answer.until, live_ids
-        others = self._kept.get(0, known, lambda: [run for run in kept if run.id not in live_ids])
-        by_id = self._kept.get(1, known, lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
+        version = answer.until, live_ids
+        past_only = self._ledger_rows.get(0, version, lambda: [run for run in listed if run.id not in live_ids])
+        live_listed = (
+            self._ledger_rows.get(1, version, lambda: [run for run in listed if run.id in live_ids]) if live_ids else []
+        )
         # An answer without news is the same object, so it is neither sorted nor counted again.
-        past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.by))
-        self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.filter_runs(past, self.words)))
-        of_kept = {run.id: run for run in by_id}
+        sorted_past = self._sorted.get(0, (past_only, self.order), lambda: sorted(past_only, key=order.by))
+        self._past = self._counted.get(
+            0, (sorted_past, self.words), lambda: _count_runs(run_list.filter_runs(sorted_past, self.words))
+        )
+        ledger_runs = {run.id: run for run in live_listed}
         live = [
             run_list.from_frame(
-                ranks, of_kept.get(ranks.first.id), view.epochs, view.now, view.monotonic_ns, is_old=view.age > 0
+                ranks, ledger_runs.get(ranks.first.id), view.epochs, view.now, view.monotonic_ns, is_old=view.age > 0
             )
             for ranks in view.ranks
         ]
-        found, places = list(self._past.runs), []
-        for before, run in enumerate(sorted(run_list.filter_runs(live, self.words), key=order.by)):
-            places.append((bisect_left(self._past.runs, order.by(run), key=order.by) + before, run))
-            found.insert(*places[-1])
-        self._live = places
-        self._hidden = len(past) + len(live) - len(found)
-        self._most_energy = max(self._past.most_energy, _most_energy(live))
-        return found
+        merged, live_rows = list(self._past.runs), []
+        for count_before, run in enumerate(sorted(run_list.filter_runs(live, self.words), key=order.by)):
+            live_rows.append((bisect_left(self._past.runs, order.by(run), key=order.by) + count_before, run))
+            merged.insert(*live_rows[-1])
+        self._live = live_rows
+        self._hidden = len(sorted_past) + len(live) - len(merged)
+        self._max_energy = max(self._past.most_energy, _largest_energy(live))
+        return merged
 
     def _title(self, cells: int, choosing: str) -> Line:
         view, shown = self.view, self.shown
-        more_past = "" if self.view.kept.is_all_listed else "+"  # the remaining runs are still being read
+        more_mark = "" if self.view.kept.is_all_listed else "+"  # the remaining runs are still being read
         answer = self.view.kept.listed()
-        is_unread = answer.found is None and not answer.problem
-        live = _counted([run for _, run in self._live])
-        running, lost = live.running + self._past.running, live.unseen + self._past.unseen
-        past = "…" if is_unread else f"{len(shown) - running - lost}{more_past}"
-        told = [(str(running), view.running)] if running or not lost else []
-        told += [(str(lost), UNSEEN)] if lost else []
-        told += [(past, "past")] if view.kept.can_read or past != "0" else []
+        is_reading = answer.found is None and not answer.problem
+        live = _count_runs([run for _, run in self._live])
+        running, unseen = live.running + self._past.running, live.unseen + self._past.unseen
+        past_count = "…" if is_reading else f"{len(shown) - running - unseen}{more_mark}"
+        counts = [(str(running), view.running)] if running or not unseen else []
+        counts += [(str(unseen), UNSEEN)] if unseen else []
+        counts += [(past_count, "past")] if view.kept.can_read or past_count != "0" else []
         detail: Line = []
-        for count, what in told if view.tells_processes else ():
-            detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {what}", theme.DIM)]
+        for count, label in counts if view.tells_processes else ():
+            detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {label}", theme.DIM)]
         written = min(filter(is_known, (live.written, self._past.written)), default=NAN)
         if cells >= WRITTEN_FROM and is_known(written):  # values from frames have the time of the header
             detail += [Segment(f"  ·  util, wait and energy until {units.clock(written)}", theme.DIM)]
@@ -285,46 +294,53 @@ class RunPicker:
             detail = [
                 Segment("/ ", theme.TITLE), Segment(safe(self.words) if self.words else "", STRONG),
                 Segment("▏" if self.typing else "", theme.GOOD),
-                Segment(f"  {len(shown)} of {len(shown) + self._hidden}{more_past}", theme.DIM),
+                Segment(f"  {len(shown)} of {len(shown) + self._hidden}{more_mark}", theme.DIM),
             ]  # fmt: skip
         is_listed = bool(shown or self._hidden or self.typing or self.words)
-        offered = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
-        return section("Runs", detail, offered, cells, hairline=False)
+        key_hints = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
+        return section("Runs", detail, key_hints, cells, hairline=False)
 
     def _why_empty(self) -> str:
-        answer, can = self.view.kept.listed(), self.view.origin.capabilities
+        answer, capabilities = self.view.kept.listed(), self.view.origin.capabilities
         if self._hidden:
             return f"{hidden_text('run', self._hidden)}; {SHOW_ALL}"
-        if Capability.NOW not in can and Capability.PROCESSES not in can:
+        if Capability.NOW not in capabilities and Capability.PROCESSES not in capabilities:
             return NO_RUN_DATA
-        if Capability.NOW not in can:
+        if Capability.NOW not in capabilities:
             return "no run in this recording until here"
         if answer.found is None and not answer.problem:
             return READING_LEDGER
         from gpumon.storage.ledger.reader import NOTHING
 
-        told = answer.problem or NOTHING
-        return NO_RUN_SIMULATED if told == NOTHING and not self.view.is_recorded else told
+        reason = answer.problem or NOTHING
+        return NO_RUN_SIMULATED if reason == NOTHING and not self.view.is_recorded else reason
 
     def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.UNLIMITED) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
-        most = self._most_energy
-        shows = run, detail, is_open, cells, room, most
+        largest_energy = self._max_energy
+        inputs = run, detail, is_open, cells, room, largest_energy
         draw = partial(
-            run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room, largest_energy=most
+            run_list.row,
+            run,
+            detail,
+            self.view.now,
+            is_open=is_open,
+            cells=cells,
+            room=room,
+            largest_energy=largest_energy,
         )
-        return self._cells.get(run.id, shows, draw)
+        return self._cells.get(run.id, inputs, draw)
 
 
-def _counted(runs: Sequence[ListedRun]) -> _PastRuns:
-    going_on = [run for run in runs if not run.is_over]
-    return _PastRuns(
-        runs, {run.id: place for place, run in enumerate(runs)}, len(going_on),
+def _count_runs(runs: Sequence[ListedRun]) -> _LedgerRows:
+    active = [run for run in runs if not run.is_over]
+    return _LedgerRows(
+        runs, {run.id: index for index, run in enumerate(runs)}, len(active),
         sum(run.state == UNSEEN for run in runs),
-        min((run.written for run in going_on if is_known(run.written)), default=NAN),
-        _most_energy(runs), run_list.keys_with_values(runs),
+        min((run.written for run in active if is_known(run.written)), default=NAN),
+        _largest_energy(runs), run_list.keys_with_values(runs),
     )  # fmt: skip
 
 
-def _most_energy(runs: Sequence[ListedRun]) -> float:
+def _largest_energy(runs: Sequence[ListedRun]) -> float:
     return max((run.energy for run in runs if is_known(run.energy)), default=0.0)

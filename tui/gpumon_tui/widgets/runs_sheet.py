@@ -19,27 +19,27 @@ from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines, Room
 from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun, epoch_on_chart
 from gpumon_tui.widgets.overview_past import EpochPicture
-from gpumon_tui.widgets.run_list import HEAD, RunPicker
+from gpumon_tui.widgets.run_list import HEAD_ROWS, RunPicker
 
-BOTH_FROM = 36
+LIST_AND_RUN_FROM = 36
 """Page height from which the list stays visible above the opened run."""
-AIRY_FROM = 30
+BLANK_FROM = 30
 """Page height from which a blank row follows the header."""
 LIVE_FROM, LIVE_ROWS = 30, 8
 """Height of an opened run from which its ranks are shown above its epochs, and the maximum rows for them."""
 EPOCHS_FROM = 6
 """Free rows below the list from which the newest epochs of the selected run are shown there."""
-PREVIEW_FROM, PREVIEWED = 8, 20
+PREVIEW_FROM, PREVIEW_ROWS = 8, 20
 """Free rows below the list from which a selected past run is previewed there, and rows reserved for it on a tall
 page.
 """
-OF_WHEN = {
+END_LABELS = {
     RunState.DIED: "when it died", RunState.FAILED: "when it failed", RunState.INTERRUPTED: "when it was interrupted",
     RunState.STOPPED: "when it was stopped", RunState.FINISHED: "when it finished",
 }  # fmt: skip
 """Time label of the rank rows of an ended run, whose values are older than the frame."""
 WHEEL = 3
-MOST_LOOKED = 50
+MAX_EXAMINED = 50
 """Maximum number of runs examined when looking for one to compare with."""
 
 
@@ -67,21 +67,21 @@ class RunsSheet(Lines):
         self._report: tuple[str, int, str] | None = None
         """Run and number of the last requested report, and its target directory."""
         self._reports = 0
-        self._list_rows = self._opened_at = self._above = self._compare_top = 0
+        self._list_rows = self._opened_at = self._top_rows = self._compare_top = 0
         self._compare_page = 1
         self._pictures: Memo[list[Line]] = Memo()
         self._drawn_live: Memo[Line] = Memo()
-        self._previewed = OpenedRun(self.view, is_preview=True)
+        self._preview_run = OpenedRun(self.view, is_preview=True)
         self._newest = EpochPicture(self.view, names_run=False)
         self._newest.opens = "", ""
 
     def lines(self) -> list[Line]:
         cells, height = self.size
-        self._above = 1 if height >= AIRY_FROM else 0
+        self._top_rows = 1 if height >= BLANK_FROM else 0
         foot = self._foot(cells)
-        room = max(1, height - self._above - len(foot))
+        room = max(1, height - self._top_rows - len(foot))
         body = self._body(cells, room)[:room]
-        return [*([[]] * self._above), *body, *([[]] * (room - len(body)) if foot else []), *foot][:height]
+        return [*([[]] * self._top_rows), *body, *([[]] * (room - len(body)) if foot else []), *foot][:height]
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
@@ -89,13 +89,13 @@ class RunsSheet(Lines):
         if self.list.typing:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
-            found = self.view.kept.compared(*self.pair).found
-            equal = (("d", "equal settings"),) if found is not None and found.equal else ()
+            comparison = self.view.kept.compared(*self.pair).found
+            equal = (("d", "equal settings"),) if comparison is not None and comparison.equal else ()
             return (("x", "swap"), *equal, ("Esc", "close"), ("r", "report"))
         if self.choosing:
             return (("↵", "compare with it"), ("Esc", "not now"))
         is_kept = (run := self.list.find(self.opened.id or self.list.run)) is not None and run.is_kept
-        has_others = sum(one.is_kept for one in self.list.shown[:MOST_LOOKED]) > 1
+        has_others = sum(listed_run.is_kept for listed_run in self.list.shown[:MAX_EXAMINED]) > 1
         common = ((("v", "compare"),) if is_kept and has_others else ()) + ((("r", "report"),) if is_kept else ())
         if not self.opened.id:
             if not self.list.shown:
@@ -185,14 +185,14 @@ class RunsSheet(Lines):
 
     def begin_comparison(self) -> None:
         """Mark this run, and choose another in the list to compare it with."""
-        subject = self.opened.id or self.list.run
-        run = self.list.find(subject)
+        run_id = self.opened.id or self.list.run
+        run = self.list.find(run_id)
         if run is not None and not run.is_kept:
-            self.view.say("this run is in no ledger: there is nothing to compare")
-        elif self.pair is None and subject:
-            self.choosing, self.in_list = subject, True
+            self.view.say("this run is in no ledger: it cannot be compared")
+        elif self.pair is None and run_id:
+            self.choosing, self.in_list = run_id, True
             self.opened.open("")
-            self.list.move_beside(subject)
+            self.list.move_beside(run_id)
 
     def swap(self) -> None:
         """Swap the baseline."""
@@ -207,26 +207,26 @@ class RunsSheet(Lines):
         """Show the epoch under the cursor in the charts, or a message why that is impossible; return the return
         target.
         """
-        found, row = self.opened.found, self.opened.row
-        if self.pair is not None or self.choosing or found is None or row is None:
+        run, row = self.opened.found, self.opened.row
+        if self.pair is not None or self.choosing or run is None or row is None:
             return None
-        way_back, problem = epoch_on_chart(self.view, found, row)
+        way_back, problem = epoch_on_chart(self.view, run, row)
         if problem:
             self.view.say(problem)
         return way_back
 
     def write_report(self) -> None:
         """Write the report of the run; a message shows its path when it is done."""
-        subject = self.pair[1] if self.pair is not None else self.opened.id or self.list.run
-        if not subject:
+        run_id = self.pair[1] if self.pair is not None else self.opened.id or self.list.run
+        if not run_id:
             return
         try:
             directory = os.getcwd()
         except OSError as error:
-            self.view.say(f"no report: the directory this was started in is gone ({error.strerror})")
+            self.view.say(f"no report: the working directory no longer exists ({error.strerror})")
             return
         self._reports += 1
-        self._report = subject, self._reports, directory
+        self._report = run_id, self._reports, directory
 
     def toggle_curves(self) -> None:
         """Toggle between curves and table."""
@@ -239,14 +239,14 @@ class RunsSheet(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Select the clicked row; a heading sorts, a second click on a run opens it."""
-        y = event.y - self._above - HEAD
+        y = event.y - self._top_rows - HEAD_ROWS
         if y == -1 and self._list_rows:
             self.list.press_heading(self.size.width, event.x)
         elif 0 <= y < self._list_rows and y < len(self.list.shown):
             self.in_list = True
             if self.list.press(y) or self.opened.id:
                 self.open()
-        row = event.y - self._above - self._opened_at - self.opened.rows_at
+        row = event.y - self._top_rows - self._opened_at - self.opened.rows_at
         if self.opened.id and self.pair is None and 0 <= row < self.opened.page:
             self.in_list = False
             self.opened.press(row)
@@ -268,91 +268,94 @@ class RunsSheet(Lines):
             return self._comparison(self.pair, cells, room)
         runs, opened = self.list, self.opened
         runs.follow(keep=bool(opened.id))
-        above: list[Line] = []
-        if not opened.id or room >= BOTH_FROM:
-            height = min(len(runs.shown) + HEAD, max(6, room // 5)) if opened.id else room
-            if not opened.id and room >= BOTH_FROM:
-                height = room - PREVIEWED
-            above = runs.lines(
+        lines: list[Line] = []
+        if not opened.id or room >= LIST_AND_RUN_FROM:
+            height = min(len(runs.shown) + HEAD_ROWS, max(6, room // 5)) if opened.id else room
+            if not opened.id and room >= LIST_AND_RUN_FROM:
+                height = room - PREVIEW_ROWS
+            lines = runs.lines(
                 cells, height, opened=opened.id, has_keys=self._keys_in_list, choosing=self.choosing
             )  # fmt: skip
             self._list_rows = runs.page
         if not opened.id and not runs.shown:
-            return above  # a run hidden by the filter gets no preview
+            return lines  # a run hidden by the filter gets no preview
         if not opened.id:
-            above += self._live(runs.run, cells, room - len(above)) or self._preview(cells, room - len(above))
-            return [*above, *self._epochs(runs.run, cells, room - len(above))]
-        above += [[]] if above else []
-        self._opened_at = len(above)
+            lines += self._live(runs.run, cells, room - len(lines)) or self._preview(cells, room - len(lines))
+            return [*lines, *self._epochs(runs.run, cells, room - len(lines))]
+        lines += [[]] if lines else []
+        self._opened_at = len(lines)
         run = runs.find(opened.id)
-        live = self._live(opened.id, cells, LIVE_ROWS, head=False) if room - len(above) >= LIVE_FROM else []
-        below = opened.lines(
-            cells, room - len(above), live, name=run.name if run is not None else opened.id,
+        rank_lines = self._live(opened.id, cells, LIVE_ROWS, head=False) if room - len(lines) >= LIVE_FROM else []
+        run_lines = opened.lines(
+            cells, room - len(lines), rank_lines, name=run.name if run is not None else opened.id,
             is_over=runs.is_over(opened.id), has_keys=not self.in_list,
         )  # fmt: skip
         if opened.found is None:
-            below = [*below, *self._epochs(opened.id, cells, room - len(above) - len(below))]
-        return [*above, *below]
+            run_lines = [*run_lines, *self._epochs(opened.id, cells, room - len(lines) - len(run_lines))]
+        return [*lines, *run_lines]
 
     def _preview(self, cells: int, height: int) -> list[Line]:
         """Return the preview of the selected past run from its ledger, in at most `height` lines."""
         run = self.list.find(self.list.run)
         if run is None or not run.is_kept or height < PREVIEW_FROM:
             return []
-        previewed = self._previewed
+        previewed = self._preview_run
         if previewed.id != run.id and not self.view.kept.asked.is_idle:
             return []  # runs that the cursor only passes are not read; each answer triggers a redraw
         previewed.open(run.id)
-        told = previewed.lines(cells, height - 1, [], name=run.name, is_over=run.is_over, has_keys=False)
-        return [[], *told]
+        preview_lines = previewed.lines(cells, height - 1, [], name=run.name, is_over=run.is_over, has_keys=False)
+        return [[], *preview_lines]
 
     def _epochs(self, run_id: str, cells: int, height: int) -> list[Line]:
         """Return the newest epochs of a run that a frame contains, in at most `height` lines."""
         if height < EPOCHS_FROM or run_id != self.view.selected_run:
             return []
         picture = self._newest
-        many = picture.many()
-        if not many:
+        count = picture.many()
+        if not count:
             return []
-        picture.left, picture.size = margin(cells), Room(cells, min(height - 1, many + HEAD))
+        picture.left, picture.size = margin(cells), Room(cells, min(height - 1, count + HEAD_ROWS))
         return [[], *picture.lines()]
 
     def _live(self, run_id: str, cells: int, height: int, *, head: bool = True) -> list[Line]:
         """Return the live state of the selected run while it is active, in at most `height` lines."""
         view = self.view
-        ranks = next((one for one in view.ranks if one.first.id == run_id), None)
+        ranks = next((candidate for candidate in view.ranks if candidate.first.id == run_id), None)
         if ranks is None or height < run_detail.ROWS + 2 * head:
             return []
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        kept = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
-        resumes = kept.record.run.resumes if kept is not None else ""
-        when = OF_WHEN.get(ranks.state, view.freshness.edge)
-        edge: Line = [Segment(when, theme.DIM)]
-        press = keys((view.look.key("↵"), "open"))
-        above = [[], section(safe(ranks.first.name), edge, press, cells)] if head else []
-        return [*above, *run_detail.live_lines(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
+        opened = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
+        resumes = opened.record.run.resumes if opened is not None else ""
+        time_label = END_LABELS.get(ranks.state, view.freshness.edge)
+        edge: Line = [Segment(time_label, theme.DIM)]
+        key_hints = keys((view.look.key("↵"), "open"))
+        head_lines = [[], section(safe(ranks.first.name), edge, key_hints, cells)] if head else []
+        return [
+            *head_lines,
+            *run_detail.live_lines(ranks, labels, resumes, cells, height - len(head_lines), self._drawn_live),
+        ]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
         answer = self.view.kept.compared(*pair)
-        found = answer.found
-        if found is None:
+        comparison = answer.found
+        if comparison is None:
             text = answer.problem or "Reading both runs …"
             title = section("Compare", [], keys(("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
         has_colors = self.view.look.depth is not Depth.NONE
-        shows = answer.until, pair, cells, room, self.has_equal, has_colors
+        inputs = answer.until, pair, cells, room, self.has_equal, has_colors
 
-        def drawn() -> list[Line]:
-            return run_compare.compare_lines(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
+        def draw() -> list[Line]:
+            return run_compare.compare_lines(comparison, cells, room, has_equal=self.has_equal, has_colors=has_colors)
 
-        whole = self._pictures.get("compared", shows, drawn)
-        shown = room - (len(whole) > room)
-        self._compare_page = shown
-        self._compare_top = max(0, min(self._compare_top, len(whole) - shown))
-        below = whole[self._compare_top : self._compare_top + shown]
-        if len(whole) <= room:
-            return below
-        return [*below, hidden_rows(len(whole) - self._compare_top - shown, self._compare_top, cells)]
+        all_lines = self._pictures.get("compared", inputs, draw)
+        visible = room - (len(all_lines) > room)
+        self._compare_page = visible
+        self._compare_top = max(0, min(self._compare_top, len(all_lines) - visible))
+        lines = all_lines[self._compare_top : self._compare_top + visible]
+        if len(all_lines) <= room:
+            return lines
+        return [*lines, hidden_rows(len(all_lines) - self._compare_top - visible, self._compare_top, cells)]
 
     def _foot(self, cells: int) -> list[Line]:
         """Return the result of the requested report."""

@@ -35,7 +35,7 @@ class SectionPicture(Picture):
         """Cells left of the section name."""
         self.top = 0
         self.keys: Sequence[Hashable] = ()
-        self._followed: tuple[Hashable, int] = (None, 0)
+        self._followed_selection: tuple[Hashable, int] = (None, 0)
         self._memo: Memo[Line] = Memo()
 
     @property
@@ -79,31 +79,31 @@ class SectionPicture(Picture):
             lines = [self._head(self.detail())]
             text = self.empty()
             room = max(20, cells - 2 * self.left - 1)
-            told = [Segment(" " * (self.left + 1) + part, theme.DIM) for part in wrap_words(text, room)]
-            return [*lines, *([one] for one in told)][:height]
+            text_lines = [Segment(" " * (self.left + 1) + text_line, theme.DIM) for text_line in wrap_words(text, room)]
+            return [*lines, *([text_line] for text_line in text_lines)][:height]
         titles = self.heading() if self._has_titles else None
         room = height - 1 - (titles is not None)
         has_mark = len(self.keys) > room > (1 if titles is None else 2)
         room -= has_mark
         self._follow(room)
-        on_screen = range(self.top, min(self.top + room, len(self.keys)))
+        visible = range(self.top, min(self.top + room, len(self.keys)))
         detail = self.detail()
-        if titles is not None and not has_mark and (counts := self._counts(on_screen)):
+        if titles is not None and not has_mark and (counts := self._counts(visible)):
             detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
         lines = [self._head(detail)]
         if titles is not None:
             lines.append(self._memo.get("titles", titles.pieces, partial(join_pieces, titles.pieces, cells)))
-        lines += [self._drawn(place, cells) for place in on_screen]
+        lines += [self._row_line(index, cells) for index in visible]
         if has_mark:
-            lines.append(self._mark(on_screen, cells))
+            lines.append(self._mark(visible, cells))
         return lines[:height]
 
     def move(self, step: int) -> None:
         """Move the cursor within the rows."""
         keys = self.rows()
         if keys:
-            at = keys.index(self.selected) if self.selected in keys else -1 if step > 0 else len(keys)
-            self.select(keys[max(0, min(len(keys) - 1, at + step))])
+            index = keys.index(self.selected) if self.selected in keys else -1 if step > 0 else len(keys)
+            self.select(keys[max(0, min(len(keys) - 1, index + step))])
 
     def row_text(self) -> str:
         """Return the texts of the row under the cursor, separated by tabs; empty if there is none."""
@@ -121,13 +121,13 @@ class SectionPicture(Picture):
 
     def take(self, row: int) -> bool:
         """Move the cursor to the row at a line of the picture, if there is one; return whether it was already there."""
-        begin = 1 + (self.heading() is not None and self._has_titles)
-        place = self.top + row - begin
-        if row < begin or place >= len(self.keys):
+        first_row = 1 + (self.heading() is not None and self._has_titles)
+        index = self.top + row - first_row
+        if row < first_row or index >= len(self.keys):
             return False
-        stood_there = self.active and self.selected == self.keys[place]
-        self.select(self.keys[place])
-        return stood_there
+        was_selected = self.active and self.selected == self.keys[index]
+        self.select(self.keys[index])
+        return was_selected
 
     @property
     def _has_titles(self) -> bool:
@@ -142,34 +142,34 @@ class SectionPicture(Picture):
         return self._memo.get("head", head, lambda: head)
 
     def _more(self) -> Line:
-        key, what = self.opens
-        return [Segment(key, theme.TITLE), Segment(f" {what}", theme.DIM)] if key else []
+        key, description = self.opens
+        return [Segment(key, theme.TITLE), Segment(f" {description}", theme.DIM)] if key else []
 
     def _follow(self, room: int) -> None:
         """Scroll to the row under the cursor when the cursor moves; after that, the mouse wheel may scroll it away."""
         selected = self.selected
-        at = self.keys.index(selected) if selected is not None and selected in self.keys else -1
-        if (self.selected, room) != self._followed and at >= 0 and self.active:
-            self._followed = self.selected, room
-            self.top = min(max(self.top, at - room + 1), at)
+        index = self.keys.index(selected) if selected is not None and selected in self.keys else -1
+        if (self.selected, room) != self._followed_selection and index >= 0 and self.active:
+            self._followed_selection = self.selected, room
+            self.top = min(max(self.top, index - room + 1), index)
         self.top = max(0, min(self.top, len(self.keys) - room))
 
-    def _drawn(self, place: int, cells: int) -> Line:
-        pieces, ground = self.row(place).pieces, None
-        if self.active and self.keys[place] == self.selected:
+    def _row_line(self, index: int, cells: int) -> Line:
+        pieces, ground = self.row(index).pieces, None
+        if self.active and self.keys[index] == self.selected:
             pieces, ground = [(0, MARK, theme.TITLE), *pieces], theme.CURSOR
-        return self._memo.get(place - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
+        return self._memo.get(index - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
 
-    def _mark(self, on_screen: range, cells: int) -> Line:
-        row = LineBuilder()
-        row.put(self.left + 1, self.left_out(self.keys[on_screen.start : on_screen.stop]), theme.FAINT)
-        row.right(cells - self.left, self._counts(on_screen), theme.TITLE)
-        return self._memo.get("mark", row.pieces, partial(join_pieces, row.pieces, cells))
+    def _mark(self, visible: range, cells: int) -> Line:
+        pieces = LineBuilder()
+        pieces.put(self.left + 1, self.left_out(self.keys[visible.start : visible.stop]), theme.FAINT)
+        pieces.right(cells - self.left, self._counts(visible), theme.TITLE)
+        return self._memo.get("mark", pieces.pieces, partial(join_pieces, pieces.pieces, cells))
 
-    def _counts(self, on_screen: range) -> str:
+    def _counts(self, visible: range) -> str:
         """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""
-        above, below = on_screen.start, len(self.keys) - on_screen.stop
-        return "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+        above, below = visible.start, len(self.keys) - visible.stop
+        return "  ".join(f"+{count} {arrow}" for count, arrow in ((above, "▲"), (below, "▼")) if count)
 
 
 WHEEL = 3
