@@ -17,10 +17,10 @@ def missing_value_reasons(process: Process) -> str:
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
     reasons = {
-        "its process cannot be seen from where gpumon samples, or has ended": not is_known(process.started),
+        "the process has ended, or gpumon cannot see it, as from inside a container": not is_known(process.started),
         "the driver does not report its memory": not is_known(process.memory_used),
-        "the driver has no sample of its work": not any(map(is_known, shares)),
-        "its CPU use is known from the next sample on": is_known(process.started)
+        "the driver has no utilization sample of the process": not any(map(is_known, shares)),
+        "its CPU use is available from the next sample on": is_known(process.started)
         and not is_known(process.cpu_utilization),
     }
     return "; ".join(reason for reason, holds in reasons.items() if holds)

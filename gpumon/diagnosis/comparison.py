@@ -94,7 +94,7 @@ def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
     held = [others for row in rows if is_known(others := _others(row))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
-        summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} were not of that run"
+        summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} belonged to other processes"
         yield _finding("others_hold_memory", summary, {"bytes": others})
 
 
@@ -177,7 +177,7 @@ def _count(number: int | None) -> str:
 def _peaks(epochs: Sequence[EpochSummary]) -> str:
     """Return a text that says how the peak of tensor memory was measured; empty if unknown."""
     if any(is_known(epoch.live_peak.value) for epoch in epochs):
-        return "the framework's own"
+        return "measured by the framework"
     is_sampled = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
     return "read between steps, where activations are freed" if is_sampled else ""
 

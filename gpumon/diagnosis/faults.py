@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SLOW_LINK, NVLINK_DOWN = OF_LINKS = ("slow_link", "nvlink_down")
 """Kinds of the findings about links."""
 _SLOW = {
-    "gpu.pcie_generation": "generation {now:.0f} where {most:.0f} is possible",
-    "gpu.pcie_width": "{now:.0f} of {most:.0f} lanes",
+    "gpu.pcie_generation": "at generation {now:.0f} instead of {most:.0f}",
+    "gpu.pcie_width": "with {now:.0f} of {most:.0f} lanes",
 }
 _MAX_XID = 2.0**24
 """Larger values are not XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
@@ -34,7 +34,7 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
     if gpu.is_current and BY_NAME["gpu.recovery_action"].warn <= action < inf:
         vendor = _vendor(gpu)
         recoveries = {row[0]: row for row in vendor.recoveries} if vendor else {}
-        other = (0, f"recovery action {action:.0f}", "see the log of the kernel", False)
+        other = (0, f"recovery action {action:.0f}", "check 'dmesg' for the reason", False)
         _, required, remedy, is_down = recoveries.get(int(action), other)
         severity = Severity.CRITICAL if is_down else Severity.WARNING
         remedy = sentence(remedy.format(reset=reset(gpu.device), restart=RESTART_MACHINE))
@@ -65,7 +65,7 @@ def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
     errors = gpu.value(metric.name)
     severity = severity_of(metric, errors)
     if gpu.is_current and severity is not Severity.INFO and errors < inf:
-        action = f"Check the results of its runs; {reset(gpu.device)}; if errors return, replace the card."
+        action = f"Check the results of runs on this GPU; {reset(gpu.device)}; if errors return, replace the card."
         summary = f"{units.counted(int(errors), 'uncorrected memory error')} since the driver was loaded"
         yield Finding("uncorrected_errors", severity, gpu.subject, summary, action, {metric.key: errors})
 
@@ -76,7 +76,7 @@ def remapping_failed(gpu: GpuContext) -> Iterator[Finding]:
     failed = gpu.value(metric.name)
     severity = severity_of(metric, failed)
     if gpu.is_current and severity is not Severity.INFO:
-        summary = "faulty rows of its memory could not be replaced"
+        summary = "faulty memory rows could not be remapped to spare rows"
         yield Finding("remapping_failed", severity, gpu.subject, summary, "Replace the card.", {metric.key: failed})
 
 
@@ -86,7 +86,7 @@ def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
     if gpu.is_current and pending:
         evidence = {metric.key: gpu.value(metric.name) for metric in pending}
         summary = "faulty memory is in use until the GPU is reset"
-        action = f"Once its runs have finished, {reset(gpu.device)}."
+        action = f"When the runs on this GPU have finished, {reset(gpu.device)}."
         yield Finding("memory_repair_pending", Severity.WARNING, gpu.subject, summary, action, evidence)
 
 
@@ -108,10 +108,10 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
     """The PCIe link of the GPU was slower than possible when it was last under load, and the GPU is still in use."""
     if gpu.is_current and gpu.status.state is not GpuState.FREE and (slow := gpu.slow_link):
         parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
-        summary = f"under load its PCIe link has {' and '.join(parts)}"
+        summary = f"under load, the PCIe link runs {' and '.join(parts)}"
         location = f" at {gpu.device.address} on the PCI bus" if gpu.device.address else ""
         action = (
-            f"Check the settings of the firmware; with the machine off, reseat the card{location}, and check its slot "
+            f"Check the firmware settings; with the machine off, reseat the card{location}, and check its slot "
             "and riser."
         )
         evidence = {"utilization": gpu.loaded.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}

@@ -26,13 +26,13 @@ _JUDGED_FACTS = (
 except for the facts in `_ALL_NEEDED`."""
 _ALL_NEEDED = ("memory limit",)
 GPUS = "GPUs"
-"""Name that stands for all facts if there is no GPU."""
+"""Result of `not_judged` if there is no GPU."""
 NOTHING = "Nothing needs attention."
 
 
 def nothing_found(unknown: Sequence[str]) -> str:
     """Return the sentence to show if there are no findings. `unknown`: facts that could not be judged."""
-    return f"Nothing found; not known here: {', '.join(unknown)}." if unknown else NOTHING
+    return f"No findings; not available here: {', '.join(unknown)}." if unknown else NOTHING
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
@@ -69,7 +69,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
         is_part = sample.device.is_instance
         finding = _unavailable(gpu, _create_instance(gpu) if is_part else _reset_or_restart(gpu))
         if gpu.is_replaced:
-            summary = f"{finding.summary}: {sample.device.uuid}, whose number another one has now"
+            summary = f"{finding.summary}: {sample.device.uuid}; another GPU now has its index"
             finding = finding._replace(summary=summary)
         yield finding
 
@@ -79,7 +79,7 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
         if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
-            yield _unavailable(gpu, f"See 'dmesg' for what the driver reports; if it stays so, {RESTART_MACHINE}.")
+            yield _unavailable(gpu, f"Check 'dmesg' for driver errors; if the GPU stays silent, {RESTART_MACHINE}.")
     elif sample.state is Availability.RESET_REQUIRED:
         yield _unavailable(gpu, _reset_or_restart(gpu))
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
@@ -107,9 +107,9 @@ def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
     ):
         return
     if any(sample.device.missing.get(name) is Availability.FAILED for name in _VITAL):
-        summary = "the driver answers with errors: its state is unknown"
+        summary = "the driver returns errors for this GPU: its state is unknown"
         action = (
-            f"Look in 'dmesg' for errors of the driver. If the GPU does not recover: {reset(gpu.device)}. "
+            f"Check 'dmesg' for driver errors. If the GPU does not recover: {reset(gpu.device)}. "
             f"Otherwise {RESTART_MACHINE}."
         )
         yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
@@ -124,7 +124,9 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
         severity = severity_of(metric, value)
         if severity is not Severity.INFO:
             summary = f"{metric.title.lower()} is {units.metric(value, metric)}"
-            yield Finding("hot", severity, gpu.subject, summary, "Check its fans and air flow.", {metric.key: value})
+            yield Finding(
+                "hot", severity, gpu.subject, summary, "Check the fans and the air flow.", {metric.key: value}
+            )
 
 
 def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
@@ -132,7 +134,7 @@ def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
     severity = heat_severity(gpu.rates)
     if severity is not Severity.INFO and gpu.is_current:
         evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
-        yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
+        yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check the cooling.", evidence)
 
 
 def heat_severity(rates: Mapping[str, float]) -> Severity:
@@ -155,7 +157,7 @@ def divided(gpu: GpuContext) -> Iterator[Finding]:
     count = gpu.value("gpu.mig_instances")
     if gpu.is_current and gpu.status.state is GpuState.DIVIDED and count == 0:
         action = _create_instance(gpu, or_undivide=True)
-        summary = "in MIG mode without an instance: nothing can run on it"
+        summary = "in MIG mode without instances: nothing can run on this GPU"
         yield Finding("divided", Severity.INFO, gpu.subject, summary, action, {"mig_instances": count})
 
 
@@ -166,7 +168,7 @@ def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
         used = gpu.value("gpu.memory_used")
         held = "memory" if not is_known(used) else units.number(used, Unit.BYTES)
         summary = f"idle for {idle_text(gpu)}, {held} held by {_holders(gpu)}"
-        action = "Ask the holder, or end the process if it is yours."
+        action = "Ask the user to free the GPU, or end the process if it is yours."
         yield Finding("allocated_idle", Severity.WARNING, gpu.subject, summary, action, {"seconds": _idle(gpu)})
 
 
@@ -174,8 +176,8 @@ def memory_unattributed(gpu: GpuContext) -> Iterator[Finding]:
     """Memory is in use that belongs to no listed process."""
     size = gpu.value("gpu.memory_unattributed")
     if gpu.is_current and size >= thresholds.UNATTRIBUTED:
-        summary = f"{units.number(size, Unit.BYTES)} held by no process that the driver lists"
-        action = "A process that was killed may have left it, or one in another container holds it."
+        summary = f"{units.number(size, Unit.BYTES)} held by no listed process"
+        action = "A killed process may have left this memory allocated, or a process in another container holds it."
         yield Finding("memory_unattributed", Severity.INFO, gpu.subject, summary, action, {"memory_unattributed": size})
 
 

@@ -86,7 +86,11 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
     if run.state in _ENDS:
         kind, text = _ENDS[run.state]
         summary = f"{text} in epoch {run.epoch}" if run.epoch else text
-        action = "See its own output." if run.state is RunState.FAILED else "See its own output and the kernel log."
+        action = (
+            "Check the output of the run."
+            if run.state is RunState.FAILED
+            else "Check the output of the run and 'dmesg'."
+        )
         yield Finding(kind, Severity.CRITICAL, run.subject, summary, action, {"age": run.since_end})
 
 
@@ -96,14 +100,14 @@ def diverged(run: RunContext) -> Iterator[Finding]:
         *others, last = run.diverged
         are = f"{', '.join(others)} and {last} are" if others else f"{last} is"
         summary = f"diverged: {are} NaN or infinite"
-        action = "Lower the learning rate, or look at the batch before."
+        action = "Lower the learning rate, or check the batch before the first such value."
         yield Finding("diverged", Severity.CRITICAL, run.subject, summary, action)
 
 
 def input_bound(run: RunContext) -> Iterator[Finding]:
     """The GPU waits while batches are loaded."""
     if run.wait_share >= thresholds.INPUT_BOUND:
-        whole = "its training" if run.waits_in_part else "the time"
+        whole = "the training time" if run.waits_in_part else "the time"
         summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of {whole}"
         action = "Add DataLoader workers, or move decoding off the CPU."
         yield Finding("input_bound", Severity.WARNING, run.subject, summary, action, {"wait_share": run.wait_share})
@@ -114,7 +118,7 @@ def throttled(run: RunContext) -> Iterator[Finding]:
     share = run.throttled_share
     if share >= thresholds.THROTTLED:
         summary = f"throttled {units.number(share, Unit.RATIO)} of the time"
-        action = "Check the cooling and the power limit of its GPUs."
+        action = "Check the cooling and the power limit of the run's GPUs."
         yield Finding("throttled", Severity.WARNING, run.subject, summary, action, {"throttled_share": share})
 
 
@@ -129,8 +133,10 @@ def mostly_idle(run: RunContext) -> Iterator[Finding]:
 def claimed(run: RunContext) -> Iterator[Finding]:
     """The run claims GPUs on which its user has no process."""
     if run.claimed:
-        summary = f"claims {units.counted(run.claimed, 'GPU')} without a process there"
-        action = "It counts as using them once the driver lists a process of its user: check that it trains on the GPU."
+        summary = f"claims {units.counted(run.claimed, 'GPU')} on which its user has no process"
+        action = (
+            "Check that the run trains there: it counts as using a GPU once the driver lists a process of its user."
+        )
         yield Finding("claimed", Severity.WARNING, run.subject, summary, action, {"gpus": float(run.claimed)})
 
 

@@ -40,47 +40,49 @@ XID = "xid"
 LEFT_OUT = "processes_left_out"
 CLOCK_SET = "clock_set"
 EVENT_KINDS: tuple[EventKind, ...] = (
-    EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
+    EventKind("daemon_started", "daemon started", "info", "First sample of the daemon.", unseen="daemon_stopped"),
     EventKind(
         "daemon_stopped", "daemon stopped", "info",
-        "When it was stopped; for a killed daemon, the last time that it wrote.", ends="daemon_started",
+        "When the daemon was stopped; for a killed daemon, when it last wrote.", ends="daemon_started",
     ),
     EventKind(
-        "run_began", "run began", "info", "When its first process here began to report, some time after it started.",
+        "run_began", "run began", "info",
+        "When the run's first process on this machine began to report, some time after its start.",
         unseen=NOT_SEEN,
     ),
     EventKind(
         "run_ended", "run ended", "info",
-        "When its last process here reported its end; a failed run is `critical`, with the label \"run failed\".",
+        "When the run's last process on this machine reported its end; a failed run is `critical`, with the label "
+        "\"run failed\".",
         ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")}),
     ),
     EventKind(
-        "run_died", "run died", "critical", "The last time at which it was certainly alive; its end was not reported.",
+        "run_died", "run died", "critical", "When the run was last known to be alive; it did not report its end.",
         ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
     ),
     EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
     EventKind(
-        "throttling_began", "throttling began", "warning", "The first sample with clocks lowered for this cause.",
+        "throttling_began", "throttling began", "warning", "First sample with clocks lowered for this cause.",
         unseen=NOT_SEEN,
     ),
     EventKind(
-        "throttling_ended", "throttling ended", "info", "The last sample with clocks lowered for this cause.",
+        "throttling_ended", "throttling ended", "info", "Last sample with clocks lowered for this cause.",
         ends="throttling_began",
     ),
-    EventKind("idle_began", "allocated but idle", "warning", "When it was last busy, or first seen idle.",
+    EventKind("idle_began", "allocated but idle", "warning", "When the GPU was last busy, or first seen idle.",
               unseen=NOT_SEEN),
-    EventKind("idle_ended", "no longer idle", "info", "The first sample with work, or without the holder.",
+    EventKind("idle_ended", "no longer idle", "info", "First sample in which the GPU was busy or no longer held.",
               ends="idle_began"),
-    EventKind("gpu_lost", "GPU lost", "critical", "The first sample without an answer from it.", unseen=NOT_SEEN),
-    EventKind("gpu_back", "GPU back", "info", "The first sample with an answer again.", ends="gpu_lost"),
-    EventKind("driver_lost", "driver lost", "critical", "The first sample without the driver.", unseen=NOT_SEEN),
-    EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample with an answer again.",
+    EventKind("gpu_lost", "GPU lost", "critical", "First sample in which the GPU was lost.", unseen=NOT_SEEN),
+    EventKind("gpu_back", "GPU back", "info", "First sample in which the GPU answered again.", ends="gpu_lost"),
+    EventKind("driver_lost", "driver lost", "critical", "First sample without the driver.", unseen=NOT_SEEN),
+    EventKind("driver_reloaded", "driver reloaded", "warning", "First sample in which the driver answered again.",
               ends="driver_lost"),
     EventKind(XID, "XID error", "warning", "When the driver reported it; the severity depends on the code."),
-    EventKind(LEFT_OUT, "processes left out", "warning", "The first sample with more processes than are kept."),
-    EventKind(CLOCK_SET, "clock set", "info", "The first sample after the machine's clock was set, in the new time."),
+    EventKind(LEFT_OUT, "processes left out", "warning", "First sample with more processes than gpumon records."),
+    EventKind(CLOCK_SET, "clock set", "info", "First sample after the machine's clock was set, in the new time."),
     EventKind(NOT_SEEN, "end not seen", "info",
-              "When something lasting was last seen; its end was not seen."),
+              "When a lasting event was last observed; its end was not observed."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
 """Kinds by name."""

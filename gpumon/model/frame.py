@@ -341,7 +341,7 @@ class Frame:
         """The number of runs and processes for which this frame had no room, as text; empty if it has all."""
         counts = (self.dropped_runs, "run"), (self.dropped, "process")
         parts = [units.counted(number, what) for number, what in counts if number]
-        return f"{' and '.join(parts)} more than there is room for" if parts else ""
+        return f"{' and '.join(parts)} left out: more than a frame can hold" if parts else ""
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -83,7 +83,7 @@ class Availability(IntEnum):
 
 
 _REASONS = {
-    Availability.ABSENT: "no such device at the moment",
+    Availability.ABSENT: "the device does not exist at the moment",
     Availability.OK: "available",
     Availability.NOT_SUPPORTED: "this GPU or driver does not report it",
     Availability.NO_PERMISSION: "requires elevated privileges",
@@ -92,15 +92,15 @@ _REASONS = {
     Availability.STALE: "the driver does not answer",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
-    Availability.UNRELIABLE: "the driver's answer was too late, too rare or impossible",
+    Availability.UNRELIABLE: "the driver's values are late, rare or impossible",
     Availability.RESET_REQUIRED: "the GPU must be reset",
     Availability.ASLEEP: "powered down until a program uses it",
     Availability.SWITCHED_OFF: "switched off when gpumon was started",
-    Availability.TOO_EARLY: "known from the second sample on",
+    Availability.TOO_EARLY: "available from the second sample on",
     Availability.SHARED_WITH_HOST: "shared with the host",
     Availability.IN_MIG_MODE: "the driver does not report it in MIG mode",
-    Availability.OF_WHOLE_GPU: "only its whole GPU has it",
-    Availability.OF_INSTANCES: "its MIG instances have it",
+    Availability.OF_WHOLE_GPU: "only the whole GPU reports it",
+    Availability.OF_INSTANCES: "only the MIG instances of this GPU report it",
 }
 
 
@@ -156,7 +156,7 @@ GPU_METRICS: tuple[Metric, ...] = (
            limit="gpu.memory_total", warn=0.92, critical=0.97),
     Metric("gpu.memory_reserved", "Memory reserved by the driver", "RSVD", Unit.BYTES,
            "Device memory reserved by driver and firmware.", limit="gpu.memory_total"),
-    Metric("gpu.memory_total", "Total memory", "TOTAL", Unit.BYTES, "Device memory of the card."),
+    Metric("gpu.memory_total", "Total memory", "TOTAL", Unit.BYTES, "Total device memory of the card."),
     Metric("gpu.power", "Power", "POWER", Unit.WATTS,
            "Power draw of the whole board; on most cards since Ampere, the mean of the last second.",
            limit="gpu.power_limit", maximum=_KILOWATTS),
@@ -164,10 +164,10 @@ GPU_METRICS: tuple[Metric, ...] = (
            maximum=_KILOWATTS),
     Metric("gpu.energy", "Energy", "ENERGY", Unit.JOULES,
            "Energy used by the board since the driver was loaded, from the driver's counter.", _C),
-    Metric("gpu.temperature", "Temperature", "TEMP", Unit.CELSIUS, "Of the GPU core.", warn=83, critical=90,
+    Metric("gpu.temperature", "Temperature", "TEMP", Unit.CELSIUS, "Temperature of the GPU core.", warn=83, critical=90,
            maximum=_HOTTEST),
     Metric("gpu.temperature_memory", "Memory temperature", "MTEMP", Unit.CELSIUS,
-           "Of the device memory, on cards that measure it.", warn=90, critical=100, maximum=_HOTTEST),
+           "Temperature of the device memory, on cards that measure it.", warn=90, critical=100, maximum=_HOTTEST),
     Metric("gpu.clock_sm", "SM clock", "CLOCK", Unit.HERTZ, "Current clock of the multiprocessors.", maximum=10e9),
     Metric("gpu.clock_memory", "Memory clock", "MCLK", Unit.HERTZ, "Current clock of the device memory.", maximum=50e9),
     Metric("gpu.event_reasons", "Clock event reasons", "EVENTS", Unit.BITS,
@@ -184,7 +184,8 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Time the clocks followed a slower GPU of the same sync boost group.", _C),
     Metric("gpu.fan", "Fan", "FAN", Unit.RATIO, "Requested fan speed; passively cooled cards have none.",
            maximum=2),
-    Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT, "0 is the fastest, 15 the slowest.",
+    Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT,
+           "State of the clocks: 0 is the fastest, 15 the slowest.",
            maximum=15),
     Metric("gpu.pcie_generation", "PCIe generation", "PCIE", Unit.COUNT, "Current generation of the link; idle links "
                                                                          "step down.",
@@ -293,11 +294,11 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.idle_share", "Idle share", "IDLE", Unit.RATIO,
            f"Share of the same samples with utilization below {IDLE * 100:g} %."),
     Metric("gpu.xid", "XID error", "XID", Unit.COUNT,
-           "Code of the worst fault of the card that the driver has reported to this gpumon, until a reset; 0: none. "
-           "Faults of applications are in the event log alone."),
+           "Code of the most severe fault of the card that the driver reported to this daemon since a reset; 0: none. "
+           "Errors of applications are only in the event log."),
     Metric("gpu.memory_unattributed", "Unattributed memory", "UNATTR", Unit.BYTES,
-           "Memory in use that belongs to no listed process: to processes that ended, or that run in other containers. "
-           "Read with the process list, every 3 s, if the memory of each process is known.",
+           "Memory in use that belongs to no listed process, for example of processes in other containers. "
+           "Read with the process list, every 3 s, if the driver reports the memory of each process.",
            limit="gpu.memory_total"),
     Metric("gpu.mig_instances", "MIG instances", "MIG", Unit.COUNT,
            "Number of MIG instances of the GPU; also 0 if MIG mode is on without any instance."),
@@ -316,7 +317,7 @@ HOST_METRICS: tuple[Metric, ...] = (
            "Share of CPU time, over all CPUs, that was neither idle nor waiting for I/O.", warn=0.95),
     Metric("host.memory_used", "Memory", "MEM", Unit.BYTES, "Memory in use: total minus available.",
            limit="host.memory_total", warn=0.9, critical=0.97),
-    Metric("host.memory_total", "Total memory", "TOTAL", Unit.BYTES, "Memory of the machine."),
+    Metric("host.memory_total", "Total memory", "TOTAL", Unit.BYTES, "Total memory of the machine."),
     Metric("host.swap_used", "Swap", "SWAP", Unit.BYTES, "Swap in use.", limit="host.swap_total"),
     Metric("host.swap_total", "Total swap", "SWTOT", Unit.BYTES, "Configured swap space."),
     Metric("host.load", "Load", "LOAD", Unit.COUNT, "Tasks that run or wait for a disk, averaged over one minute."),
@@ -386,8 +387,8 @@ NEEDS: Mapping[str, str] = {
     "gpu.pcie_received_rate": _GPM,
     "gpu.nvlink_sent_rate": _GPM,
     "gpu.nvlink_received_rate": _GPM,
-    "gpu.temperature_slowdown": "a card that reports thresholds: newer ones report a margin alone",
-    "gpu.temperature_shutdown": "a card that reports thresholds: newer ones report a margin alone",
+    "gpu.temperature_slowdown": "a card that reports thresholds: newer cards report only a margin",
+    "gpu.temperature_shutdown": "a card that reports thresholds: newer cards report only a margin",
     "gpu.jpeg_utilization": "Turing or newer",
     "gpu.optical_flow_utilization": "Turing or newer",
     "gpu.utilization_low": _SAMPLES,

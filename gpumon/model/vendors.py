@@ -77,8 +77,8 @@ NVIDIA = Vendor(
     recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; value 5 differs between driver branches 580 and 615
         (1, "a reset of the GPU", "{reset}", True),
         (2, "a restart of the machine", "{restart}", True),
-        (3, "an end of traffic between GPUs", "end the processes that use several GPUs, then look again", False),
-        (4, "a reset of the GPU when it is free", "a part of it is off until it is reset: {reset}", False),
+        (3, "an end of traffic between GPUs", "end the processes that use several GPUs, then check again", False),
+        (4, "a reset of the GPU when it is free", "part of the GPU is disabled until a reset: {reset}", False),
     ),
 )
 AMD = Vendor(

@@ -34,18 +34,19 @@ class Xid(NamedTuple):
 
 
 _REBOOT = "Restart the machine, which ends everything on it"
-_RESTART = "Restart the application; if it returns with other applications, ask the vendor of the card."
+_RESTART = "Restart the application; if the error returns with other applications, ask the vendor of the card."
 _RESET = (
-    "Reset the GPU, or restart the machine, which ends everything on it; if it returns, ask the vendor of the card."
+    "Reset the GPU, or restart the machine, which ends everything on it; if the error returns, ask the vendor of the "
+    "card."
 )
 _SPARE = "Reset the GPU when it is free."
-_NVLINK = "Reset the GPUs at both ends; if it returns, ask the vendor of the machine."
+_NVLINK = "Reset the GPUs at both ends; if the error returns, ask the vendor of the machine."
 _CATALOG = "See NVIDIA's Xid catalog."
 _WORN = "If its power swings matter, ask the vendor of the card."
 
 _COPY = "a copy engine stopped with an error"
 _VIDEO = "a video, JPEG or optical flow engine stopped with an error"
-_FIRMWARE = "the driver or its firmware made an error; a single one needs no action"
+_FIRMWARE = "an error in the driver or its firmware; a single error needs no action"
 _SECURE = "an error of encrypted traffic over NVLink, in confidential computing"
 _LINK = "an error on an NVLink connection"
 
@@ -53,20 +54,22 @@ _LINK = "an error on an NVLink connection"
 XIDS: tuple[Xid, ...] = (
     Xid(8, "the GPU did not finish an application's work in time", "info", _RESTART),
     Xid(11, "an application sent invalid commands", "info", "Check the application."),
-    Xid(13, "a kernel of an application failed, such as by an address out of bounds; the GPU is well", "info",
+    Xid(13, "a kernel of an application failed, for example at an address out of bounds; the GPU has no fault", "info",
         "Check the application, such as with compute-sanitizer."),
     Xid(14, "an error that a program caused on purpose, as tests do", "info", ""),
     Xid(25, "an application sent commands that are not allowed", "info", "Check the application."),
-    Xid(31, "an application accessed GPU memory that is not its own; the GPU is well", "info",
+    Xid(31, "an application accessed GPU memory that is not its own; the GPU has no fault", "info",
         "Check the application, such as with compute-sanitizer."),
     Xid(32, "commands were corrupted on PCIe, usually not by the application", "warning",
-        "Restart the application; if it returns, check slot, riser and cables of the card."),
+        "Restart the application; if the error returns, check slot, riser and cables of the card."),
     *(Xid(code, _COPY, "info", _RESTART) for code in (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136))),
-    *(Xid(code, _FIRMWARE, "info", "If it returns, update the driver.") for code in (37, 38, 66, 67)),
-    Xid(43, "an application was stopped for a fault of its own; the GPU is well", "info", "Check the application."),
+    *(Xid(code, _FIRMWARE, "info", "If the error returns, update the driver.") for code in (37, 38, 66, 67)),
+    Xid(43, "an application was stopped because of its own fault; the GPU has no fault", "info",
+        "Check the application."),
     Xid(44, "a fault while the GPU switched between applications", "info",
-        "If it returns, ask the vendor of the card."),
-    Xid(45, "the driver ended an application's work: it was stopped, or an error before this one is the cause", "info",
+        "If the error returns, ask the vendor of the card."),
+    Xid(45, "the driver ended an application's work: the application was stopped, or an earlier error is the cause",
+        "info",
         ""),
     Xid(46, "the GPU stopped working", "critical", _RESET),
     Xid(48, "an uncorrectable (double-bit) memory error", "critical", _RESET),
@@ -75,23 +78,23 @@ XIDS: tuple[Xid, ...] = (
     Xid(62, "a controller inside the GPU halted", "critical", _RESET),
     Xid(63, "faulty memory was marked, and is replaced by spare memory at the next reset", "warning", _SPARE),
     Xid(64, "faulty memory could not be replaced by spare memory", "critical", _RESET),
-    Xid(69, "an application sent commands that this engine does not have; the GPU is well", "info",
+    Xid(69, "an application sent commands that this engine does not have; the GPU has no fault", "info",
         "Check the application."),
     Xid(74, "an error on an NVLink connection, of this GPU or of the one at the other end", "critical", _NVLINK),
     Xid(78, "a virtual GPU could not be started", "warning", "Update the drivers of host and guest."),
     Xid(79, "the GPU fell off the bus: it no longer answers over PCIe", "critical",
-        f"{_REBOOT}; check power, slot and temperature of the card; if it returns, ask its vendor."),
+        f"{_REBOOT}; check power, slot and temperature of the card; if the error returns, ask its vendor."),
     Xid(80, "an application's commands arrived damaged", "info", _RESTART),
     *(Xid(code, _VIDEO, "info", _RESTART)
       for code in (60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142)),
     Xid(92, "many memory errors were corrected: the memory may be failing", "warning",
         "Watch its memory errors; if they continue, ask the vendor of the card."),
-    Xid(93, "the driver did not write to the card's InfoROM, whose wear is limited on purpose", "info", ""),
+    Xid(93, "the driver skipped a write to the card's InfoROM to limit its wear", "info", ""),
     Xid(94, "an uncorrectable memory error, contained: it hit one application", "warning",
         "Restart that application; reset the GPU when it is free."),
     Xid(95, "an uncorrectable memory error, not contained: results of all applications on it may be wrong", "critical",
         "Stop all applications on it, and reset the GPU."),
-    *(Xid(code, "a test message of the machine's management", "info", "") for code in (106, 107)),
+    *(Xid(code, "a test message of the server's management", "info", "") for code in (106, 107)),
     Xid(109, "the GPU could not switch between applications in time", "critical", _RESET),
     Xid(110, "a security fault", "critical", _RESET),
     Xid(119, "the GPU's own processor (GSP) did not answer in time", "critical",
@@ -103,13 +106,13 @@ XIDS: tuple[Xid, ...] = (
     Xid(137, "an application accessed memory of another GPU over NVLink that is not its own", "info",
         "Check the application, such as with compute-sanitizer."),
     Xid(140, "an uncorrectable memory error that the driver could not mark", "critical", _RESET),
-    Xid(141, "a fast path of CUDA met an error; a single one needs no action", "info", ""),
+    Xid(141, "a fast path of CUDA failed; a single error needs no action", "info", ""),
     Xid(143, "the GPU could not be initialized", "critical", _RESET),
-    *(Xid(code, _LINK, "warning", f"If it returns, reset the GPUs at both ends. {_CATALOG}")
+    *(Xid(code, _LINK, "warning", f"If the error returns, reset the GPUs at both ends. {_CATALOG}")
       for code in range(144, 151)),
     Xid(151, "keys of confidential computing could not be renewed", "warning", "Restart the virtual machine."),
-    Xid(154, "the driver says by which action the GPU recovers from the errors before", "warning",
-        "See the recovery action of the GPU, or 'dmesg'."),
+    Xid(154, "the driver reports how the GPU recovers from earlier errors", "warning",
+        "Check 'dmesg' or the metric gpu.recovery_action for the required action."),
     Xid(155, "an NVLink connection went down, perhaps on purpose", "warning", _NVLINK),
     Xid(156, "a faulty part of the GPU was retired", "warning", _SPARE),
     Xid(157, "a faulty part of the GPU could not be retired", "warning", "Ask the vendor of the card."),
@@ -118,7 +121,7 @@ XIDS: tuple[Xid, ...] = (
     Xid(160, "a channel of the GPU was retired", "info", "If it returns, update the driver."),
     Xid(161, "a channel of the GPU could not be retired", "info", "If it returns, update the driver."),
     Xid(162, "power smoothing works again", "info", ""),
-    Xid(163, "power smoothing stopped, such as for heat", "warning", "Check the cooling of the card."),
+    Xid(163, "power smoothing stopped, for example because of heat", "warning", "Check the cooling of the card."),
     Xid(164, "the component that smooths the card's power is nearly worn out", "warning", _WORN),
     Xid(165, "the component that smooths the card's power is worn out: its power swings", "warning", _WORN),
     *(Xid(code, _SECURE, "warning", _CATALOG) for code in (166, 170)),
@@ -135,9 +138,9 @@ _RANK = {"info": 0, "warning": 1, "critical": 2}
 
 
 def xid_of(code: int) -> Xid:
-    """Return the row of a code. For an unknown code, returns a row that says that it is unknown."""
+    """Return the row of a code. For an unknown code, the row says that gpumon has no description."""
     xid = _BY_CODE.get(code)
-    return xid or Xid(code, "an error that gpumon has no description of", "warning", _CATALOG)
+    return xid or Xid(code, "an error without a description in gpumon", "warning", _CATALOG)
 
 
 def worse(code: int, other: int) -> int:

@@ -194,4 +194,4 @@ def test_a_daemon_keeps_errors_and_views_tell_what_to_do(stub: Stub, tmp_path: P
     ]  # fmt: skip
     assert all(before <= one["time"] <= after for one in listed)
     text = gpumon("history", "events", env=env).stdout
-    assert "31: an application accessed GPU memory that is not its own; the GPU is well" in text
+    assert "31: an application accessed GPU memory that is not its own; the GPU has no fault" in text

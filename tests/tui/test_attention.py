@@ -89,7 +89,7 @@ def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old()
 
 def test_nothing_is_claimed_of_what_is_not_known() -> None:
     (line,) = said(attention_lines([], (), 80, unknown=["temperature", "runs"]))
-    assert line == "Nothing found; not known here: temperature, runs."
+    assert line == "No findings; not available here: temperature, runs."
 
 
 def test_the_same_of_all_gpus_is_told_once() -> None:
@@ -136,7 +136,7 @@ def test_a_source_that_tells_little_is_not_said_to_be_well() -> None:
             return ()
 
     head = attention_of(Log(gpus=1, source="replay", label="REPLAY a.csv", seconds=5), (120, 40))[0]
-    assert "nothing found; not known here: temperature, processes, runs" in head
+    assert "no findings; not available here: temperature, processes, runs" in head
     assert "needs attention" not in head
 
 
@@ -145,7 +145,7 @@ def test_the_list_of_a_machine_whose_gpus_cannot_be_read_does_not_say_that_all_i
         await pilot.press("a")
 
     lines = "\n".join(play(FakeFeed(gpus=0, seconds=10, problem="no driver"), (100, 30), script))
-    assert "Nothing found; not known here: GPUs." in lines
+    assert "No findings; not available here: GPUs." in lines
     assert "Nothing needs attention" not in lines
 
 
@@ -220,7 +220,7 @@ def test_what_is_good_to_know_is_counted_beside_what_needs_attention_and_told_wh
         await pilot.press("exclamation_mark")
         told = "\n".join(text(app))
         assert "GPU 0  info" in told
-        assert "18.0 GiB held by no process that the driver lists" in told
+        assert "18.0 GiB held by no listed process" in told
 
     play(feed, (120, 40), script)
 

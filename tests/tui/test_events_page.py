@@ -614,7 +614,7 @@ def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -
     lines = opened((120, 40))
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
     assert "14:13:20  GPU 0–3 run began" in lines[at]
-    assert "When its first process here began to report" in lines[at + 1]
+    assert "When the run's first process on this machine began to report" in lines[at + 1]
     charts = chip_of(lines) + 1
     chip = lines[charts - 1].index("14:13:20") + 4
     assert any(line[chip : chip + 1] == "│" for line in lines[charts : charts + 6])
@@ -696,9 +696,9 @@ def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
     lines = opened(
         (80, 24), "end", read=lambda path: [event(3000, "idle_began", 6, "dave", ongoing=True, at_least=True)]
     )
-    assert not any("When it was last busy" in line for line in rows(lines))
+    assert not any("When the GPU was last busy" in line for line in rows(lines))
     below = " ".join(" ".join(lines).split())
-    assert "idle since it was first seen. When it was last busy" in below
+    assert "idle since it was first seen. When the GPU was last busy" in below
     assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"
 
 
@@ -759,7 +759,7 @@ def test_the_meaning_above_the_charts_of_a_moment_is_whole_where_a_line_is_free_
     high = preview.rows(cells, 24, 14)
     drawn = preview.lines(long, cells)
     told = " ".join(" ".join("".join(part.text for part in line) for line in drawn[2:4]).split())
-    assert "some time after it started." in told
+    assert "some time after its start." in told
     assert len(drawn) == high, "as many rows as it asked for"
     assert all(length(line) <= cells for line in drawn[:4])
     assert preview.rows(cells, 24, 11) == 11, "without a free line it has one"

@@ -104,7 +104,7 @@ def test_a_gpu_whose_driver_answers_with_errors_alone_needs_attention() -> None:
     broken = sample(0)._replace(device=sample(0).device._replace(missing=errors))
     (finding,) = of_gpu(broken)
     assert (finding.kind, finding.severity) == ("unavailable", Severity.CRITICAL)
-    assert finding.summary == "the driver answers with errors: its state is unknown"
+    assert finding.summary == "the driver returns errors for this GPU: its state is unknown"
     still = sample(0, power=90.0)._replace(
         device=broken.device._replace(missing={"gpu.utilization": Availability.FAILED})
     )
@@ -244,7 +244,7 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
     assert live_run(ranks_of(frame.runs)[0], Epochs(), frame.time).wait_share == pytest.approx(0.42)
 
 
-@pytest.mark.parametrize(("seconds", "of"), [(10.0, "the time"), (20.0, "its training")])
+@pytest.mark.parametrize(("seconds", "of"), [(10.0, "the time"), (20.0, "the training time")])
 def test_a_share_of_waits_says_of_what_it_is(seconds: float, of: str) -> None:
     epoch = EpochSummary(0, 0, "", 0.0, seconds, seconds, 1, 40, wait=4.8, wait_of=10.0, metrics={}, ranks=1,
                          utilization_from="")  # fmt: skip
@@ -369,7 +369,7 @@ def test_errors_that_were_corrected_or_are_of_the_past_are_no_fault() -> None:
     [
         ({"ecc_uncorrected": 1.0}, "uncorrected_errors", Severity.CRITICAL, "1 uncorrected memory error since"),
         ({"ecc_uncorrected": 12.0}, "uncorrected_errors", Severity.CRITICAL, "12 uncorrected memory errors since"),
-        ({"remapping_failed": 1.0}, "remapping_failed", Severity.CRITICAL, "could not be replaced"),
+        ({"remapping_failed": 1.0}, "remapping_failed", Severity.CRITICAL, "could not be remapped"),
         ({"remapping_pending": 1.0}, "memory_repair_pending", Severity.WARNING, "until the GPU is reset"),
         ({"retirement_pending": 1.0}, "memory_repair_pending", Severity.WARNING, "until the GPU is reset"),
         ({"recovery_action": 1.0}, "recovery_required", Severity.CRITICAL, "requires a reset of the GPU"),
@@ -393,7 +393,7 @@ def test_a_lost_gpu_whose_number_another_one_has_is_told_by_its_uuid() -> None:
         one for one in JudgedFrame(frame_of(tick(1, [sample(7), gone]))).findings() if one.kind == "unavailable"
     ]
     assert found.subject == ("gpu", "GPU-ff", "GPU 7")
-    assert found.summary == "the driver lost this GPU: GPU-ff, whose number another one has now"
+    assert found.summary == "the driver lost this GPU: GPU-ff; another GPU now has its index"
     (found,) = JudgedFrame(frame_of(tick(1, [sample(6), gone]))).findings()
     assert found.summary == "the driver lost this GPU"
 
@@ -448,7 +448,7 @@ def test_a_slow_link_says_what_it_has_and_could_have() -> None:
     (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
     loaded = LinkUnderLoad(0.9, {"gpu.pcie_generation": 3.0, "gpu.pcie_width": 8.0})
     (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, loaded=loaded)])
-    assert finding.summary == "under load its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
+    assert finding.summary == "under load, the PCIe link runs at generation 3 instead of 4 and with 8 of 16 lanes"
     assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}
 
 
@@ -468,7 +468,7 @@ def test_a_live_run_waits_for_a_share_of_the_phases_in_which_that_is_measured_as
     epochs.add(frame_of(tick(45, runs=[one], boundaries=[*told, begun])))
     (found,) = findings([], ranks_of([one]), epochs, TIME / SECOND + 45, monotonic_ns=45 * SECOND)
     assert found.evidence["wait_share"] == pytest.approx(10 / 25)
-    assert found.summary == f"waits for data {units.number(0.4, Unit.RATIO)} of its training"
+    assert found.summary == f"waits for data {units.number(0.4, Unit.RATIO)} of the training time"
 
 
 @pytest.mark.parametrize(

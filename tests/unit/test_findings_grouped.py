@@ -69,7 +69,7 @@ def test_of_gpus_that_do_not_answer_the_findings_tell() -> None:
 
 def test_where_no_gpu_can_be_read_nobody_says_that_nothing_needs_attention() -> None:
     assert not_judged([], tells_processes=True) == ["GPUs"]
-    assert nothing_found(not_judged([], tells_processes=True)) == "Nothing found; not known here: GPUs."
+    assert nothing_found(not_judged([], tells_processes=True)) == "No findings; not available here: GPUs."
 
 
 def test_gpus_in_one_group_keep_a_remedy_each() -> None:

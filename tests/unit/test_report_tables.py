@@ -523,7 +523,7 @@ def test_ratios_differ_by_points(book: Book) -> None:
         ({"epochs": 5000}, "different numbers of planned epochs: A 6, B 5,000"),
         (
             {"usage": {"run_used_peak": 20 * GIB, "run_reserved_peak": 18 * GIB}},
-            "up to 22.0 GiB on a GPU of B were not of that run",
+            "up to 22.0 GiB on a GPU of B belonged to other processes",
         ),
         ({"usage": {"sampled": 1.0}}, "B: 5 of 5 epochs are incompletely sampled"),
         ({"label": "SIMULATED"}, "A live, B SIMULATED"),
@@ -540,7 +540,7 @@ def test_what_makes_runs_not_alike_is_said(book: Book, other: dict[str, Any], do
 def test_memory_of_a_run_that_grew_after_the_drivers_list_is_not_that_of_others(book: Book) -> None:
     training(book, "a-1", 6)
     training(book, "b-2", 6, usage={"run_used_peak": 20 * GIB, "run_reserved_peak": 41.5 * GIB})
-    assert not [one for one in compared(book, "a-1", "b-2").doubts if "not of that run" in one]
+    assert not [one for one in compared(book, "a-1", "b-2").doubts if "belonged to other processes" in one]
 
 
 @pytest.mark.parametrize(("mean", "is_told"), [(20.5, False), (23.0, True)])
@@ -550,7 +550,7 @@ def test_a_peak_between_two_lists_of_the_driver_may_be_the_runs_own(book: Book, 
     unknown = {"run_used_peak": 20 * GIB, "run_reserved_peak": None, "memory_used_mean": mean * GIB}
     training(book, "b-2", 6, usage=unknown)
     doubts = compared(book, "a-1", "b-2").doubts
-    assert bool([one for one in doubts if "not of that run" in one]) == is_told
+    assert bool([one for one in doubts if "belonged to other processes" in one]) == is_told
 
 
 def test_other_steps_in_an_epoch_are_said(book: Book) -> None:

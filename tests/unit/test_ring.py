@@ -206,7 +206,7 @@ def test_too_many_processes_keep_the_largest_and_count_the_rest(path: str) -> No
     assert len(kept) >= 64
     assert kept == list(range(1000, 1000 - len(kept), -1))
     assert frame.dropped == 1000 - len(kept)
-    assert frame.left_out == f"{1000 - len(kept)} processes more than there is room for"
+    assert frame.left_out == f"{1000 - len(kept)} processes left out: more than a frame can hold"
 
 
 def test_runs_without_room_are_counted_with_those_that_nobody_read(path: str) -> None:
@@ -218,7 +218,7 @@ def test_runs_without_room_are_counted_with_those_that_nobody_read(path: str) ->
     assert many is not None
     assert 48 <= len(many.runs) < 300
     assert many.dropped_runs == 305 - len(many.runs)
-    assert many.left_out == f"{many.dropped_runs} runs more than there is room for"
+    assert many.left_out == f"{many.dropped_runs} runs left out: more than a frame can hold"
     ring.append(tick(2, runs=runs[:2]))
     few = reader.newest()
     assert few is not None

@@ -85,8 +85,8 @@ def test_a_process_says_in_json_why_values_of_it_are_null() -> None:
     problems = {one["pid"]: one["problem"] for one in told["gpus"][0]["processes"]}
     assert problems == {
         1: None,
-        2: "the driver has no sample of its work",
-        3: "its process cannot be seen from where gpumon samples, or has ended",
+        2: "the driver has no utilization sample of the process",
+        3: "the process has ended, or gpumon cannot see it, as from inside a container",
     }
 
 
@@ -190,7 +190,7 @@ def test_what_to_do_about_a_gpu_that_cannot_be_read_stands_below_it() -> None:
     lost, hung = below
     assert lost.startswith("critical  GPU 2: the driver lost this GPU")
     assert "Restart the machine" in lost
-    assert hung.startswith("critical  GPU 1: the driver has not answered for 7.0 s. See 'dmesg'")
+    assert hung.startswith("critical  GPU 1: the driver has not answered for 7.0 s. Check 'dmesg'")
 
 
 def test_the_line_of_a_gpu_names_other_users_beside_its_run() -> None:

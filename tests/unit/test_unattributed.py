@@ -62,4 +62,4 @@ def test_it_is_a_finding_from_the_threshold_on(size: float, is_told: bool) -> No
     of = sample(0, utilization=0.5, memory_used=40 * GIB, memory_total=80 * GIB, memory_unattributed=size)
     found = JudgedFrame(frame_of(tick(1, [of], [process()])), (), True).findings()
     told = [finding for finding in found if finding.kind == "memory_unattributed"]
-    assert [finding.summary for finding in told] == ["12.0 GiB held by no process that the driver lists"] * is_told
+    assert [finding.summary for finding in told] == ["12.0 GiB held by no listed process"] * is_told

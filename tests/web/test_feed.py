@@ -247,7 +247,7 @@ def test_a_lost_gpu_keeps_its_row_and_says_why() -> None:
 def test_what_a_frame_has_no_room_for_is_told_beside_what_is_wrong() -> None:
     served = Served([tick(1, unread=3)])
     found = served.told()
-    assert (found["problem"], found["left_out"]) == ("", "3 runs more than there is room for")
+    assert (found["problem"], found["left_out"]) == ("", "3 runs left out: more than a frame can hold")
     served.writer.append(tick(2))
     assert served.told()["left_out"] == ""
 
@@ -402,7 +402,7 @@ def test_what_no_rule_could_judge_is_said_in_place_of_nothing() -> None:
     known = Served([tick(1, [sample(0, utilization=0.0, **reported)])])
     assert fleet.live(known.known(), {})["look"] == [{"text": "Nothing needs attention."}]
     blind = Served([tick(1, [sample(0, utilization=0.0)._replace(device=device(missing=gone))])])
-    assert fleet.live(blind.known(), {})["look"] == [{"text": "Nothing found; not known here: temperature."}]
+    assert fleet.live(blind.known(), {})["look"] == [{"text": "No findings; not available here: temperature."}]
 
 
 def test_faults_that_gpus_do_not_report_are_named_where_nothing_needs_attention() -> None:
