@@ -280,10 +280,10 @@ class Simulation:
     @contextmanager
     def begin(self) -> Iterator[Live]:
         """Start a simulation, and yield its ring. Its runs are stored until it ends."""
-        from tempfile import TemporaryDirectory
+        from gpumon.common.scratch import scratch_directory
 
         arguments = argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)
-        with TemporaryDirectory(prefix="gpumon-tui-") as directory:
+        with scratch_directory("tui") as directory:
             ledger = f"{directory}/{LEDGER}"
             with private_sampler(self._places, arguments, ledger) as live:
                 self._ledger = ledger

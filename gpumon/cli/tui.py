@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli.daemon_lookup import is_local, played_ledger
@@ -52,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from gpumon.common.scratch import scratch_directory
     from gpumon_tui.guard import check
 
     places, arguments = resolve_options(arguments)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if message := _loading_message(arguments):
         print_message(message)  # the screen stays blank until the recording is read
     # Runs are stored only until this view ends, because only a daemon may write the real ledger.
-    with TemporaryDirectory(prefix="gpumon-tui-") as directory:
+    with scratch_directory("tui") as directory:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, ledger) as own:
             daemon = _daemon_finder(places, arguments, own)

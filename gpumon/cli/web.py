@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli import web_token
@@ -323,8 +322,10 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[
             live.close()
         return
     live.close()
+    from gpumon.common.scratch import scratch_directory
+
     # Runs are stored only until this view ends, because only a daemon may write the real ledger.
-    with TemporaryDirectory(prefix="gpumon-web-") as directory:
+    with scratch_directory("web") as directory:
         own = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, own) as sampled:
             yield sampled, lambda: [own, *ledger_paths(places)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Protocol
 import pytest
 
 from gpumon.common.program import callable_commands, program
-from tests.programs import command, environment
+from tests.programs import command, environment, until
 from tests.tui.pseudo import Pseudo
 from tests.tui.terminal import Terminal, shown
 
@@ -26,17 +27,27 @@ class Open(Protocol):
 
 
 @pytest.fixture
-def open_view(live_dir: Path) -> Iterator[Open]:
+def scratch(tmp_path: Path) -> Path:
+    """Where the views of a test have their temporary files."""
+    directory = tmp_path / "scratch"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def open_view(live_dir: Path, scratch: Path) -> Iterator[Open]:
+    """Opens views, and checks that none leaves a temporary file behind."""
     opened: list[Pseudo] = []
 
     def make(*words: str, controlling: bool = True) -> Pseudo:
-        env = {**environment(live_dir), "LC_ALL": "C.UTF-8"}
+        env = {**environment(live_dir), "LC_ALL": "C.UTF-8", "TMPDIR": str(scratch)}
         opened.append(Pseudo(words or command("tui", "--source", "sim:one"), env, controlling=controlling))
         return opened[-1]
 
     yield make
     for view in opened:
         view.close()
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -78,6 +89,51 @@ def test_a_terminal_that_reads_nothing_cannot_keep_the_view_from_ending(open_vie
     os.kill(view.program.pid, signal.SIGTERM)
     assert view.ended() == 128 + signal.SIGTERM
     view.master = master
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_first_picture_leaves_nothing_behind(
+    open_view: Open, scratch: Path, number: signal.Signals
+) -> None:
+    view = open_view()
+    until(lambda: list(scratch.iterdir()))
+    os.kill(view.program.pid, number)
+    assert view.ended() in (-number, 128 + number)
+
+
+def test_a_temporary_directory_that_is_missing_is_one_line(live_dir: Path) -> None:
+    code = "import gpumon.cli, tempfile; tempfile.tempdir = '/proc/nowhere'; raise SystemExit(gpumon.cli.main(['tui']))"
+    view = Pseudo((sys.executable, "-c", code), environment(live_dir))
+    try:
+        assert view.ended() == 1
+        assert "TMPDIR" in view.output
+    finally:
+        view.close()
+
+
+def test_what_a_killed_view_left_behind_goes_with_the_next_one(open_view: Open, scratch: Path) -> None:
+    old = time.time() - 120
+    other = scratch / f"gpumon-tui-{'0' * 16}"
+    for directory in (other, scratch / f"gpumon-web-{'0' * 16}"):
+        directory.mkdir()
+    (other / "mine").touch()
+    killed, living = open_view(), open_view()
+    for view in (killed, living):
+        view.until("SIMULATED")
+    held = set(scratch.iterdir())
+    killed.program.kill()
+    killed.ended()
+    for directory in held:
+        os.utime(directory, (old, old))
+    after = open_view()
+    after.until("SIMULATED")
+    left = held & set(scratch.iterdir())
+    assert len(left) == 2
+    assert other in left, "it has a file that no view has"
+    shutil.rmtree(other)
+    for view in (living, after):
+        os.kill(view.program.pid, signal.SIGTERM)
+        view.ended()
 
 
 CRASH = """

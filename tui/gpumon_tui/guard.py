@@ -18,6 +18,7 @@ from types import FrameType
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.program import program
+from gpumon.common.scratch import remove_scratch_directories
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 GRACE = 1.5
@@ -64,6 +65,7 @@ class Guard:
 
         def force(code: int) -> None:
             _restore(self._terminal, modes)
+            remove_scratch_directories()
             os._exit(code)
 
         def ended(number: int, _: FrameType | None = None) -> None:
@@ -79,8 +81,9 @@ class Guard:
         try:
             yield
         finally:
+            # A closed terminal sends several signals. Further ones must not interrupt the exit, which `GRACE` limits.
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self._ended else handler)
 
 
 def stop() -> None:
