@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import floor, isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -125,7 +126,8 @@ def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterat
         moment = next_hour
 
 
-class HourlyCharges(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HourlyCharges:
     """Charges for the usage in several hours."""
 
     users: Mapping[str, Charge]

@@ -177,7 +177,9 @@ class Live:
         path = self._history_path()
         wanted = resolve_devices(devices, devices_of(frames[-1:]), lambda: stored_devices(path, frames))
         totals = open_totals(path, frames, span, wanted)
-        return totals._replace(problem=totals.problem or self._no_data_reason(frames, path))
+        from dataclasses import replace  # slow to import, and `gpumon status` shows no totals
+
+        return replace(totals, problem=totals.problem or self._no_data_reason(frames, path))
 
     @converts_os_errors
     def processes(

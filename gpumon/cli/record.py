@@ -13,6 +13,7 @@ import select
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -184,7 +185,7 @@ class _Recording:
         for frame in frames:
             if self._number and frame.number:
                 self.missed += max(0, frame.number - self._number - 1)
-            recorded = RecordedFrame(frame, context if frame.is_full else context._replace(part=part))
+            recorded = RecordedFrame(frame, context if frame.is_full else replace(context, part=part))
             self._values_only += not frame.is_full
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time

@@ -19,7 +19,7 @@ from hashlib import blake2s
 from time import monotonic
 from time import time as wall_clock
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 
@@ -191,13 +191,14 @@ class PrometheusTimeoutError(PrometheusError):
 _NO_RAW: Mapping[str, str] = MappingProxyType({})
 
 
-class PrometheusSeries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PrometheusSeries:
     """One series of an answer: its labels and its value."""
 
     labels: Mapping[str, str]
     """Label names and values, sanitized and shortened for display."""
     value: float
-    raw: Mapping[str, str] = _NO_RAW
+    raw: Mapping[str, str] = field(default_factory=dict)
     """Original values of the labels that were changed, for use in later queries."""
 
     @property
@@ -206,7 +207,8 @@ class PrometheusSeries(NamedTuple):
         return self.labels.get("instance", "")
 
 
-class PrometheusAnswer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PrometheusAnswer:
     """The result of an instant query."""
 
     rows: Sequence[PrometheusSeries]

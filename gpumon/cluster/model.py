@@ -26,7 +26,8 @@ STATES = ("free", "busy", "held_idle", "lost", "unknown")
 """States of GPUs in the series `gpumon_gpus`."""
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Node:
     """A node, as its exporter last reported it."""
 
     name: str
@@ -103,7 +104,8 @@ class IdleHolder:
     seconds: float
 
 
-class ClusterRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClusterRun:
     """A run in the cluster."""
 
     name: str

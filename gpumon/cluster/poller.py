@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
 from math import inf
@@ -317,7 +317,7 @@ class ClusterPoller:
         at = ours + offset
         cached = dict(previous.cached)
         if capabilities.update(at):  # series that were missing may exist now
-            cached = {name: answer._replace(queried_at=-inf) for name, answer in cached.items()}
+            cached = {name: replace(answer, queried_at=-inf) for name, answer in cached.items()}
         current = self._current_queries()
         queries = [query for query in current if query.needs_whole is None]
         cached = self._run_due(queries, cached, began, at)

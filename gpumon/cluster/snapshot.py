@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
 
 from gpumon.cluster import model
 from gpumon.cluster.client import PrometheusAnswer, PrometheusSeries
@@ -68,7 +67,8 @@ def hours(seconds: float) -> str:
     return units.hours(seconds)
 
 
-class CachedAnswer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CachedAnswer:
     """The newest answer to a query, and the problem if later attempts failed."""
 
     rows: Sequence[PrometheusSeries] | None = None
@@ -96,7 +96,7 @@ def update_answer(
     kept, and `problem` is added. `queried_at`: monotonic time of the query. `at`: time for which it was evaluated.
     """
     if answer is None:
-        return cached._replace(queried_at=queried_at, problem=problem, failing=cached.failing or at)
+        return replace(cached, queried_at=queried_at, problem=problem, failing=cached.failing or at)
     return CachedAnswer(answer.rows, at, "", 0.0, answer.warning, queried_at)
 
 
@@ -119,12 +119,12 @@ def keep_consistent(
     is_usable = all(answer.rows is not None for answer in earlier)
     if is_usable and at - min(answer.at for answer in earlier) <= max(HOUR, 2 * interval):
         return {
-            name: kept._replace(
-                queried_at=answer.queried_at, problem=answer.problem or problem, failing=kept.failing or at
+            name: replace(
+                kept, queried_at=answer.queried_at, problem=answer.problem or problem, failing=kept.failing or at
             )
             for kept, (name, answer) in zip(earlier, current.items(), strict=True)
         }
-    return {name: answer._replace(rows=None) if answer.problem else answer for name, answer in current.items()}
+    return {name: replace(answer, rows=None) if answer.problem else answer for name, answer in current.items()}
 
 
 TICK = 15.0
@@ -276,7 +276,7 @@ class ClusterSnapshot:
     def nodes_now(self) -> list[model.Node]:
         """Return the nodes, without the state of their GPUs (`gpus` is None) if their current state is unknown."""
         nodes = self.nodes()
-        return [node._replace(gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
+        return [replace(node, gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
 
     def _is_current(self, answer: CachedAnswer) -> bool:
         return answer.rows is not None and (not answer.problem or self.at - answer.at <= SILENT)

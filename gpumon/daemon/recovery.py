@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.analysis.thresholds import PAUSE
@@ -68,7 +68,8 @@ EarlierTicks = Callable[[int], Iterable[Tick]]
 """Function that returns the ticks of a ring in order, starting some ticks before the given time (ns since 1970)."""
 
 
-class UnwrittenActivity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class UnwrittenActivity:
     """Accounts and events of ticks that were not written to the history file."""
 
     accounts: AccountBook

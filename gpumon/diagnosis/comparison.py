@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.common.numbers import NAN, is_known
@@ -20,7 +20,8 @@ _LONG = 30.0
 the driver's process list."""
 
 
-class ComparedRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
     """A run of a comparison."""
 
     name: str

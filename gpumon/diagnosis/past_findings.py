@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.analysis.thresholds import SAMPLED, WHOLE
 from gpumon.common.numbers import NAN, is_known
@@ -55,7 +55,8 @@ PARTLY_SAMPLED = "incompletely_sampled"
 """Kind of the verdict on an epoch with too few samples to judge its GPUs."""
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """The assessment of an epoch in one or two words."""
 
     kind: str

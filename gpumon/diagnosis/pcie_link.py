@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import floor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpumon.analysis.thresholds import JUDGED_OVER, LOADED, LOADED_FOR
 from gpumon.common.numbers import NAN, is_known
@@ -35,7 +36,8 @@ _ALL_POINTS = 1 << 20
 _UNKNOWN = (NAN,) * (1 + len(PCIE_LINK))
 
 
-class LinkSeries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LinkSeries:
     """Samples of a GPU, oldest first. A row of NaN stands for a gap."""
 
     times: Sequence[float]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from gpumon.common.errors import MissingPackage
 from gpumon.export.family import Family, FamilyKind, truncate
@@ -29,7 +29,8 @@ _END = "# EOF\n"
 """The last line of a text in OpenMetrics format."""
 
 
-class _Lines(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Lines:
     """Cached lines of a family, and their text with the values of the last scrape.
 
     The text is cached too because the values of many families do not change.
@@ -65,7 +66,7 @@ class Renderer:
                     f"{prefix}{floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
                     for prefix, value in zip(known.prefixes, values, strict=True)
                 ]
-                known = known._replace(values=values, text="".join((known.head, *lines)))
+                known = replace(known, values=values, text="".join((known.head, *lines)))
                 self._known[content_type, family.name] = known
             parts.append(known.text)
         if encode(_Registry()).endswith(_END.encode()):

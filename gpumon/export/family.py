@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from gpumon.common.text import clean
 from gpumon.model.metrics import METRICS, Kind, Metric, Unit
@@ -22,7 +22,8 @@ class FamilyKind(Enum):
     """A gauge that is always 1. The information is in its labels."""
 
 
-class Family(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Family:
     """Samples with the same name. The name of a counter includes `_total` if the dialect has this suffix."""
 
     name: str

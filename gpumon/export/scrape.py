@@ -76,7 +76,7 @@ def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
         kept = family.series[:limit]
         dropped += len(family.series) - len(kept)
         remaining -= len(kept)
-        limited[index] = family._replace(series=kept)
+        limited[index] = replace(family, series=kept)
     return [family for family in limited if family.series], dropped
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import floor, inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, no_gpu_reason
@@ -108,7 +108,8 @@ class LiveData(Protocol):
         """Return the origin of the data."""
 
 
-class GpuFacts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
     """A GPU or MIG instance with its current state, processes and runs."""
 
     sample: Sample
@@ -262,7 +263,8 @@ def has_no_job(gpu: GpuFacts) -> bool:
 Labels = Callable[[GpuFacts], tuple[str, ...]]
 
 
-class DialectRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DialectRow:
     """Defines a family of a dialect: its name, and how its values are computed from metrics."""
 
     name: str

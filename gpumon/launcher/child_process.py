@@ -14,7 +14,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.common.paths import Places, tag_dir_for_client
 from gpumon.common.procfs import read_stat
@@ -39,7 +39,8 @@ _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 """Signals that the Python interpreter ignores. The command gets their original handling."""
 
 
-class ExitStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
     """How a command ended."""
 
     code: int

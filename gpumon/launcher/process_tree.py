@@ -8,7 +8,7 @@ to the command, because its last sample may come later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.common.procfs import read_stat
 
@@ -16,7 +16,8 @@ _MAX_DEPTH = 64
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Parentage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parentage:
     """Parent and start time of a process, as the kernel reports them."""
 
     parent: int = 0

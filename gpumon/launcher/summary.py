@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -308,7 +307,8 @@ _SEEN_AFTER = 10.0
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-class SummaryLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SummaryLine:
     """A line of the summary: label, value and note."""
 
     title: str

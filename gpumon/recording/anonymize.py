@@ -8,6 +8,7 @@ driver versions, and words of gpumon and of frameworks are not replaced.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpumon.model.device import Device
@@ -125,7 +126,7 @@ class Anonymizer:
         )
 
     def _context(self, context: Context) -> Context:
-        return context._replace(origin=self._origin(context.origin), hostname=self._name("host", context.hostname))
+        return replace(context, origin=self._origin(context.origin), hostname=self._name("host", context.hostname))
 
     def _origin(self, origin: Origin) -> Origin:
         parts = tuple(SourceInfo(self._origin(part.origin), part.driver) for part in origin.parts)

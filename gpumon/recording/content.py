@@ -7,6 +7,7 @@ is skipped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from math import isfinite
 from operator import or_
@@ -37,11 +38,12 @@ def means_part(step: int) -> str:
     return f"means of {step} s"
 
 
-class Context(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Context:
     """Data that is the same for many frames: origin, driver, host name, and kind of content."""
 
-    origin: Origin = Origin("")
-    driver: Driver = Driver()
+    origin: Origin = field(default_factory=lambda: Origin(""))
+    driver: Driver = field(default_factory=Driver)
     hostname: str = ""
     part: str = FULL
     """Content of these frames: `FULL`, `VALUES` or the result of `means_part`."""
@@ -82,7 +84,8 @@ class DecodedParts:
         return self._boundaries
 
 
-class RecordedColumn(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RecordedColumn:
     """A column of a table."""
 
     kind: str

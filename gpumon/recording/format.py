@@ -16,6 +16,7 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -73,7 +74,8 @@ class BlockHead(NamedTuple):
     """Time of the last frame: ns since 1970."""
 
 
-class Header(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Header:
     """The header of a file, after its checksum was verified."""
 
     schema: dict[str, Any]

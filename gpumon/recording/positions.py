@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.recording.content import RecordedFrame
@@ -26,7 +26,8 @@ _MAX_BLOCKS = 8
 """Maximum number of decoded blocks in the cache: the history of a position, and a few more for steps back."""
 
 
-class Excerpt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Excerpt:
     """The frames up to a position. The last one is the frame that is shown."""
 
     frames: Sequence[RecordedFrame]

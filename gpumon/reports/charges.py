@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpumon.common.config import Prices
@@ -19,7 +20,7 @@ FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
     """Return a text column for each amount (such as energy cost) that has a price."""
-    return tuple(text_column(column)._replace(right=True) for column in priced(prices))
+    return tuple(replace(text_column(column), right=True) for column in priced(prices))
 
 
 def priced(prices: Prices) -> Sequence[Column]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from gpumon.cluster import cost, coverage, model
@@ -148,7 +149,7 @@ _NARROW = 72
 """Width below which GPU models are shown without their vendor."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, max_width=32, min_width=16),
          TextColumn("NODES", 80, right=False, min_width=12), TextColumn("GPUS", 95))  # fmt: skip
-_FREE_NARROW = (_FREE[0], _FREE[1]._replace(min_width=9), _FREE[2]._replace(min_width=10), _FREE[3])
+_FREE_NARROW = (_FREE[0], replace(_FREE[1], min_width=9), replace(_FREE[2], min_width=10), _FREE[3])
 """Columns on a narrow terminal. GPU models are shortened before nodes, because models differ in their first letters."""
 _USERS = (
     text_column(USER_BY_KEY["user"], max_width=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
@@ -157,7 +158,7 @@ _USERS = (
 _RUNS = (
     text_column(RUN_BY_KEY["id"], max_width=32), text_column(RUN_BY_KEY["user"], max_width=16),
     TextColumn("SLURM JOB", 60, right=False, max_width=16), TextColumn("NODES", 70, right=False, min_width=12),
-    text_column(RUN_BY_KEY["gpus"])._replace(keep=90), text_column(RUN_BY_KEY["epoch"])._replace(keep=85),
+    replace(text_column(RUN_BY_KEY["gpus"]), keep=90), replace(text_column(RUN_BY_KEY["epoch"]), keep=85),
 )  # fmt: skip
 _IDLE = (
     TextColumn("ALLOCATED, IDLE", 100, right=False, max_width=24), TextColumn("NODE", 95, right=False, max_width=32),
@@ -250,7 +251,7 @@ def _user_tables(
                     *_cost(charge if is_complete else cost.as_minimum(charge), prices),
                 )
             )
-        yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), group_rows)
+        yield Table((replace(_USERS[0], heading="GROUP"), *_USERS[1:], *more), group_rows)
 
 
 def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapshot, name: str) -> Iterator[str]:
@@ -328,7 +329,7 @@ def _idle_row(holder: model.IdleHolder, names: NodeNames) -> Sequence[str]:
 def _with_short_names(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
     """Return the columns, with node names shortened so that they stay distinct."""
     return [
-        column._replace(shorten=names.shorten) if column.heading in _NODE_HEADINGS else column for column in columns
+        replace(column, shorten=names.shorten) if column.heading in _NODE_HEADINGS else column for column in columns
     ]
 
 

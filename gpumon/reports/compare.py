@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.comparison import ComparedRun, comparison_findings
@@ -55,7 +56,8 @@ SINGLE = "one value of each, and a single value has no confidence interval."
 T = TypeVar("T")
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Difference:
     """Difference between a run's median and the first run's median, with its confidence interval.
 
     Unknown numbers are NaN.
@@ -79,7 +81,8 @@ class Difference(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-class MeasureComparison(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MeasureComparison:
     """The values of one measure, such as seconds per epoch, for all compared runs."""
 
     measure: Measure[Any]
@@ -88,7 +91,8 @@ class MeasureComparison(NamedTuple):
     """The difference of each run except the first, compared with the first run."""
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Comparison:
     """The compared runs; each is compared with the first."""
 
     records: Sequence[Record]

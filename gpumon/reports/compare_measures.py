@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,7 +27,8 @@ _SHOWN = 40
 """Largest number of parameters in the text table. JSON has all of them."""
 
 
-class ConfigDifference(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConfigDifference:
     """A parameter, or a fact about the program, whose value differs between runs."""
 
     name: str
@@ -38,7 +40,8 @@ class ConfigDifference(NamedTuple):
     """For each run, True if it has this parameter."""
 
 
-class ConfigComparison(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConfigComparison:
     """How the parameters of several runs differ."""
 
     differences: Sequence[ConfigDifference]

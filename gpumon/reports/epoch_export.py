@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
@@ -16,7 +16,8 @@ from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 
-class EpochField(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochField:
     """A column of the table."""
 
     name: str

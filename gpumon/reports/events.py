@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -49,13 +50,13 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
             if first < index and is_first_look(event.details) and unwatched <= LONGEST:
                 previous = merged[first]
                 details = {**previous.details, _UNWATCHED: _seconds(previous.details) + unwatched}
-                merged[first] = previous._replace(until_ns=event.until_ns, details=details)
+                merged[first] = replace(previous, until_ns=event.until_ns, details=details)
                 removed |= {end, index}
             else:
                 first = index
             begins[key] = first
         elif (first := begins.pop((kind.ends, event.subject), index)) < index and _seconds(merged[first].details):
-            merged[index] = event._replace(lasted=(event.time_ns - events[first].time_ns) / SECOND)
+            merged[index] = replace(event, lasted=(event.time_ns - events[first].time_ns) / SECOND)
     return [event for index, event in enumerate(merged) if index not in removed]
 
 
@@ -89,7 +90,7 @@ _EVENT, _GPU = 1, 2
 _SHORT = 8
 """Width of a UUID on a narrow terminal."""
 _NARROW = tuple(
-    column._replace(min_width={_EVENT: 14, _GPU: _SHORT}.get(index, column.min_width))
+    replace(column, min_width={_EVENT: 14, _GPU: _SHORT}.get(index, column.min_width))
     for index, column in enumerate(_COLUMNS)
 )
 _THROTTLED = "Throttled by "
@@ -225,7 +226,8 @@ RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sam
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
-class LastedEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LastedEvent:
     """An event, the length of the pause in sampling, and the states that continued over a daemon's restart."""
 
     event: LoggedEvent
@@ -252,9 +254,9 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
             continue
         continued = [*_continued(events, stop, start, removed)]
         for first, end, begin in continued:
-            rows[first] = rows[first]._replace(event=rows[first].event._replace(until_ns=events[begin].until_ns))
+            rows[first] = replace(rows[first], event=replace(rows[first].event, until_ns=events[begin].until_ns))
             removed |= {end, begin}
-        restart = events[stop]._replace(kind=RESTARTED, time_ns=events[start].time_ns)
+        restart = replace(events[stop], kind=RESTARTED, time_ns=events[start].time_ns)
         rows[start] = LastedEvent(restart, seconds, tuple(events[begin] for _, _, begin in continued))
         removed.add(stop)
     return [row for index, row in enumerate(rows) if index not in removed]

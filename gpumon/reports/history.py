@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
 from typing import Any, NamedTuple
@@ -192,7 +193,8 @@ REASONS: Mapping[str, str] = {
 """Explanations for times without values, by the name of the reason."""
 
 
-class SeriesRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SeriesRequest:
     """The metrics and the time window that a client requests."""
 
     metrics: Sequence[str]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
@@ -36,7 +37,8 @@ from gpumon.storage.ledger.records import (
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 
 
-class ExportFormat(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
     """One of the formats of `gpumon runs export`."""
 
     content: str
@@ -135,7 +137,8 @@ CONFIG = "config."
 """Prefix of the columns of run parameters."""
 
 
-class _Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Row:
     run: RunRow
     rank: RankRow
     epoch: EpochRow
@@ -146,7 +149,8 @@ class _Row(NamedTuple):
     part: str = EPOCH
 
 
-class ExportField(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExportField:
     """A column of the table."""
 
     name: str

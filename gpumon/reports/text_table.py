@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.common.text import cut, text_width
 from gpumon.model import units
@@ -12,7 +12,8 @@ from gpumon.model.columns import Column
 GAP = "  "
 
 
-class TextColumn(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TextColumn:
     """A column of a table."""
 
     heading: str
@@ -110,7 +111,8 @@ MIN_ROWS = 3
 """Number of rows down to which tables are shortened before any is shortened further."""
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Table:
     """A table that can be shown with fewer rows if there is not enough room."""
 
     columns: Sequence[TextColumn]

@@ -6,6 +6,7 @@ The cells and headlines are the same in the command, the browser and the termina
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpumon.common.config import Prices
@@ -230,7 +231,7 @@ def lines(
         cost = price_hours(group.hours, devices, prices) if prices else None
         for user, *cells in _rows(group):
             rows.append((next(labels, ""), user, *cells, *_cost_cells(user, cost, prices)))
-    columns = (COLUMNS[0], COLUMNS[1]._replace(heading=holder.upper()), *COLUMNS[2:])
+    columns = (COLUMNS[0], replace(COLUMNS[1], heading=holder.upper()), *COLUMNS[2:])
     yield from draw((*columns, *(charges.columns(prices) if prices else ())), rows, width)
 
 

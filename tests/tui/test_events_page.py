@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -224,11 +225,11 @@ def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
 
 
 def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
-    old = event(3000, "daemon_started", source="nvml")._replace(until_ns=(NOW - 1800) * SECOND)
+    old = replace(event(3000, "daemon_started", source="nvml"), until_ns=(NOW - 1800) * SECOND)
     assert event_rows([old], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 1800)[11:16]}"
-    days = old._replace(until_ns=(NOW - 2 * DAY) * SECOND)
+    days = replace(old, until_ns=(NOW - 2 * DAY) * SECOND)
     assert event_rows([days], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
-    written = old._replace(until_ns=(NOW - 60) * SECOND)
+    written = replace(old, until_ns=(NOW - 60) * SECOND)
     assert event_rows([written], {}, now=NOW)[0].took == "ongoing"
 
 
@@ -241,8 +242,8 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
     end = event(300, "not_seen", 3, cause=HEAT, of="throttling_began", unseen=True)
     again = event(292, "throttling_began", 3, cause=HEAT, ongoing=True, at_least=True)
     if by_log:
-        return [began._replace(until_ns=0), end, again], []
-    known = began._replace(until_ns=round((NOW - 310) * SECOND))
+        return [replace(began, until_ns=0), end, again], []
+    known = replace(began, until_ns=round((NOW - 310) * SECOND))
     return [known], [Event(one.time_ns, one.kind.name, one.subject, one.details) for one in (end, again)]
 
 
@@ -257,13 +258,13 @@ def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_lo
 def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
     log, _ = paused(by_log=True)
     end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
-    last, first = merged_rows([*log[:2], log[2]._replace(until_ns=0), end], [], {}, is_of_now=True, now=NOW)
+    last, first = merged_rows([*log[:2], replace(log[2], until_ns=0), end], [], {}, is_of_now=True, now=NOW)
     assert (first.took, last.took) == ("", "8 min")
 
 
 def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:
     log, seen = paused(by_log=False)
-    (row,) = merged_rows([log[0]._replace(until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
+    (row,) = merged_rows([replace(log[0], until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
     assert row.took == "ongoing"
 
 

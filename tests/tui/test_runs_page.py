@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
@@ -589,9 +590,9 @@ def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> 
     with Ledger(ledger) as opened:
         record = opened.record("resnet50-9c1e", phases=False)
     epochs = [epoch._replace(seconds=epoch.seconds + 0.01 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs]
-    found = compare_runs(record, record._replace(epochs=epochs))
+    found = compare_runs(record, replace(record, epochs=epochs))
     noisy = [epoch._replace(seconds=epoch.seconds + 0.3 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs[:-1]]
-    unclear = compare_runs(record._replace(epochs=noisy), record)
+    unclear = compare_runs(replace(record, epochs=noisy), record)
     (row,) = (one for one in unclear.rows if one.name == "seconds")
     assert row.share
     assert row.verdict == "no clear difference"
@@ -605,8 +606,8 @@ def test_values_of_two_runs_side_by_side_have_one_unit_and_one_precision(ledger:
     comparison = compare.compare((first, other))
     energy = next(line for line in comparison.lines if line.measure.name == "energy")
     pace = next(line for line in comparison.lines if line.measure.name == "steps_per_second")
-    assert _compared_row(energy._replace(medians=(2472.0, 4128.0)), single=False).values == ("0.69 Wh", "1.15 Wh")
-    assert _compared_row(pace._replace(medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
+    assert _compared_row(replace(energy, medians=(2472.0, 4128.0)), single=False).values == ("0.69 Wh", "1.15 Wh")
+    assert _compared_row(replace(pace, medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
 
 
 def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: str) -> None:

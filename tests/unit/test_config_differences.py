@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def records(tmp_path: Path, *told: RunMetadata) -> list[Record]:
         for i in range(len(told)):
             training(book, f"net-{i}", 6, began=BEGAN + 1000 * i)
         with Ledger(str(book.path)) as ledger:
-            return [ledger.record(f"net-{i}")._replace(about=about) for i, about in enumerate(told)]
+            return [replace(ledger.record(f"net-{i}"), about=about) for i, about in enumerate(told)]
 
 
 def text(found: list[Record]) -> str:

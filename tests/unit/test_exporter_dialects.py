@@ -15,7 +15,7 @@ from gpumon.export.jobstats import LABELS
 from gpumon.export.jobstats import ROWS as JOBSTATS
 from gpumon.export.negotiation import OPENMETRICS
 from gpumon.export.scrape import DIALECTS
-from gpumon.export.snapshot import UserNames, parse_terms
+from gpumon.export.snapshot import DialectRow, UserNames, parse_terms
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
@@ -105,16 +105,15 @@ def test_a_dialect_has_a_port_and_a_table() -> None:
 
 
 @pytest.mark.parametrize("row", [row for rows in TABLES.values() for row in rows], ids=lambda row: row.name)
-def test_a_row_names_metrics_of_the_table_and_tells_nothing_of_what_is_missing(node: Node, row: object) -> None:
-    assert isinstance(row, tuple)
-    metrics = parse_terms(row[1])
+def test_a_row_names_metrics_of_the_table_and_tells_nothing_of_what_is_missing(node: Node, row: DialectRow) -> None:
+    metrics = parse_terms(row.metric)
     assert metrics.keys() <= BY_NAME.keys()
     keys = {name.removeprefix("gpu."): 1e9 for name in metrics}
     for value in (nan, inf):
         lacking = {**keys, next(iter(keys)): value}
         node.add([tick(1, [gpu(**lacking)])])
         for dialect in TABLES:
-            assert scraped(node, dialect).values(row[0]) == []
+            assert scraped(node, dialect).values(row.name) == []
 
 
 @pytest.mark.parametrize("dialect", TABLES)

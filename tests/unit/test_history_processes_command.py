@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from math import nan
 from pathlib import Path
@@ -173,8 +174,8 @@ def test_a_name_with_an_asterisk_is_no_mark_of_a_partial_value(filled: float) ->
     with closing(connect()) as live:
         found = live.processes("24h", user="alice")
     (use,) = found.processes
-    odd = use._replace(process=use.process._replace(name="train*", user="a*"))
-    assert not any("of a part" in row for row in processes.lines(found._replace(processes=[odd])))
+    odd = replace(use, process=use.process._replace(name="train*", user="a*"))
+    assert not any("of a part" in row for row in processes.lines(replace(found, processes=[odd])))
 
 
 def test_without_a_file_that_can_be_seen_those_in_memory_are_shown_and_said_to_be_all(

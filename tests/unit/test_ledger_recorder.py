@@ -25,7 +25,7 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.ledger.recorder import BatchWriter, LedgerRecorder
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_RUN
-from gpumon.storage.ledger.writer import Batch, LedgerRow, LedgerWriter, OpenRank, StoredRuns
+from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, OpenRank, StoredRuns
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
 
@@ -721,7 +721,7 @@ def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_
     assert [(row["ordinal"], row["epoch"]) for row in ledger.all("epoch")] == [(0, 4), (1, 4)]
     assert ledger.row("epoch", KEY, 0)["metrics"] == '{"loss": 0.0}'
     assert json.loads(ledger.row("epoch", KEY, 1)["metrics"]) == {"loss": 1.0, "accuracy": "Infinity"}
-    assert [tuple(late) for batch in ledger.batches for late in batch.late] == [(KEY, 4, '{"late": 3.0}')]
+    assert [late for batch in ledger.batches for late in batch.late] == [LateMetrics(KEY, 4, '{"late": 3.0}')]
 
 
 def test_lost_boundaries_are_counted_and_nothing_is_guessed_of_the_epoch_whose_end_is_lost() -> None:

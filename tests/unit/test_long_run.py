@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from random import Random
 
@@ -76,7 +77,7 @@ def test_lengths_are_those_of_all_epochs_but_the_newest(read: tuple[LongRun, Rec
     seconds = [one.seconds for one in ended if is_known(one.seconds)]
     energies = [one.value("energy") for one in epochs[:-1] if is_known(one.value("energy"))]
     truth = (len(ended), 5, ended[-1].epoch, len(seconds), sum(seconds), min(seconds), max(seconds), max(energies))
-    assert found.lengths == pytest.approx(truth)
+    assert astuple(found.lengths) == pytest.approx(truth)
 
 
 def test_bands_reach_from_the_begin_of_each_epoch_to_its_end(read: tuple[LongRun, Record, list[EpochSummary]]) -> None:

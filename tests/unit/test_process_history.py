@@ -7,6 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import astuple
 from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
@@ -435,7 +436,7 @@ def test_nobody_is_on_a_gpu_for_longer_than_a_window_nor_missing_in_a_short_one(
     keep(path, steady(0, 200, one()))
     (use,) = uses(path, begin, end)
     assert use.held == pytest.approx(end - max(begin, 0))
-    assert use.measures["memory_used"] == pytest.approx((use.held, GIB, GIB))
+    assert astuple(use.measures["memory_used"]) == pytest.approx((use.held, GIB, GIB))
 
 
 def test_a_wrong_clock_puts_nothing_in_the_way_of_other_days(path: Path) -> None:

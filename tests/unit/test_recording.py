@@ -10,6 +10,7 @@ import re
 import stat
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,7 @@ def test_a_metric_that_the_file_does_not_have_was_not_recorded(frames: list[Reco
 
 
 def test_a_stretch_of_values_alone_says_so(frames: list[RecordedFrame]) -> None:
-    values = [one._replace(context=one.context._replace(part=VALUES)) for one in frames[:2]]
+    values = [one._replace(context=replace(one.context, part=VALUES)) for one in frames[:2]]
     full, alone = through_a_block([frames[2], values[0]])
     assert (full.frame.is_full, full.context.part) == (True, "frames")
     assert (alone.frame.is_full, alone.context.part) == (False, "values")

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from math import isnan, nan
 from pathlib import Path
 
@@ -104,9 +105,9 @@ def test_a_report_has_the_finer_points(tmp_path: Path, history: TieredHistory, b
         book.trace(key, uuid, {"gpu.utilization": [(0.8, 0.8, 0.8)] * 450})
         with Ledger(str(book.path)) as ledger:
             record, traces = ledger.record("resnet50-1a2b"), ledger.traces("resnet50-1a2b")
-    traces = [one._replace(begun=begin, step=64.0, uuid=GPU) for one in traces]
-    record = record._replace(ranks=[
-        rank._replace(devices=[one._replace(uuid=GPU) for one in rank.devices]) for rank in record.ranks
+    traces = [replace(one, begun=begin, step=64.0, uuid=GPU) for one in traces]
+    record = replace(record, ranks=[
+        replace(rank, devices=[replace(one, uuid=GPU) for one in rank.devices]) for rank in record.ranks
     ])  # fmt: skip
 
     def points(page: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,5 +166,5 @@ def test_repeats_are_told_in_words(path: Path) -> None:
 
 def test_a_code_of_another_type_in_the_file_is_no_error(path: Path) -> None:
     (event,) = (one for one in log(path, [at(0), at(1, xids=[xid(48, 0.5)])]) if one.kind.name == "xid")
-    odd: LoggedEvent = event._replace(details={"code": "48", "times": []})
+    odd: LoggedEvent = replace(event, details={"code": "48", "times": []})
     assert (odd.severity, details(odd)) == ("warning", "")

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -253,7 +254,7 @@ def test_a_node_that_counts_more_gpus_than_there_can_be_counts_none() -> None:
     answers = cluster(3)
     for rows in answers.values():
         rows[:] = [one for one in rows if one.labels.get("instance") == "gn001"]
-    answers["gpus"] = [one._replace(value=1e308) for one in answers["gpus"]]
+    answers["gpus"] = [replace(one, value=1e308) for one in answers["gpus"]]
     assert [node.total for node in model.nodes(answers, NOW)] == [0]
     assert len(Cluster(TableEngine(answers)).after(0.0).raw()) < 100_000
 
@@ -346,7 +347,7 @@ def test_an_engine_five_minutes_off_is_asked_in_its_own_time(ahead: float, said:
     backend, served = made()
     backend.clock = ahead
     backend.table = TableEngine(
-        {name: [one._replace(value=one.value + ahead) if name == "seen" else one for one in rows]
+        {name: [replace(one, value=one.value + ahead) if name == "seen" else one for one in rows]
          for name, rows in cluster(3).items()}
     )  # fmt: skip
     values = served.after(0.0).values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -26,7 +27,7 @@ def renamed(answers: dict[str, list[PrometheusSeries]], before: str, after: str)
 
     def of(one: PrometheusSeries) -> PrometheusSeries:
         is_it = one.labels.get("instance") == before
-        return one._replace(labels={**one.labels, "instance": after}) if is_it else one
+        return replace(one, labels={**one.labels, "instance": after}) if is_it else one
 
     return {name: [of(one) for one in rows] for name, rows in answers.items()}
 
@@ -199,7 +200,7 @@ def _by_user(rows: list[PrometheusSeries], names: list[str]) -> list[PrometheusS
     """Rows in which the first two users have these names."""
     renamed = dict(zip(("ada", "bob"), names, strict=True))
     return [
-        row._replace(labels={**row.labels, "user": renamed.get(row.labels["user"], row.labels["user"])})
+        replace(row, labels={**row.labels, "user": renamed.get(row.labels["user"], row.labels["user"])})
         if "user" in row.labels else row
         for row in rows
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def gone(nodes: int, *silent: int) -> dict[str, list[PrometheusSeries]]:
     """A cluster some of whose nodes fell silent three minutes ago: Prometheus still tells their last values."""
     answers = cluster(nodes)
     for number in silent:
-        answers["seen"][number] = answers["seen"][number]._replace(value=NOW - 180)
+        answers["seen"][number] = replace(answers["seen"][number], value=NOW - 180)
     return answers
 
 
@@ -195,7 +196,7 @@ def test_racks_are_told_by_names_that_have_them() -> None:
         for place, one in enumerate(rows):
             if (name := one.labels.get("instance", "")).startswith("gn"):
                 rack, slot = divmod(int(name[2:]) - 1, 20)
-                rows[place] = one._replace(labels={**one.labels, "instance": f"r{rack + 1:02}n{slot + 1:02}:9401"})
+                rows[place] = replace(one, labels={**one.labels, "instance": f"r{rack + 1:02}n{slot + 1:02}:9401"})
     racks = Cluster(TableEngine(answers)).after(0.0).values()["map"]["racks"]
     assert [(rack["name"], len(rack["nodes"])) for rack in racks] == [(f"r{rack:02}", 20) for rack in range(1, 5)]
 
@@ -593,7 +594,7 @@ def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> 
 
 def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
     answers = cluster(3)
-    answers["seen_before"] = [one._replace(value=NOW - 30) for one in answers["seen"]]
+    answers["seen_before"] = [replace(one, value=NOW - 30) for one in answers["seen"]]
     answers["gpus"] = []
     values = Cluster(TableEngine(answers)).after(0.0).values()
     assert (values["free"], values["idle"]) == ("–", "–")
@@ -601,8 +602,8 @@ def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
 
 def test_gpus_of_no_known_number_are_not_0() -> None:
     silent, without = cluster(3), cluster(3)
-    silent["seen"] = [one._replace(value=NOW - 600) for one in silent["seen"]]
-    without["seen_before"] = [one._replace(value=NOW - 30) for one in without["seen"]]
+    silent["seen"] = [replace(one, value=NOW - 600) for one in silent["seen"]]
+    without["seen_before"] = [replace(one, value=NOW - 30) for one in without["seen"]]
     without["gpus"] = []
     titles = [Cluster(TableEngine(answers)).after(0.0).values()["map_title"] for answers in (silent, without)]
     assert [title.partition(", ")[2] for title in titles] == ["GPUs unknown, 3 silent", "GPUs unknown, 1 silent"]

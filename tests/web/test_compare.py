@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -141,7 +142,7 @@ def test_the_last_loss_is_that_of_the_last_epoch_where_it_ended_within_a_millise
         record = ledgers.candidates()[0][0].record(IDS[0])
     seen = [0.4] * 4 + [0.3] * 4 + [0.2] * 4
     trace = RunTrace(record.ranks[0].key, "", began, 1.0, len(seen), {"loss": Envelope(seen, seen, seen)})
-    record = record._replace(run=record.run._replace(ended=ends[-1]))
+    record = replace(record, run=record.run._replace(ended=ends[-1]))
     course = course_of("A", record, epochs, axis_of(by, record, epochs), [trace])
     chart = compare_chart([course], by)
     assert chart is not None
@@ -180,12 +181,12 @@ def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_comman
         told = compare.compare([rows[run].record(run) for run in IDS])
     cpu = next(measure for measure in RUN_MEASURES if measure.name == "cpu_seconds")
     differences = [compare.Difference(-0.25, math.nan, math.nan, -0.25)] * 2
-    single = told.lines[0]._replace(measure=cpu, medians=[0.08, 0.06, 0.06], differences=differences)
-    told = told._replace(whole=[single])
+    single = replace(told.lines[0], measure=cpu, medians=[0.08, 0.06, 0.06], differences=differences)
+    told = replace(told, whole=[single])
     (note,) = whole_run_notes(told)
     assert note in [*compare.lines(told, 0)]
     assert [row["measure"] for row in measure_rows(told, ["A", "B", "C"])][-1] == "CPU time, whole run"
-    alone = told._replace(epochs=[0, 0, 0])
+    alone = replace(told, epochs=[0, 0, 0])
     assert [row["measure"] for row in measure_rows(alone, ["A", "B", "C"])] == ["CPU time"], "of which all are"
     assert whole_run_notes(alone) == []
 
@@ -195,9 +196,9 @@ def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> No
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}
         told = compare.compare([rows[run].record(run) for run in IDS])
     nothing = compare.Difference(math.nan, math.nan, math.nan, math.nan)
-    found = told.lines[0]._replace(medians=[1.0, math.nan, math.nan], differences=[nothing, nothing])
+    found = replace(told.lines[0], medians=[1.0, math.nan, math.nan], differences=[nothing, nothing])
     names = ["A", "B", "C"]
-    (row, *_) = measure_rows(told._replace(lines=[found]), names)
+    (row, *_) = measure_rows(replace(told, lines=[found]), names)
     assert [words(row["of"][name]) for name in names[1:]] == [["–"], ["–"]]
 
 
@@ -659,7 +660,7 @@ def test_a_difference_that_is_0_as_it_is_written_is_none_and_has_no_color(
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}
         told = compare.compare([rows[run].record(run) for run in IDS[:2]])
     wait = next(one for one in told.lines if one.measure.name == "wait_share")
-    (row,) = measure_rows(told._replace(lines=[wait._replace(differences=[found])], whole=()), ["A", "B"])
+    (row,) = measure_rows(replace(told, lines=[replace(wait, differences=[found])], whole=()), ["A", "B"])
     (cell,) = row["of"]["B"]
     said = cell["line"][1]
     assert said["text"] == text

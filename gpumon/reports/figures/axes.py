@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.text import clean, cut
 from gpumon.model.metrics import Unit
@@ -91,7 +92,8 @@ def out_of_memory_caption(at: float) -> dict[str, Any]:
     )  # fmt: skip
 
 
-class Scale(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Scale:
     """Factor and text to show values in the unit of an axis."""
 
     factor: float

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import dropwhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.reports.figures.axes import instant, json_numbers, literal
@@ -93,7 +94,8 @@ LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
 """The end time of an epoch, its last logged value, and the samples since the end of the previous epoch."""
 
 
-class LoggedSeries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LoggedSeries:
     """The values of a logged metric, in order of time."""
 
     points: Sequence[LoggedPoint]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, nan
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.storage.history.buckets import Grid, aligned
@@ -20,7 +21,8 @@ BRIDGED = 2
 """Largest number of consecutive missing points that do not count as a gap."""
 
 
-class RunSeries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunSeries:
     """Several metrics over time, at the same equally spaced points."""
 
     begun: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from operator import ge, itemgetter, sub, truediv
-from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
@@ -34,7 +34,8 @@ _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
-class _Start(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Start:
     """Start time of an ongoing event, by CLOCK_MONOTONIC and since 1970 (ns)."""
 
     monotonic_ns: int
@@ -65,7 +66,8 @@ class _Counters:
         """Whether this is the first reading of the device."""
 
 
-class _Growth(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Growth:
     """Growth of the throttling counters between two readings."""
 
     rates: Sequence[float]

@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
@@ -29,7 +29,8 @@ SETTLE_TIME = 30.0
 """Seconds after the first tick. After this time, every run of an earlier daemon that is still running has been seen."""
 
 
-class EventBatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EventBatch:
     """Events to write, and the list of events that have not ended."""
 
     events: Sequence[Event]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
@@ -22,7 +23,8 @@ _LATEST = 2**62
 """A time in ns since 1970 that is later than any real time."""
 
 
-class LoggedEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
     """One event of the log."""
 
     time_ns: int
@@ -44,7 +46,8 @@ class LoggedEvent(NamedTuple):
         return xid_of(code).severity if isinstance(code, int) else self.kind.severity
 
 
-class EventFilter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EventFilter:
     """Selects events by kind, device, user and run. An empty field selects all."""
 
     kinds: Collection[str] = ()

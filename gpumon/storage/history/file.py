@@ -10,9 +10,10 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf, nan
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from gpumon.common.paths import may_exist
 from gpumon.storage.history.block import BadBlock, present, unpack
@@ -31,7 +32,8 @@ _MAX_LINES = 96
 T = TypeVar("T")
 
 
-class TierRange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TierRange:
     """The time that the cells of a tier cover (s since 1970); NaN if the tier has no cells."""
 
     begin: float = nan

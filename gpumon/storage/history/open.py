@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpumon.storage.history.devices import devices_of, read_devices, sort_devices
@@ -74,4 +75,4 @@ def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: 
         totals = window_totals(file, frames, span.begin, span.end, subjects)
     newest = devices_of(frames[-1:])
     gpus = sort_devices(totals.devices, newest, lambda: {**read_devices(path), **devices_of(frames)})
-    return totals._replace(gpus=gpus)
+    return replace(totals, gpus=gpus)

@@ -11,6 +11,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
@@ -37,7 +38,8 @@ class StoredFrame(NamedTuple):
     frame: Frame
 
 
-class _Cell(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Cell:
     names: tuple[str, ...]
     cell: HistoryCell
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,7 +55,8 @@ _MORE_COMPLETE = 1.001
 """Finer cells count as more complete than a stored coarse cell if they have more than this times its known seconds."""
 
 
-class CellKey(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CellKey:
     """Identifies a cell of a tier by subject and number."""
 
     subject: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from math import ceil, floor, nan
 
 from gpumon.common.numbers import is_known
@@ -208,7 +209,7 @@ class TieredHistory(RecentHistory):
             for begin, end in free:
                 first, last = max(begin, span.begin), min(end, span.end)
                 if first < last:
-                    slices.append(span._replace(begin=first, end=last))
+                    slices.append(replace(span, begin=first, end=last))
                     left += [(begin, first), (last, end)]
                 else:
                     left.append((begin, end))
@@ -236,9 +237,9 @@ def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
         if clipped:
             fine = clipped[-1]
             if 0.0 < fine.begin - span.begin < span.step:
-                span = span._replace(begin=fine.begin)
+                span = replace(span, begin=fine.begin)
             if 0.0 < span.end - fine.end < span.step:
-                span = span._replace(end=fine.end)
+                span = replace(span, end=fine.end)
         clipped.append(span)
     return clipped
 
@@ -251,9 +252,9 @@ def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[Time
     """
     extended, least = list(spans), grid.step if grid else 0.0
     if (step := extended[0].step) > least:
-        extended[0] = extended[0]._replace(begin=floor(extended[0].begin / step) * step)
+        extended[0] = replace(extended[0], begin=floor(extended[0].begin / step) * step)
     if (step := extended[-1].step) > least:
-        extended[-1] = extended[-1]._replace(end=ceil(extended[-1].end / step) * step)
+        extended[-1] = replace(extended[-1], end=ceil(extended[-1].end / step) * step)
     return extended
 
 

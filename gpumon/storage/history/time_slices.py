@@ -7,8 +7,8 @@ window become as long as its cells, and that the cell in which a daemon started 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor
-from typing import NamedTuple
 
 from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
 
@@ -23,7 +23,8 @@ _NEAR = 3.0
 They are ignored if they are longer."""
 
 
-class TimeSlice(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TimeSlice:
     """The time of a window from `begin` to `end` (s since 1970) that is answered by one history."""
 
     history: History
@@ -92,7 +93,7 @@ def _parts(
     if span.begin < begin:
         yield unobserved(span.begin, begin)
     if begin < end:
-        yield span._replace(begin=begin, end=end)
+        yield replace(span, begin=begin, end=end)
     if end < span.end:
         yield unobserved(end, span.end)
 

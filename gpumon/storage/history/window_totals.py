@@ -7,9 +7,9 @@ extrapolated. A total covers only the known seconds and also contains the number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import dropwhile
 from math import ceil, floor, inf, nan
-from typing import NamedTuple
 
 from gpumon.common.numbers import is_known
 from gpumon.model.device import Device
@@ -69,7 +69,8 @@ _COMPLETE = 0.002
 THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
 
 
-class Total(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Total:
     """The sum, mean or peak of a metric over a window."""
 
     value: float
@@ -92,7 +93,8 @@ class Total(NamedTuple):
         return self.missing_share <= _COMPLETE
 
 
-class TotalKind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TotalKind:
     """Defines a total: its name, its metric, its unit, and a function that computes its value from the sum."""
 
     name: str
@@ -134,7 +136,8 @@ TOTALS: tuple[TotalKind, ...] = (
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
 
 
-class WindowTotals(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WindowTotals:
     """The totals of GPUs from `begin` to `end` (s since 1970)."""
 
     begin: float

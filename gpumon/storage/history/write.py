@@ -6,6 +6,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 from operator import add
@@ -134,7 +135,8 @@ def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool
     return seal(Block(block.shape, block.number, block.subject, cells))
 
 
-class _MetricOrder(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _MetricOrder:
     """The order of metrics in a block that another version has written."""
 
     stored: tuple[str, ...]

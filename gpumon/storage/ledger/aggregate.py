@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpumon.analysis.rank_epochs import Span
 from gpumon.common.numbers import NAN, is_known
@@ -52,9 +53,9 @@ def between_epochs(
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
         return None
-    summary = _summed(record, WHOLE_EPOCH, rows)._replace(steps=StepCounts(record).between())
+    summary = replace(_summed(record, WHOLE_EPOCH, rows), steps=StepCounts(record).between())
     if len(rows) > 1 and is_known(record.run.seconds):
-        summary = summary._replace(seconds=_outside_all(epochs, record.run.seconds))
+        summary = replace(summary, seconds=_outside_all(epochs, record.run.seconds))
     return summary
 
 

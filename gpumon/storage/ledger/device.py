@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -44,7 +45,8 @@ _MAX_BUSY_PERIOD = SECOND * 6 // 5
 """Maximum nanoseconds for which one of the driver's own samples counts. These samples are 1/6 to 1 s apart."""
 
 
-class DeviceSample(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
     """One sample of a device, taken at one tick."""
 
     monotonic_ns: int

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.analysis.thresholds import INPUT_BOUND, MOSTLY_IDLE, SAMPLED, THROTTLED
 from gpumon.common.numbers import LARGEST, NAN, is_known
@@ -22,7 +23,8 @@ BANDS = 1000
 _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 
-class EpochBand(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochBand:
     """A range of consecutive epochs of a run that views draw as one. Unknown numbers are NaN."""
 
     first: int
@@ -42,7 +44,8 @@ class EpochBand(NamedTuple):
     fills caches."""
 
 
-class LongRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LongRun:
     """Summary of a run with many epochs."""
 
     begun: int

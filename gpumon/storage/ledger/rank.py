@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
@@ -37,7 +38,8 @@ TRACED = (
 _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
-class TickTime(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TickTime:
     """Time of a tick by both clocks, and the interval between ticks, all in ns. The previous daemon may have taken it.
 
     `monotonic_ns` is CLOCK_MONOTONIC, `time_ns` is since 1970.

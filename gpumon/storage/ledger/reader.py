@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -140,7 +141,7 @@ class Ledger:
         again.
         """
         with self._reading():
-            return self._summary(run) if known is None else known._replace(tags=self._tags(self._as_written(run.id)))
+            return self._summary(run) if known is None else replace(known, tags=self._tags(self._as_written(run.id)))
 
     def record(
         self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,

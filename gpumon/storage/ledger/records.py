@@ -7,6 +7,7 @@ Harmful characters are escaped in all texts, because a ledger may belong to anot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
@@ -24,7 +25,8 @@ time than this."""
 _NO_LIMIT = 1 << 62
 
 
-class SettledEpochs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SettledEpochs:
     """Ordinals of a run's settled epochs: they have ended, and their rows will not change any more in any rank."""
 
     limit: int = _NO_LIMIT
@@ -153,7 +155,8 @@ class RunRow(NamedTuple):
         return now - self.updated
 
 
-class EpochTimes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochTimes:
     """Times, steps and energy of one open epoch, or of several consecutive ended epochs, over all ranks."""
 
     begun: float
@@ -169,7 +172,8 @@ class EpochTimes(NamedTuple):
     """Number of epochs that these values cover."""
 
 
-class RunNames(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunNames:
     """Id, user and framework of a run."""
 
     id: str
@@ -177,7 +181,8 @@ class RunNames(NamedTuple):
     framework: str
 
 
-class RunSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunSummary:
     """A run with its totals over epochs and devices, for lists of runs."""
 
     run: RunRow
@@ -196,7 +201,8 @@ class RunSummary(NamedTuple):
     """Lower bound of the energy, in joules. Equal to `energy` if that is known."""
 
 
-class NoteRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NoteRow:
     """A note about a run."""
 
     time: float
@@ -205,12 +211,13 @@ class NoteRow(NamedTuple):
     """User who added the note; empty if the training added it."""
 
 
-class RunMetadata(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunMetadata:
     """Parameters, program, notes and tags of a run."""
 
-    config: Mapping[str, Parameter] = {}
+    config: Mapping[str, Parameter] = field(default_factory=dict)
     """Parameters of the training, by name."""
-    program: Mapping[str, Parameter] = {}
+    program: Mapping[str, Parameter] = field(default_factory=dict)
     """Facts that gpumon detected: script, Git commit, package versions."""
     notes: Sequence[NoteRow] = ()
     """Oldest first."""
@@ -234,7 +241,8 @@ class LivePeak(NamedTuple):
         return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
 
 
-class DeviceRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
     """A device on which a rank trained."""
 
     uuid: str
@@ -245,7 +253,8 @@ class DeviceRow(NamedTuple):
     power_limit: float
 
 
-class RankRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RankRow:
     """One rank of a run: a process."""
 
     key: str
@@ -265,11 +274,11 @@ class RankRow(NamedTuple):
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
-    facts: RunFacts = RunFacts()
+    facts: RunFacts = field(default_factory=RunFacts)
     """Facts that the training reported about itself."""
     seconds: float = NAN
     """Seconds from the rank's start to its end, measured with CLOCK_MONOTONIC."""
-    metrics: Mapping[str, float] = {}
+    metrics: Mapping[str, float] = field(default_factory=dict)
     """Last value of each logged metric, by name."""
     package_energy: float = NAN
     """Joules that the machine's CPU packages used while the rank ran; NaN if unknown."""
@@ -366,7 +375,8 @@ class UsageRow(NamedTuple):
         return self.values[USAGE_INDEX[column]]
 
 
-class MarkRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MarkRow:
     """A single event in a rank: an out-of-memory error or a checkpoint."""
 
     rank: str
@@ -381,7 +391,8 @@ class MarkRow(NamedTuple):
     """Bytes that were free on the device."""
 
 
-class RunTrace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunTrace:
     """Metrics of a device over the whole run. If `uuid` is empty, these are the metrics that a rank logged."""
 
     rank: str
@@ -394,7 +405,8 @@ class RunTrace(NamedTuple):
     """Points of each metric, by metric name."""
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Record:
     """All rows of a run except its traces, read in one transaction."""
 
     run: RunRow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpumon.analysis.thresholds import PACE_FROM
@@ -11,7 +12,8 @@ from gpumon.model.columns import EPOCHS
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record
 
 
-class EpochSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
     """Summary over all ranks and devices of an epoch, a phase of an epoch, a row of steps, or a whole run."""
 
     ordinal: int
@@ -39,7 +41,7 @@ class EpochSummary(NamedTuple):
     """Seconds of training, in which the steps were made. NaN if that is the whole time, or unknown."""
     wait_of: float = NAN
     """Seconds of the phases in which the wait was measured. NaN if that is the whole time, or unknown."""
-    peak: LivePeak = LivePeak()
+    peak: LivePeak = field(default_factory=LivePeak)
     """The framework's peak of live tensors on the fullest device."""
     sampled_share: float = NAN
     """Share of the time covered by samples, for the rank and device with the lowest share. NaN if the length of the
@@ -137,7 +139,8 @@ class EpochSums(NamedTuple):
     """Seconds in which the wait was measured, summed over these epochs."""
 
 
-class EpochLengths(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpochLengths:
     """Number and lengths of the ended epochs of a run; NaN is unknown."""
 
     done: int = 0

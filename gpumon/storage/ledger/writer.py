@@ -11,10 +11,11 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
@@ -60,7 +61,8 @@ _CHECKSUM = ',"crc":'
 """Text before the CRC32 in the JSON object with the progress of a rank. The CRC32 is the last member of the object."""
 
 
-class LedgerRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
     """A complete row of a table. Columns that are missing in `values` are set to NULL."""
 
     table: str
@@ -71,7 +73,8 @@ class LedgerRow(NamedTuple):
         return (self.table, *(self.values[name] for name in KEYS[self.table]))
 
 
-class LateMetrics(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LateMetrics:
     """Metrics logged for an epoch after its row was written.
 
     If several epochs of the rank have this number, the metrics belong to the latest.
@@ -300,7 +303,8 @@ StoredTrace = tuple[str, int, float, int, str, bytes]
 """A row of `trace` without the column `rank`, with `cells` decompressed."""
 
 
-class OpenRank(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OpenRank:
     """A rank that had not ended when the ledger was opened."""
 
     run: str
@@ -312,7 +316,8 @@ class OpenRank(NamedTuple):
     traces: list[StoredTrace]
 
 
-class StoredRuns(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
     """The runs and ranks that the ledger contained when it was opened."""
 
     running: dict[str, OpenRank]

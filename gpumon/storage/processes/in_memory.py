@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -30,7 +30,8 @@ Identity = tuple[str, int, float]
 """UUID, pid and start time of a process."""
 
 
-class _MemorySnapshot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _MemorySnapshot:
     """The processes in a snapshot, which is valid until the next one."""
 
     begin: float
@@ -65,7 +66,7 @@ class RecentSnapshots:
         follows = bool(self._snapshots) and not is_gap(passed, frame.time - self._time, frame.interval)
         self._time, self._monotonic_ns = frame.time, frame.monotonic_ns
         if follows:
-            last = self._snapshots[-1] = self._snapshots[-1]._replace(end=frame.time)
+            last = self._snapshots[-1] = replace(self._snapshots[-1], end=frame.time)
             if frame.time - last.begin < self._every:
                 return
         self._add_snapshot(frame.time, frame.processes, follows=follows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -79,7 +80,8 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
     return sorted(span for span in spans if span.end >= begin)
 
 
-class MeasureUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MeasureUse:
     """Known seconds, mean and peak of one measure of a process in a window of time."""
 
     seconds: float
@@ -89,7 +91,8 @@ class MeasureUse(NamedTuple):
     peak: float
 
 
-class ProcessUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
     """Usage of a GPU by one process in a window of time."""
 
     process: StoredProcess
@@ -111,7 +114,8 @@ class ProcessFilter(NamedTuple):
 ALL = ProcessFilter()
 
 
-class ProcessWindow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProcessWindow:
     """The processes in a window of time, sorted by the time when they were first seen."""
 
     span: WindowSpan
@@ -150,7 +154,8 @@ def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted:
     return ProcessWindow(span, sorted(uses, key=lambda use: (use.process.first, use.process[1:3])), problem)
 
 
-class _FileContent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _FileContent:
     known: list[StoredProcess]
     cells: Mapping[int, Cell]
     until: float
@@ -230,7 +235,7 @@ def query_processes(
     wanted = resolve_devices(devices, newest, lambda: stored_devices(path, frames))
     window = read_processes(path, frames, span, ProcessFilter(wanted, user, pid))
     uuids = [use.process.device for use in window.processes]
-    return window._replace(gpus=sort_devices(uuids, newest, lambda: {**read_devices(path), **devices_of(frames)}))
+    return replace(window, gpus=sort_devices(uuids, newest, lambda: {**read_devices(path), **devices_of(frames)}))
 
 
 def query_lines(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil, floor, inf, nan
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ class Piece(NamedTuple):
     cell: Cell
 
 
-class FileRange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FileRange:
     """The times that the process tables of the file cover, in s since 1970. NaN if they are empty."""
 
     fine: float = nan

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
@@ -29,7 +29,8 @@ _MAX_PENDING = 128
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
-class Snapshot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Snapshot:
     """The processes that were running in a span of time."""
 
     begin_ns: int
@@ -81,7 +82,7 @@ class Snapshots:
         """Finish the open snapshot, because no more ticks follow."""
         snapshot, self._open = self._open, None
         if snapshot is not None:
-            self.finished.append(snapshot._replace(ns=self._ns))
+            self.finished.append(replace(snapshot, ns=self._ns))
 
 
 _identity = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", *TEXTS)))

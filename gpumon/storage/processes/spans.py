@@ -12,8 +12,9 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
@@ -32,7 +33,8 @@ class BadProcessBlock(GpumonError):
     """Raised if a stored block of processes is damaged."""
 
 
-class ProcessSpan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProcessSpan:
     """The processes in a span of time, and a column of values for each measure."""
 
     begin_ns: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, nan
 from typing import NamedTuple
 
@@ -53,7 +54,8 @@ def process_key(process: Process | StoredProcess) -> ProcessKey:
     return ProcessKey(process.uuid, process.pid, process.started)
 
 
-class ProcessLines(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProcessLines:
     """The usage of a process over time, as a series for each measure."""
 
     series: Mapping[str, Series]

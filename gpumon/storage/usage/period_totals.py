@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpumon.model.vendors import PARTS
@@ -19,7 +18,8 @@ MIN_UNSEEN = 90.0
 """Shorter unobserved times of a device (seconds) are not reported, because the newest seconds are not written yet."""
 
 
-class AccountGroup(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AccountGroup:
     """Usage of one GPU or all GPUs, in total and by user, summed over some hours."""
 
     begin: float

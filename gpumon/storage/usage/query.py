@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from gpumon.common.config import UserGroups
 from gpumon.common.privacy import current_policy
@@ -18,7 +19,8 @@ _Key = TypeVar("_Key")
 _ROUNDING = 1e-9
 
 
-class HourUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HourUse:
     """Usage of a device in one hour, in total and by user."""
 
     begin: float
@@ -30,7 +32,8 @@ class HourUse(NamedTuple):
     """Sorted by held seconds, descending."""
 
 
-class StoredDevice(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredDevice:
     """A device that has accounts in the history file."""
 
     uuid: str
@@ -41,7 +44,8 @@ class StoredDevice(NamedTuple):
     """Start of the first hour of the device in the file, s since 1970."""
 
 
-class StoredAccounts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredAccounts:
     """The accounts of a window of time, as read from the history file."""
 
     hours: Sequence[HourUse]
@@ -156,7 +160,7 @@ def by_group(stored: StoredAccounts, groups: UserGroups) -> StoredAccounts:
 
     If two members of a group share a GPU, each of them holds it, so the group's account has the sum of both times.
     """
-    return stored._replace(hours=[hour._replace(accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
+    return replace(stored, hours=[replace(hour, accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
 
 
 def _merge(accounts: Sequence[Account], groups: UserGroups) -> list[Account]:

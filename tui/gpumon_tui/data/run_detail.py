@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -184,7 +185,7 @@ def open_run(record: Record, now: float, prices: Prices | None = None) -> OpenRu
     between = [(part.phase, part.seconds) for part in outside_phases(record)]
     return OpenRun(
         # Drop thousands of rows in this thread, because freeing them later would block the view.
-        record=record._replace(epochs=(), usage=(), phases=()),
+        record=replace(record, epochs=(), usage=(), phases=()),
         state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
         rows=StretchRows(summaries, made_row), phases=_names(record.phases),
         other_rows=[

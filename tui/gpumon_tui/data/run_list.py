@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
@@ -82,7 +83,7 @@ class ListedRuns:
                 runs[run.id] = ledger.path, ledger.summary(run)
             else:
                 run_tags = tags[path].get(run.id, ())
-                runs[run.id] = path, summary if summary.tags == run_tags else summary._replace(tags=run_tags)
+                runs[run.id] = path, summary if summary.tags == run_tags else replace(summary, tags=run_tags)
         return runs
 
 

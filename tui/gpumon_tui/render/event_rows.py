@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def merge_events(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[L
     seen = [event for event in seen if event.kind != NOT_SEEN or not _lasted_longer(event, logged)]
     ends = {(_ended_kind(event), event.subject): event.time_ns for event in seen if _ended_kind(event)}
     logged = [
-        entry._replace(until_ns=0) if 0 < entry.time_ns <= ends.get((entry.kind.name, entry.subject), 0) else entry
+        replace(entry, until_ns=0) if 0 < entry.time_ns <= ends.get((entry.kind.name, entry.subject), 0) else entry
         for entry in logged
     ]
     times: dict[tuple[str, EventSubject], list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -163,7 +164,7 @@ def course_of(
     """Collect the data of a run's lines, thinned for drawing; `times` has all epochs if `epochs` is a sample."""
     names = (*USED, "gpu.power")
     used_traces = [
-        trace._replace(columns={name: trace.columns[name] for name in names if name in trace.columns})
+        replace(trace, columns={name: trace.columns[name] for name in names if name in trace.columns})
         for trace in traces
         if trace.uuid
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.reports.figures.run import unsampled_spans
@@ -58,7 +59,7 @@ def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: b
 def _usage_columns(series: RunSeries) -> RunSeries:
     """Reduce a series to the metrics that show when a GPU was sampled."""
     names = ("gpu.memory_used", "gpu.utilization")
-    return series._replace(columns={name: series.columns[name] for name in names if name in series.columns})
+    return replace(series, columns={name: series.columns[name] for name in names if name in series.columns})
 
 
 def _longest_series(gpus: Sequence[DeviceCourse]) -> RunSeries:

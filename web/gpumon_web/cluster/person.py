@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpumon.cluster import cost, coverage, model
@@ -194,8 +195,8 @@ def _runs(answers: Answers, name: str) -> list[ClusterRun]:
             planned.get(run, NAN), has_epoch_info=has_epochs,
         )  # fmt: skip
         node = labels.get("instance", "")
-        runs[run] = entry._replace(nodes=(*entry.nodes, node), gpus=entry.gpus + round(row.value))
-    return [cluster_run._replace(nodes=sorted(cluster_run.nodes, key=natural_key)) for cluster_run in runs.values()]
+        runs[run] = replace(entry, nodes=(*entry.nodes, node), gpus=entry.gpus + round(row.value))
+    return [replace(cluster_run, nodes=sorted(cluster_run.nodes, key=natural_key)) for cluster_run in runs.values()]
 
 
 PAGE = Page("person", "User", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

@@ -7,6 +7,7 @@ a viewer who keeps playing only gets the changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from threading import Lock
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ class RecordedFrames:
 
     def trim(self) -> None:
         """Drop all frames but the current one, because the feed has read them and stores them more compactly."""
-        self._excerpt = self._excerpt._replace(frames=self._excerpt.frames[-1:])
+        self._excerpt = replace(self._excerpt, frames=self._excerpt.frames[-1:])
 
     def state(self) -> LiveState:
         """Return whether the recording continues. Data is never late here."""

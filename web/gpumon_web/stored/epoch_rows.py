@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ def rows(record: Record, epochs: Sequence[EpochSummary]) -> list[dict[str, Any]]
     ordinals = {epoch.ordinal for epoch in epochs}
     # Only the duration of phases is shown, which does not need their usage.
     phase_rows = [row for row in record.phases if row.ordinal in ordinals]
-    phases = aggregate.phase_summaries(record._replace(phases=phase_rows, usage=[]))
+    phases = aggregate.phase_summaries(replace(record, phases=phase_rows, usage=[]))
     running = record.run.state is RunState.RUNNING
     return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in epochs]
 

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -194,7 +195,7 @@ def update_epochs(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -
         # Epochs may be shorter than `_SAME`, so the number must match too.
         if last is not None and span.begin < last.begun + _START_TOLERANCE and span.epoch == last.epoch:
             if not is_known(last.ended):
-                updated[-1] = last._replace(seconds=seconds, ended=ended, is_open=not span.finished, is_settled=False)
+                updated[-1] = replace(last, seconds=seconds, ended=ended, is_open=not span.finished, is_settled=False)
         elif last is None or span.begin > last.begun:
             updated.append(
                 EpochSummary(
