@@ -21,7 +21,7 @@ from gpumon.model.units import AT_LEAST
 from gpumon.model.vendors import short_name
 
 _VALID_INTERVALS = 3
-"""A value is valid for this many sampling intervals."""
+"""If more than this many sampling intervals lie between two frames, no value is valid for any of that time."""
 _MIN_ENERGY_SECONDS = 1.0
 """Minimum seconds for an energy value. The energy counter is too coarse for less."""
 _COVERED = 0.98
@@ -187,7 +187,7 @@ class CommandCost:
 
     def _add(self, sample: Sample, seconds: float, interval: float) -> None:
         use = self.uses.setdefault(sample.device.uuid, DeviceCost(sample.device))
-        use.add(sample, seconds, min(seconds, _VALID_INTERVALS * interval))
+        use.add(sample, seconds, seconds if seconds <= _VALID_INTERVALS * interval else 0.0)
         use.add_memory(self._memory[sample.device.uuid])
 
     def _read_memory(self, frame: Frame) -> dict[str, float]:

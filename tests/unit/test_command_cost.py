@@ -58,3 +58,12 @@ def test_energy_of_a_part_of_the_time_is_at_least_that() -> None:
         cost.add(frame_of(tick(second, [sample(0, energy=energy)], [process(1, memory_used=2e9)]), second))
     (use,) = cost.uses.values()
     assert (use.lacks_time, use.lacks_energy) == (False, True)
+
+
+@pytest.mark.parametrize(("gap", "seen"), [(3, 9.0), (4, 6.0), (20, 6.0)])
+def test_a_gap_between_frames_has_no_utilization(gap: int, seen: float) -> None:
+    cost = CommandCost(SECOND, lambda pid: True, lambda run: False)
+    for second in (1, 2, 3, 4, 4 + gap, 5 + gap, 6 + gap, 7 + gap):
+        cost.add(frame_of(tick(second, [sample(0, utilization=0.5)], [process(1, memory_used=2e9)]), second))
+    (use,) = cost.uses.values()
+    assert (use.seen, use.seconds) == (seen, 6.0 + gap)
