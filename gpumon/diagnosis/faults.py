@@ -11,7 +11,7 @@ from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.metrics import BY_NAME
-from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
+from gpumon.model.remedies import advice, card, command, reset
 from gpumon.model.vendors import Vendor, find_vendor
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
         other = (0, f"recovery action {action:.0f}", "check 'dmesg' for the reason", False)
         _, required, remedy, is_down = recoveries.get(int(action), other)
         severity = Severity.CRITICAL if is_down else Severity.WARNING
-        remedy = sentence(remedy.format(reset=reset(gpu.device), restart=RESTART_MACHINE))
+        remedy = advice(remedy, gpu.device)
         evidence = {"recovery_action": action}
         yield Finding("recovery_required", severity, gpu.subject, f"the driver requires {required}", remedy, evidence)
 
@@ -45,8 +45,8 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
 def xid_error(gpu: GpuContext) -> Iterator[Finding]:
     """The driver has reported a fault of the card."""
     if gpu.is_current and (fault := reported_fault(gpu)) is not None:
-        severity = Severity[fault.severity.upper()]
-        yield Finding("xid_error", severity, gpu.subject, fault.text, fault.action, {"xid": float(fault.code)})
+        severity, remedy = Severity[fault.severity.upper()], advice(fault.action, gpu.device)
+        yield Finding("xid_error", severity, gpu.subject, fault.text, remedy, {"xid": float(fault.code)})
 
 
 def reported_fault(gpu: GpuContext) -> Xid | None:
@@ -65,7 +65,9 @@ def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
     errors = gpu.value(metric.name)
     severity = severity_of(metric, errors)
     if gpu.is_current and severity is not Severity.INFO and errors < inf:
-        action = f"Check the results of runs on this GPU; {reset(gpu.device)}; if errors return, replace the card."
+        action = (
+            f"Check the results of runs on this GPU; {reset(gpu.device)}; if errors return, replace {card(gpu.device)}."
+        )
         summary = f"{units.counted(int(errors), 'uncorrected memory error')} since the driver was loaded"
         yield Finding("uncorrected_errors", severity, gpu.subject, summary, action, {metric.key: errors})
 
@@ -77,7 +79,9 @@ def remapping_failed(gpu: GpuContext) -> Iterator[Finding]:
     severity = severity_of(metric, failed)
     if gpu.is_current and severity is not Severity.INFO:
         summary = "faulty memory rows could not be remapped to spare rows"
-        yield Finding("remapping_failed", severity, gpu.subject, summary, "Replace the card.", {metric.key: failed})
+        yield Finding(
+            "remapping_failed", severity, gpu.subject, summary, f"Replace {card(gpu.device)}.", {metric.key: failed}
+        )
 
 
 def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
@@ -109,10 +113,9 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
     if gpu.is_current and gpu.status.state is not GpuState.FREE and (slow := gpu.slow_link):
         parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
         summary = f"under load, the PCIe link runs {' and '.join(parts)}"
-        location = f" at {gpu.device.address} on the PCI bus" if gpu.device.address else ""
         action = (
-            f"Check the firmware settings; with the machine off, reseat the card{location}, and check its slot "
-            "and riser."
+            f"Check the firmware settings; with the machine off, reseat {card(gpu.device)}, and check its "
+            "slot and riser."
         )
         evidence = {"utilization": gpu.loaded.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
         yield Finding(SLOW_LINK, Severity.WARNING, gpu.subject, summary, action, evidence)

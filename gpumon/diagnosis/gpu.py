@@ -14,7 +14,7 @@ from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, PROCESSES, Availability, Unit, title_within
-from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
+from gpumon.model.remedies import RESTART_MACHINE, advice, command, reset, sentence
 from gpumon.model.vendors import find_vendor
 
 _JUDGED_FACTS = (
@@ -205,6 +205,11 @@ def idle_text(gpu: GpuContext) -> str:
 
 
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
+    """Return the finding about a GPU in this state, after an XID error if the driver reported one.
+
+    `action`: what to do about the state. If the table of XID errors has a repair to be done now, it replaces `action`.
+    A repair that can wait is left out, and any other advice is added.
+    """
     sample, fault = gpu.status.sample, reported_fault(gpu)
     reason = sample.reason
     if sample.state is Availability.STALE and _seconds_unanswered(sample) > 0:
@@ -212,7 +217,10 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
     if fault is None:
         return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
     summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}
-    return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, fault.action, evidence)
+    remedy = advice(fault.action, gpu.device)
+    if action and not (fault.is_repair and fault.severity == "critical"):
+        remedy = action if fault.is_repair else f"{action} {remedy}".rstrip()
+    return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, remedy, evidence)
 
 
 def _seconds_unanswered(sample: Sample) -> float:

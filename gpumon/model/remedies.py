@@ -1,4 +1,4 @@
-"""Commands that gpumon's messages advise people to run for a GPU.
+"""Advice of gpumon's messages about a GPU, and the commands in it.
 
 A command names a GPU by its UUID, not by its index: indices change when a GPU is lost, and no other machine has a GPU
 with this UUID.
@@ -28,9 +28,35 @@ def reset(device: Device) -> str:
     """Return how to reset one GPU, and what that affects, as a clause."""
     vendor = find_vendor(device.name, device.uuid)
     with_command = command(device, vendor.reset) if vendor else ""
-    how = f" with '{with_command}'" if with_command else ""
+    how = f" with '{with_command}'" if with_command else f" ({device.parent or device.uuid})"
     instances = ", which removes its MIG instances" if device.is_instance or device.is_divided else ""
     return f"end all processes on it, {STOP_DAEMON}, then reset this GPU alone{how}{instances}"
+
+
+def card(device: Device) -> str:
+    """Return how a person finds the card in the machine: by its address on the PCI bus."""
+    return f"the card at {device.address} on the PCI bus" if device.address else "the card"
+
+
+def advice(template: str, device: Device) -> str:
+    """Return advice about a GPU as a sentence that names what it acts on; empty if `template` is.
+
+    `template`: a clause of a table, in which `{reset}` and `{restart}` stand for what to do, `{other_end}` for a reset
+    of the GPU at the other end of an NVLink connection, and `{card}` and `{uuid}` for this one.
+    """
+    if not template:
+        return ""
+    vendor = find_vendor(device.name, device.uuid)
+    link_ends = command(device, vendor.link_ends) if vendor else ""
+    which = f", which '{link_ends}' names" if link_ends else ""
+    clause = template.format(
+        reset=reset(device),
+        restart=RESTART_MACHINE,
+        other_end=f"reset the GPU at the other end of the link as well{which}",
+        card=card(device),
+        uuid=device.parent or device.uuid,
+    )
+    return sentence(clause)
 
 
 def sentence(clause: str) -> str:

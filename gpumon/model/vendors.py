@@ -31,6 +31,8 @@ class Vendor(NamedTuple):
     pasted command affects no other GPU."""
     links: str = ""
     """Command that lists the links of a GPU."""
+    link_ends: str = ""
+    """Command that lists what is at the other end of each link of a GPU."""
     instances: str = ""
     """Command that lists the profiles for dividing a GPU."""
     undivide: str = ""
@@ -42,7 +44,7 @@ class Vendor(NamedTuple):
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
     """Values of `gpu.recovery_action`, each with the action that the driver requires, advice for the user, and whether
-    the GPU runs nothing until then. `{reset}` and `{restart}` stand for the clauses of `gpumon.model.remedies`."""
+    the GPU runs nothing until then. The advice is a template of `gpumon.model.remedies.advice`."""
 
 
 NVIDIA = Vendor(
@@ -56,6 +58,7 @@ NVIDIA = Vendor(
     listing="nvidia-smi -L",
     reset="sudo nvidia-smi -i {gpu} --gpu-reset",
     links="nvidia-smi nvlink -i {gpu} --status",
+    link_ends="nvidia-smi nvlink -i {gpu} --pcibusid",
     instances="sudo nvidia-smi mig -i {gpu} -lgip",
     undivide="sudo nvidia-smi -i {gpu} -mig 0",
     looked_for="NVIDIA GPUs, through the driver's library libnvidia-ml.so.1",
@@ -77,7 +80,12 @@ NVIDIA = Vendor(
     recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; value 5 differs between driver branches 580 and 615
         (1, "a reset of the GPU", "{reset}", True),
         (2, "a restart of the machine", "{restart}", True),
-        (3, "an end of traffic between GPUs", "end the processes that use several GPUs, then check again", False),
+        (
+            3,
+            "an end of traffic between GPUs",
+            "end the processes that use this GPU ({uuid}) together with others, then check again",
+            False,
+        ),
         (4, "a reset of the GPU when it is free", "part of the GPU is disabled until a reset: {reset}", False),
     ),
 )

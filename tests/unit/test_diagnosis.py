@@ -27,6 +27,7 @@ from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability, Unit
+from gpumon.model.remedies import advice
 from gpumon.model.run import RunFacts
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.recent import RecentHistory
@@ -179,7 +180,7 @@ def test_a_fault_of_the_card_that_the_driver_reported_is_found_with_what_to_do(c
     (finding,) = of_gpu(sample(0, **CALM, xid=float(code)))
     assert (finding.kind, finding.severity, finding.evidence) == ("xid_error", severity, {"xid": code})
     assert finding.summary == f"XID error {code}: {xid_of(code).meaning}"
-    assert "Reset" in finding.action
+    assert finding.action == advice(xid_of(code).action, sample(0).device)
 
 
 @pytest.mark.parametrize("code", [0.0, math.nan, math.inf, -math.inf, -1.0])
@@ -199,7 +200,7 @@ def test_a_gpu_that_is_gone_after_a_fault_says_after_which(state: Availability) 
     (finding,) = of_gpu(sample(0, state, xid=79.0))
     assert finding.kind == "unavailable"
     assert finding.summary == f"{state.reason}, after XID error 79: {xid_of(79).meaning}"
-    assert (finding.action, finding.evidence) == (xid_of(79).action, {"xid": 79})
+    assert (finding.action, finding.evidence) == (advice(xid_of(79).action, sample(0).device), {"xid": 79})
 
 
 def test_a_gpu_that_is_asleep_needs_no_attention() -> None:
