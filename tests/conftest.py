@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,12 +29,22 @@ def cannot(reason: str) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     fuzzing.choose(config.option.markexpr)
+    _isolate(config)
     # Messages name commands as a shell finds them: as with an activated environment.
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell lets what it starts in the background ignore Ctrl-C, and programs of tests would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until all tests are loaded: looking at them again and again is a fifth of that
+
+
+def _isolate(config: pytest.Config) -> None:
+    """Keep tests, and the programs that inherit their environment, off the directories and settings of the user."""
+    own = tempfile.mkdtemp(prefix="gpumon-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
+    for variable in ("GPUMON_DIR", "GPUMON_STATE_DIR", "XDG_CONFIG_HOME"):
+        os.environ[variable] = f"{own}/{variable.lower()}"
+        os.mkdir(os.environ[variable], 0o700)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

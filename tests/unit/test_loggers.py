@@ -30,6 +30,7 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import SettledEpochs
 from gpumon.tracking import warn
+from tests.programs import environment
 from tests.runs import GIB, Book, measured
 
 PLACE = EpochPosition(epoch=7, step=70, ended=1_790_000_000.0)
@@ -197,13 +198,14 @@ def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> 
         assert reader.pop_arrived() == []
 
 
-def test_a_training_without_log_to_reads_no_ledger() -> None:
+def test_a_training_without_log_to_reads_no_ledger(tmp_path: Path) -> None:
     script = (
         "import sys, gpumon\n"
         "with gpumon.run('plain'): pass\n"
         "print([name for name in sys.modules if name.startswith(('gpumon.loggers', 'gpumon.storage', 'sqlite3'))])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    env = environment(tmp_path)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
     assert done.stdout == "[]\n"
 
 
