@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 NO_DAEMON = "no daemon is running"
 ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
-CATCHING_UP = "not live yet: the simulation makes up its last 10 minutes"
+CATCHING_UP = "not live yet: the simulation generates its last 10 minutes"
 _STALE_AFTER = 2.0
 """Seconds without a heartbeat after which frames count as stale, or three sampling intervals if these are longer."""
 _DEAD_AFTER = 5.0

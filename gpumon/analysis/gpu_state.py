@@ -157,7 +157,7 @@ class Observed(NamedTuple):
     """Facts about a GPU from the samples before a frame, in seconds. NaN if there are no such samples."""
 
     since_work: float = NAN
-    """Seconds since the last sample with work."""
+    """Seconds since the last sample in which the GPU was busy."""
     idle: float = NAN
     """Seconds of idle time without a gap in the samples, since a process last took or released the GPU."""
 
@@ -265,7 +265,7 @@ class IdleTime(NamedTuple):
 
 
 class _IdlePeriod(NamedTuple):
-    """A period without work."""
+    """A period in which a GPU was not busy."""
 
     first_seen_ns: int
     """Time of its first sample, ns, CLOCK_MONOTONIC."""

@@ -43,7 +43,7 @@ class HeldDevice(NamedTuple):
     since: Mapping[str, int]
     """By user: start of the time for which the user has held the GPU without interruption, ns, CLOCK_MONOTONIC."""
     is_identified: bool
-    """Whether `users` is complete."""
+    """True if `users` has every user of the GPU."""
     idle: IdleTime | None = None
     """Idle time of the GPU; None if it works or this is unknown."""
     idle_as_held: IdleTime | None = None

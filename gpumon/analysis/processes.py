@@ -30,7 +30,7 @@ TITLES = "Encoder", "Decoder"
 
 
 def uses_video(processes: Iterable[Process]) -> bool:
-    """Return whether one of these processes uses a video encoder or decoder. Few trainings do."""
+    """Return whether one of these processes uses a video encoder or decoder. Most runs do not."""
     return any(process.encoder_utilization > 0 or process.decoder_utilization > 0 for process in processes)
 
 

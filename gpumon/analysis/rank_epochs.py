@@ -39,7 +39,7 @@ class DataWaitFold:
         self._phases[phase] = _add(self._phases.get(phase), seconds, wait_between(begin.wait, end.wait))
 
     def end_epoch(self) -> None:
-        """Close the open epoch."""
+        """Add the wait of the open epoch to the wait of the ended epochs."""
         self._ended, self._phases = _sum(self._ended, self._phases), {}
 
     def until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int = 0) -> DataWait:

@@ -17,7 +17,7 @@ KNOWN = (
 )
 """Names of the supported frameworks (`hook.AWAITED`) as text for messages."""
 NAME = "GPUMON_RUN_NAME"
-"""Environment variable with the name for the command's trainings. If it is not set, they are named after the script."""
+"""Environment variable with the name for the runs of a command. If it is not set, they are named after the script."""
 
 
 def prepare(env: Mapping[str, str], name: str | None) -> dict[str, str]:

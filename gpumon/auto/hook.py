@@ -97,7 +97,7 @@ class FallbackFinder:
 
 
 def install() -> None:
-    """Start waiting for frameworks."""
+    """Install the import hook that patches frameworks when they are imported."""
     sys.meta_path.insert(0, PatchingFinder())
 
 

@@ -128,10 +128,10 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
         self._thread = 0
         self._previous = ""
         self._done = 0
-        """Steps before this epoch."""
+        """Number of steps before this epoch."""
         self._batch = -1
         self._each = 1
-        """Steps per execution."""
+        """Number of steps per execution (`steps_per_execution` of Keras)."""
         self._ends: deque[int] = deque(maxlen=_THREADS)
         self._outer: GpuMonitor | None = None
         self._rate: float | PendingNumber | None = None

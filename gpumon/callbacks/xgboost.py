@@ -39,7 +39,7 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
         super().__init__()
         self._hook = Hook("xgboost", name, **settings)
         self._started = 0
-        """Number of started rounds."""
+        """Number of boosting rounds that have started."""
         self._finished = 0
         self._evaluated: Mapping[str, Mapping[str, Sequence[Any]]] = {}
 

@@ -110,7 +110,7 @@ def warn_of_preferred(places: Places, directory: str) -> None:
     if preferred is not None:
         print_message(
             f"gpumon: views read the daemon in {preferred.directory} (pid {preferred.pid}), not this one: "
-            "stop this one, or give it and its views a --dir of their own"
+            "stop this daemon, or pass another --dir to it and to its views"
         )
 
 

@@ -28,13 +28,14 @@ from gpumon.ring.lock import Holder, holder_of
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A running daemon."""
+    """A running daemon: its directory, the holder of its lock, and its ring."""
 
     directory: str
     holder: Holder
     """The daemon's process, read from the lock, or from the ring if another user owns the lock."""
     live: Live
-    """Its ring. Before its first sample, this may be the ring of an earlier daemon, or there may be none."""
+    """Ring of the daemon. Before the daemon's first sample, this may be the ring of an earlier daemon, or there may be
+    none."""
 
     @property
     def pid(self) -> int:
@@ -46,7 +47,7 @@ class RunningDaemon:
         return f"{self.directory}/{LOCK}"
 
     def is_visible(self) -> bool:
-        """Whether its process is visible from here. A process of another pid namespace is not."""
+        """Whether the daemon's process is visible from here. A process of another pid namespace is not."""
         return is_alive(self.holder.pid, self.holder.started)
 
     def has_sampled(self) -> bool:
@@ -89,7 +90,7 @@ def _daemon_in(directory: str, places: Places) -> RunningDaemon | None:
     return None if holder is None else RunningDaemon(directory, holder, live)
 
 
-_REMEDY = "the daemon writes within a minute of its start; after that, see its log"
+_REMEDY = "the daemon writes it within a minute of its start; if not, see the daemon's log"
 
 
 def why_no_runs(places: Places) -> str:
@@ -105,12 +106,12 @@ def why_no_history(places: Places, what: str = "history") -> str:
     with closing(follow(places)) as live:
         played, is_alive = why_not_recording(live), live.is_alive()
     if played:
-        return f"history is not being kept: {played}"
+        return f"history is not being recorded: {played}"
     remedy = _REMEDY if is_alive else "start 'gpumon daemon'"
-    nothing = f"no {what} kept yet: {remedy}"
+    nothing = f"no {what} recorded yet: {remedy}"
     from gpumon.storage.sqlite.read import explain_absence
 
-    return explain_absence(places, history_path(places), nothing, "history is not kept")
+    return explain_absence(places, history_path(places), nothing, "history is not recorded")
 
 
 def why_not_recording(live: Live) -> str:

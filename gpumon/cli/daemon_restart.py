@@ -24,12 +24,12 @@ _PREFIXES = ("GPUMON_", "XDG_")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a daemon was started."""
+    """The options and the environment with which a daemon was started."""
 
     words: list[str]
-    """Options, without --detach."""
+    """Command-line options of the daemon, without --detach."""
     env: Mapping[str, str]
-    """Its initial environment."""
+    """Environment with which the daemon was started."""
 
 
 def restart(places: Places, directory: str | None, state: str | None) -> NoReturn:
@@ -49,7 +49,7 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
     launch = read_launch(daemon.pid)
     if launch is None:
         print_message(
-            "gpumon: the options of the running daemon are unknown: the new one gets those of this environment"
+            "gpumon: the options of the running daemon are unknown: the new daemon gets those of this environment"
         )
         words, env = _directory_options(daemon.directory if places.explicit else None, state), dict(os.environ)
     else:
@@ -59,9 +59,9 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
 
 
 def read_launch(pid: int) -> Launch | None:
-    """Return how a daemon of this user was started; None if its command line is unknown.
+    """Return the options and the environment of a daemon of this user; None if its command line is unknown.
 
-    Raises UsageError if it has options that this version does not know.
+    Raises UsageError if it has options that this version does not support.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -76,14 +76,14 @@ def read_launch(pid: int) -> Launch | None:
 
 
 def _parse(words: list[str]) -> Namespace:
-    """Return the parsed options. Raises UsageError for options that this version does not know."""
+    """Return the parsed options. Raises UsageError for options that this version does not support."""
     parser = command_parser(_COMMAND, None)
     add_daemon(parser)
     try:
         return parser.parse_args(words)
     except (SystemExit, UsageError):
         raise UsageError(
-            "the running daemon has options that this version of gpumon does not know: it was not stopped"
+            "the running daemon has options that this version of gpumon does not support: it was not stopped"
         ) from None
 
 

@@ -24,9 +24,9 @@ _STARTING = f"starting, {WAITING}"
 
 
 def show(places: Places) -> int:
-    """Print the status of the daemon. Raises GpumonError if none is running.
+    """Print the status of the daemon and return the exit code, which is 3 if the daemon cannot read any GPU at present.
 
-    Returns the exit code, which is 3 if the daemon cannot read any GPU at present.
+    Raises GpumonError if no daemon is running.
     """
     daemon = find_daemon(places)
     state, frame = _state(daemon)
@@ -51,7 +51,7 @@ def _state(daemon: RunningDaemon) -> tuple[str, Frame | None]:
 def _facts(daemon: RunningDaemon, state: str, frame: Frame | None) -> Iterator[tuple[str, str]]:
     yield "daemon", f"pid {daemon.pid or '?'}, {state}"
     if daemon.holder.for_command:
-        yield "ends", "with its command: it is 'gpumon run', which samples while no daemon does"
+        yield "ends", "with its command: 'gpumon run' samples because no daemon was running"
     yield "directory", daemon.directory
     yield "user", user_name(daemon.holder.uid)
     if daemon.is_visible():

@@ -52,7 +52,7 @@ def stop_daemon(daemon: RunningDaemon) -> None:
 def require_stoppable(daemon: RunningDaemon) -> None:
     """Raise GpumonError if this command may not stop the daemon.
 
-    This is so for the daemon of another user or pid namespace, of `gpumon run`, and of a systemd unit.
+    It may not stop the daemon of another user or pid namespace, of `gpumon run`, or of a systemd unit.
     """
     who = f"the daemon (pid {daemon.pid}, {daemon.directory})"
     if daemon.holder.uid != os.getuid():

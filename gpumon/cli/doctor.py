@@ -32,7 +32,8 @@ _NAME_WIDTH = 14
 """Cells for the name of a check."""
 _REMEDY = "→ "
 _MIN_TEXT_WIDTH = 30
-"""Minimum cells for a text next to its name. If there are fewer, the text starts on the next line."""
+"""Minimum width of a text next to its name, in terminal cells. If there is less room, the text starts on the next
+line."""
 _INDENT = 4
 _MAX_TEXT = 1024
 

@@ -47,9 +47,9 @@ from gpumon.storage.sqlite.read import describe_error, open_to_read
 
 GPUS = "GPUs"
 _DRIVER_TIMEOUT = 20.0
-"""Seconds to wait for the driver: without persistence mode, it may take some to start each GPU."""
+"""Seconds to wait for the driver. Without persistence mode, the driver may need some seconds to start each GPU."""
 _SLOW_REMEDY = (
-    "it may hang ('dmesg' says more), or be slow to start its GPUs: 'sudo nvidia-smi -pm 1' keeps all GPUs of this "
+    "check 'dmesg' for a driver that hangs; if GPUs are slow to start, 'sudo nvidia-smi -pm 1' keeps all GPUs of this "
     "machine started"
 )
 
@@ -147,11 +147,11 @@ def _unreadable_gpu(sample: Sample) -> Check:
 
 def _unreadable(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:
     """Return the check for GPUs that cannot be read, with a remedy for the first of them."""
-    remedy = "'dmesg' may say more"
+    remedy = "check 'dmesg' for driver errors"
     if samples and samples[0].condition is Availability.RESET_REQUIRED:
         remedy = f"{reset(samples[0].device)}; or {RESTART_MACHINE}"
     elif samples and samples[0].state is Availability.NO_PERMISSION:
-        remedy = "check its device file, and which devices this container or job may use"
+        remedy = "check the GPU's device file, and which devices this container or job may use"
     return Check(name, condition, text, remedy)
 
 
@@ -173,7 +173,7 @@ _BINDINGS, _OTHER_BINDINGS = "nvidia-ml-py", "pynvml"
 _OLD_PYNVML = ("11", "8")
 """Version prefixes of the package pynvml that contain a module of their own; later ones use nvidia-ml-py's."""
 _CPU_BUILD, _ROCM_BUILD = "+cpu", "+rocm"
-"""Part of the version of a torch that was built without CUDA."""
+"""Parts of the version of a torch that was built without CUDA."""
 
 
 def installed_version(name: str) -> str:
@@ -234,14 +234,14 @@ def _frameworks(version_of: Callable[[str], str], has_gpu: bool) -> Iterator[Che
 _RING_SIZE = 16 << 20
 """Bytes of the ring on a machine with eight GPUs."""
 _FILE_TIMEOUT = 1.0
-"""Seconds to wait for a file that another program has locked, and to check one."""
+"""Seconds to wait for a file that another program has locked, and maximum seconds for checking a file."""
 _INSTRUCTIONS_PER_CHECK = 10_000
 """SQLite virtual machine instructions between two checks of the time."""
 _STOPPED = "T"
 
 
 def running_daemon(places: Places) -> tuple[RunningDaemon | None, str]:
-    """Return the daemon that commands of this user read and an empty text, or None and the reason."""
+    """Return the daemon that commands of this user read and an empty string, or None and the reason."""
     try:
         return find_daemon(places), ""
     except GpumonError as error:
@@ -313,9 +313,9 @@ def _daemon_check(name: str, daemon: RunningDaemon, uid: int) -> Check:
 
 
 def _restart_remedy(daemon: RunningDaemon, uid: int) -> str:
-    """Return how to restart a daemon, and who may do so."""
+    """Return the command that restarts a daemon, or the user who may restart it."""
     if daemon.holder.uid != uid:
-        return f"{user_name(daemon.holder.uid)} may restart it"
+        return f"ask {user_name(daemon.holder.uid)} to restart it"
     unit, manager = unit_of(daemon.pid)
     if unit:
         return f"'{manager} restart {unit}'" if manager else f"restart {unit}, which runs it"
@@ -383,7 +383,9 @@ def _space(name: str, directory: str, needed: int, is_ours: bool) -> Iterator[Ch
     text = f"{bytes_binary(free)} free for {directory}"
     if is_ours and not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
         remedy = f"make it writable, or pass {'--dir' if name == 'live data' else '--state-dir'}"
-        yield Check(name, Condition.FAULT, f"this user may not write to {directory}, so nothing is kept", remedy)
+        yield Check(
+            name, Condition.FAULT, f"this user may not write to {directory}, so nothing is recorded there", remedy
+        )
     elif free < needed:
         yield Check(
             name, Condition.WARNING, f"{text}, which may grow by {bytes_binary(needed)}", "free some space there"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NATIVE, DCGM = "native", "dcgm"
 PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
-"""Default port by dialect."""
+"""Default TCP port, by dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)
 _NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "token_file", "host_label")
@@ -195,7 +195,7 @@ class _TerminationSignal:
             signal.signal(number, lambda *_: None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the signal, at most `timeout` seconds. Return whether it came."""
+        """Wait for the signal, at most `timeout` seconds. Return True if it arrived."""
         return bool(select.select([self._reading], [], [], timeout)[0])
 
 

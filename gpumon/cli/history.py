@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
     export.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
     export.add_argument(
-        "--step", choices=_STEPS, help="seconds per row (default: the finest step kept for the whole window)"
+        "--step", choices=_STEPS, help="seconds per row (default: the finest step recorded for the whole window)"
     )
     export.add_argument(
         "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"

@@ -67,7 +67,10 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         sys.stdout.writelines(usage.csv(groups, *priced))
     elif not groups:
-        print("no accounts in this window: no daemon sampled the GPUs; a running daemon writes them within a minute")
+        print(
+            "no usage recorded in this window: no daemon sampled the GPUs; a running daemon records usage within a "
+            "minute"
+        )
     else:
         for line in usage.lines(groups, arguments.by, output_width(), *priced):
             print(line)

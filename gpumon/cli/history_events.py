@@ -60,7 +60,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         json.dump(events.as_json(rows, span.begin, span.end), sys.stdout, allow_nan=False)
         print()
     elif not rows:
-        print("no events in this window; a daemon writes them within a minute")
+        print("no events recorded in this window; a running daemon records events within a minute")
     else:
         for line in events.lines(rows, output_width()):
             print(line)

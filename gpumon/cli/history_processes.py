@@ -58,7 +58,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
             "gpumon: showing only what the daemon has in memory, not the whole window: no history file was found"
         )
     if window.problem:
-        print_message(f"gpumon: the stored history is missing below: {window.problem}")
+        print_message(f"gpumon: the output lacks the stored history: {window.problem}")
     left_out = _left_out(history_paths(places)[0], window.span) if is_kept and not window.problem else 0
     if arguments.json:
         json.dump(processes.as_json(window, left_out), sys.stdout, allow_nan=False)

@@ -28,7 +28,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 
 def run(places: Places, arguments: argparse.Namespace) -> int:
-    """Print the totals. Raises GpumonError if nothing is known about the window."""
+    """Print the totals. Raises GpumonError if there is no data for the window."""
     from gpumon.reports import history
     from gpumon.storage.history.overview import overview
 
@@ -42,10 +42,10 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         paths = history_paths(places)
         for path in paths:
             overview(path)  # raises GpumonError if the file cannot be read
-        message = "no GPU was sampled in this window: 'gpumon history' lists the kept time ranges"
+        message = "no GPU was sampled in this window: 'gpumon history' lists the recorded time ranges"
         raise GpumonError(message if paths else why_no_history(places))
     if totals.problem:
-        print_message(f"gpumon: the stored history is missing below: {totals.problem}")
+        print_message(f"gpumon: the output lacks the stored history: {totals.problem}")
     if arguments.json:
         print(json.dumps(history.document(totals)))
     elif arguments.csv:

@@ -343,7 +343,7 @@ def _written(value: Any) -> str:
     try:
         return f"'{value}'" if isinstance(value, str) else f"{value}"
     except ValueError:  # Python does not print a number of thousands of digits
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

@@ -52,9 +52,7 @@ def note_options(parser: argparse.ArgumentParser) -> None:
 def tag_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `gpumon runs tag`."""
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
-    parser.add_argument(
-        "tags", metavar="TAG", nargs="+", help="words to find the run by, with 'gpumon runs list --tag'"
-    )
+    parser.add_argument("tags", metavar="TAG", nargs="+", help="tags of the run, for 'gpumon runs list --tag'")
     parser.add_argument("--remove", action="store_true", help="remove these tags instead of adding them")
 
 
@@ -65,7 +63,7 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Rename a run."""
+    """Rename the run given on the command line, and print its old name."""
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)

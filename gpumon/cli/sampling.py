@@ -126,7 +126,10 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
 
 
 def _why_private(places: Places) -> str:
-    """Return why this process samples without `--source`. Prints a message if the daemon's ring cannot be read."""
+    """Return the reason, in words, why this process samples without `--source`.
+
+    Prints a message if the daemon's ring cannot be read.
+    """
     with closing(follow(places)) as live:
         unreadable = live.unreadable()
     if unreadable:
@@ -144,7 +147,7 @@ _SLOW_AFTER = 3.0
 _RETRY_INTERVAL = 0.25
 """Seconds between two ticks while some GPU has not answered."""
 _LAST_TICK = 3.0
-"""Additional seconds for the last tick."""
+"""Additional seconds that are allowed for the last tick."""
 _CALLING = b"."
 """Message that the child sends before it calls the driver. Only the driver can cause a delay after that."""
 _DONE = b"0"

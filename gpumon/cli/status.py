@@ -44,7 +44,7 @@ class _Selection(NamedTuple):
     """The ring to show, and who sampled it."""
 
     live: Live | None
-    """None if there are neither current nor earlier values."""
+    """Ring or simulation that the frame comes from. None if there are neither current nor earlier values."""
     note: str
     """The sampler in words, which is a daemon or this command."""
     daemon: dict[str, Any] | None = None

@@ -116,7 +116,7 @@ def print_message(text: str) -> None:
 
 
 def wrap_words(text: str, cells: int) -> str:
-    """Return a text wrapped at words for a terminal, which would break lines anywhere. Long words are not broken."""
+    """Wrap a message between words for a terminal, which would break lines anywhere. Long words are not broken."""
     lines = []
     for line in text.split("\n"):
         current, *words = line.split(" ")

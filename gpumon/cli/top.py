@@ -83,7 +83,8 @@ _MAX_ANCESTORS = 2
 _FIRST_TIMEOUT = 3.0
 """Seconds to wait for the first sample of this process before the status says that there is none yet."""
 _FIRST_TIMEOUT_SIMULATED = 30.0
-"""The same for sources without a driver: a simulation generates its past, which takes long on a busy machine."""
+"""Seconds to wait for the first frame of a source without a driver. A simulation generates its past first, which takes
+long on a busy machine."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -218,7 +219,10 @@ def _height() -> int:
 
 
 def _status(live: Live, earlier: RecentFrames, width: int | None = None) -> tuple[list[str], int]:
-    """Return the lines of the status and the exit code. `width`: width in cells, by default that of the terminal."""
+    """Return the lines of the status and the exit code.
+
+    `width`: width in cells, by default the width of the terminal.
+    """
     state, frame, origin = live.state(), live.latest(), live.origin()
     if frame is None:
         return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _SALT_FILE = "web-names"
-_NO_HISTORY = "No history is kept for this source; a daemon keeps one."
+_NO_HISTORY = "No history is recorded for this source. 'gpumon daemon' records one."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

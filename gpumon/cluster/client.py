@@ -193,7 +193,7 @@ _NO_RAW: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSeries:
-    """One series of an answer: its labels and its value."""
+    """A series of an answer: labels and value."""
 
     labels: Mapping[str, str]
     """Label names and values, sanitized and shortened for display."""
@@ -292,9 +292,9 @@ class PrometheusClient:
             raise PrometheusError(f"cannot query Prometheus at {self.name}: {reason or 'no answer'}") from None
 
     def _sanitize(self, text: object) -> str:
-        """Return a text from Prometheus or a proxy for display.
+        """Return a message from Prometheus or a proxy for display.
 
-        Secrets are masked, because the text may repeat the credentials that were sent.
+        Secrets are masked, because the message may repeat the credentials that were sent.
         """
         return self._access.mask(clean(str(text)))[:_MAX_ERROR]
 

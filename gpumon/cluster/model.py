@@ -31,7 +31,7 @@ class Node:
     """A node, as its exporter last reported it."""
 
     name: str
-    """The node's label `instance`."""
+    """Name of the node: the label `instance` of its series."""
     seen: float = NAN
     """Time of the node's newest sample (s since 1970) if the sample is late, otherwise NaN."""
     silent: float = 0.0

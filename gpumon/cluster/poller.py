@@ -74,7 +74,7 @@ class QueryRunner:
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="gpumon-cluster")
 
     def close(self) -> None:
-        """Send no more queries."""
+        """Stop sending queries. A query in flight is not interrupted."""
         self._pool.shutdown(cancel_futures=True)
 
     def answers(

@@ -237,7 +237,7 @@ class ClusterSnapshot:
     missing_files: Sequence[str] = ()
     """Rule files that Prometheus has not loaded."""
     last_answer: float = -inf
-    """The same as `answered`, by the monotonic clock."""
+    """Time of the last answer to any query, by the monotonic clock; -inf if there was none."""
 
     def answers(self) -> dict[str, Sequence[PrometheusSeries]]:
         """Return the rows of each query that was ever answered, by the name of the query."""

@@ -47,7 +47,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Reads the clocks of the machine. Tests use a substitute."""
 
     # Not wrapped in methods, for speed, because each driver call is timed.
     monotonic = staticmethod(time.monotonic_ns)
@@ -86,7 +86,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(length: str | float) -> float:
-    """Convert a duration to seconds. `length`: seconds, or a text such as "90s", "10m", "2h". Raises UsageError."""
+    """Convert a duration to seconds. `length`: seconds, or a string such as "90s", "10m", "2h". Raises UsageError."""
     if isinstance(length, int | float):
         return float(length)
     try:

@@ -39,7 +39,7 @@ class UserGroups(NamedTuple):
 
 
 def read_groups(table: Any) -> UserGroups:
-    """Read the table `[groups]`. Raises ValueError with a message that says what is wrong."""
+    """Read the table `[groups]`. Raises ValueError, whose message names the invalid entry."""
     if not isinstance(table, Mapping) or len(table) > _MAX_GROUPS:
         raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
     group_of: dict[str, str] = {}
@@ -76,7 +76,7 @@ class Tariff(NamedTuple):
     """First hour of the day; greater than `end` if the tariff spans midnight."""
     end: int
     price: float
-    """Price per kWh."""
+    """Price per kWh, in the configured currency."""
 
     def covers(self, hour: int) -> bool:
         """Return whether the tariff applies in this hour of the day."""
@@ -115,7 +115,7 @@ class Prices(NamedTuple):
 
 
 def read_prices(table: Any) -> Prices:
-    """Read the table `[cost]`. Raises ValueError with a message that says what is wrong."""
+    """Read the table `[cost]`. Raises ValueError, whose message names the invalid entry."""
     if not isinstance(table, Mapping):
         raise ValueError('cost must be a table: write [cost], and below it lines such as currency = "EUR"')  # noqa: TRY004
     unknown = sorted(set(table) - _READERS.keys())
@@ -233,6 +233,6 @@ def read_toml(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(read_settings(path).decode())
     except UnicodeDecodeError:
-        raise ValueError("not a text in UTF-8") from None
+        raise ValueError("not UTF-8 text") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None

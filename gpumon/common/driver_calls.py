@@ -25,7 +25,7 @@ class DriverCall(NamedTuple):
 
     function: str
     calls: int
-    """Number of calls."""
+    """Number of calls since the daemon started."""
     mean: float
     """Mean duration in seconds."""
     worst: float

@@ -37,7 +37,9 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
         fd = open_regular(file, follow=is_mounted)
     except FileNotFoundError:
         if not make:
-            raise GpumonError(f"no such token file: {file}. Write at least {SHORTEST} characters into it") from None
+            raise GpumonError(
+                f"no such token file: {file}. Create it with a token of at least {SHORTEST} characters"
+            ) from None
         return _new_token(file)
     except OSError as error:
         if error.errno == errno.ELOOP and not is_mounted:

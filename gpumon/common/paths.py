@@ -210,7 +210,7 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path, which is needed because daemons and trainings change their working directory."""
+    """Return the absolute path. It is needed because daemons and training scripts change their working directory."""
     if not path or os.path.isabs(path):
         return path
     try:
@@ -248,8 +248,8 @@ def unreadable_reason(path: str) -> str:
     error = _failure(path)
     if error is None or isinstance(error, PermissionError):
         why = f"no permission to read {path}"
-        return f"{why}, so whether a daemon runs is not known: ask the administrator for its group"
-    return f"{path} cannot be read ({error.strerror or error}), so whether a daemon runs is not known"
+        return f"{why}, so it is unknown whether a daemon is running: ask the administrator to add you to its group"
+    return f"{path} cannot be read ({error.strerror or error}), so it is unknown whether a daemon is running"
 
 
 def _failure(path: str) -> OSError | None:
@@ -290,7 +290,7 @@ def without_daemon(places: Places) -> str:
     """Return a short text that says why a view does not use a daemon."""
     if is_missing(places):
         return f"no daemon: {places.explicit} does not exist"
-    return "no daemon that may be read" if unreadable_rings(places) else "no daemon"
+    return "no daemon that this user may read" if unreadable_rings(places) else "no daemon"
 
 
 def _rings(places: Places) -> Iterator[tuple[str, bool]]:
@@ -354,7 +354,7 @@ def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[
     problems = []
     for directory in places.candidates():
         if directory in full:
-            problems.append(f"{directory}: no room")
+            problems.append(f"{directory}: not enough space")
             continue
         # The machine-wide directory belongs to root, or to a user for whom the service manager created it.
         if directory == places.system and not places.explicit and places.uid != 0 and not os.access(directory, os.W_OK):

@@ -18,7 +18,7 @@ _HOME = re.compile(r"/(?:home|Users)/[^/\s]")
 
 
 def contains_user_name(text: str, user: str) -> bool:
-    """Return whether a text contains the name of `user` as a word, or a path in a home directory."""
+    """Return whether a string contains the name of `user` as a word, or a path in a home directory."""
     if _HOME.search(text):
         return True
     return bool(user) and re.search(rf"(?<![^\W_]){re.escape(user)}(?![^\W_])", text, re.IGNORECASE) is not None

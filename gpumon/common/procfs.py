@@ -12,12 +12,12 @@ _INIT_NAMESPACE = "pid:[4026531836]"
 
 
 class Stat(NamedTuple):
-    """Fields of `/proc/<pid>/stat`: proc(5)."""
+    """Fields of `/proc/<pid>/stat`, as described in proc(5)."""
 
     name: bytes
     """Name of the process, which it chooses itself. May be any bytes, usually at most 15."""
     state: str
-    """One letter; "Z" is a zombie, "X" dead, "T" stopped."""
+    """State of the process as one letter: "Z" is a zombie, "X" dead, "T" stopped."""
     parent: int
     cpu: int
     """User and system time in clock ticks."""

@@ -59,7 +59,7 @@ class PackageEnergy:
             if counters:
                 self.unknown = ""
                 return PackageReading(self._monotonic(), self._add(counters) * _MICRO)
-            self.unknown = f"this machine shows no CPU package under {self._root}"
+            self.unknown = f"no CPU package was found under {self._root}"
         self._last = []
         return PackageReading(self._monotonic(), NAN)
 

@@ -55,7 +55,7 @@ def clean(text: str, limit: int = 256) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return how many terminal columns a text takes."""
+    """Return the number of terminal columns that a string needs."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

@@ -78,8 +78,8 @@ class DriverCallFile:
 def slow_call_message(call: DriverCall) -> str:
     """Return the log line about a driver call that has become slow."""
     return (
-        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms or more per GPU: it is made every "
-        f"{call.every:.1f} s there instead of at each sample"
+        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms or more per GPU: it is called only every "
+        f"{call.every:.1f} s for these GPUs, not at each sample"
     )
 
 
@@ -100,7 +100,7 @@ class DaemonLog:
         if writer.is_failing and not self._lost_frames:
             self._log("frames cannot be stored, because the file system is full or failing; sampling continues")
         elif self._lost_frames and not writer.is_failing:
-            self._log(f"frames are stored again; {self._lost_frames} were lost")
+            self._log(f"frames are stored again; {self._lost_frames} frames were lost")
         self._lost_frames = writer.lost_writes if writer.is_failing else 0
         for key, reason in refused.items():
             # Any user can create boards; their claims must not fill the log.
@@ -431,7 +431,7 @@ class UsageCounters:
     """
 
     name = "use"
-    writes = "counters of use"
+    writes = "usage counters"
 
     def __init__(self, writer: Callable[[], RingWriter | None], holders: HolderWatch | None = None) -> None:
         self._writer = writer

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _GC_THRESHOLD = 50_000
 """Number of allocations minus deallocations that triggers a garbage collection. It amounts to a few MB."""
 _M_ARENA_MAX = -8
-"""`M_ARENA_MAX` of glibc's malloc.h."""
+"""Number of the option `M_ARENA_MAX` in malloc.h of glibc."""
 
 
 def tune_garbage_collection() -> None:

@@ -25,7 +25,7 @@ class ComparedRun:
     """A run of a comparison."""
 
     name: str
-    """Its letter in the comparison."""
+    """Letter of the run in the comparison, such as `A`."""
     record: Record
     epochs: Sequence[EpochSummary]
     """The epochs that are compared."""
@@ -123,7 +123,7 @@ def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
 
 
 def no_epochs(run: ComparedRun) -> Iterator[Finding]:
-    """None of the run's epochs can be compared yet."""
+    """No epoch of the run has ended, so none can be compared."""
     if not run.epochs and (run.record.epochs or run.record.run.epochs):
         yield _finding("no_epochs", f"{run.name}: no epoch has ended", {})
 
@@ -176,7 +176,7 @@ def _count(number: int | None) -> str:
 
 
 def _peaks(epochs: Sequence[EpochSummary]) -> str:
-    """Return a text that says how the peak of tensor memory was measured; empty if unknown."""
+    """Return how the peak of tensor memory was measured, in words; empty if unknown."""
     if any(is_known(epoch.live_peak.value) for epoch in epochs):
         return "measured by the framework"
     is_sampled = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)

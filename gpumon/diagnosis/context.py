@@ -55,13 +55,13 @@ class GpuContext(NamedTuple):
     rates: Mapping[str, float] = {}
     """Known rates of throttling counters by metric, as shares of the time (0 to 1)."""
     loaded: LinkUnderLoad = LinkUnderLoad()
-    """State of its PCIe link when the GPU was last under load."""
+    """State of the GPU's PCIe link when the GPU was last under load."""
     peer_links: float = NAN
     """Highest number of active NVLink links of another GPU of the same model in this machine. NaN if there is none."""
     is_lost_with_gpu: bool = False
-    """Whether it is a MIG instance of a GPU that is lost."""
+    """Whether the device is a MIG instance of a GPU that is lost."""
     is_replaced: bool = False
-    """Whether it is lost and another GPU has its index now."""
+    """Whether the GPU is lost and another GPU now has its index."""
 
     @property
     def device(self) -> Device:
@@ -77,7 +77,7 @@ class GpuContext(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether its values are current, because both the driver and the daemon answer."""
+        """Whether the values are current, because both the driver and the daemon answer."""
         return self.status.sample.state is Availability.OK and self.status.state is not GpuState.STALE
 
     @property
@@ -102,7 +102,7 @@ class RunContext(NamedTuple):
     since_end: float = NAN
     """Seconds since the run ended."""
     ooms: float = NAN
-    """Number of out-of-memory errors."""
+    """Number of out-of-memory errors of the run."""
     since_oom: float = NAN
     """Seconds since the last out-of-memory error."""
     asked: float = NAN
@@ -120,7 +120,7 @@ class RunContext(NamedTuple):
     diverged: Sequence[str] = ()
     """Names of logged metrics that are NaN or infinite."""
     claimed: int = 0
-    """Number of GPUs that it claims although the driver lists no process of its user on them."""
+    """Number of GPUs that the run claims although the driver lists no process of its user on them."""
 
 
 Context = TypeVar("Context")

@@ -24,7 +24,7 @@ _SLOW = {
     "gpu.pcie_width": "with {now:.0f} of {most:.0f} lanes",
 }
 _MAX_XID = 2.0**24
-"""Larger values are not XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
+"""Upper limit of XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
 _PENDING_REPAIRS = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 
 
@@ -43,7 +43,7 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def xid_error(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver has reported a fault of the card."""
+    """The driver has reported a hardware fault as an XID error."""
     if gpu.is_current and (fault := reported_fault(gpu)) is not None:
         severity, remedy = Severity[fault.severity.upper()], advice(fault.action, gpu.device)
         yield Finding("xid_error", severity, gpu.subject, fault.text, remedy, {"xid": float(fault.code)})
@@ -60,7 +60,7 @@ def reported_fault(gpu: GpuContext) -> Xid | None:
 
 
 def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
-    """The memory of the GPU returned wrong data."""
+    """ECC could not correct errors in the memory of the GPU."""
     metric = BY_NAME["gpu.ecc_uncorrected"]
     errors = gpu.value(metric.name)
     severity = severity_of(metric, errors)
@@ -124,7 +124,7 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
 FAULT_RULES: tuple[Rule[GpuContext], ...] = (
     recovery_required, xid_error, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
 )  # fmt: skip
-"""Rules sorted by urgency."""
+"""Rules about hardware faults, the most urgent first."""
 
 
 def _vendor(gpu: GpuContext) -> Vendor | None:

@@ -23,7 +23,7 @@ class Subject(NamedTuple):
     """The GPU, run or epoch that a finding is about."""
 
     kind: str
-    """`gpu`, `run` or `epoch`."""
+    """Kind of the subject: `gpu`, `run` or `epoch`."""
     id: str
     """UUID of a GPU, id of a run, ordinal of an epoch."""
     title: str
@@ -53,7 +53,7 @@ def severity_of(metric: Metric, value: float) -> Severity:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON, with keys that do not change. Unknown numbers are left out of the evidence."""
+    """Return a finding as JSON. Unknown numbers are left out of the evidence."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.name.lower(),
@@ -96,7 +96,7 @@ class FindingGroup(NamedTuple):
 
     @property
     def ids(self) -> frozenset[str]:
-        """Ids of the subjects."""
+        """UUIDs or ids of the subjects of all findings in the group."""
         return frozenset(finding.subject.id for finding in self.findings)
 
 

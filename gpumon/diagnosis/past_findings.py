@@ -64,7 +64,7 @@ class Verdict:
     `fine`."""
     text: str
     severity: Severity | None
-    """None if nothing was judged."""
+    """Severity of the verdict; None if the epoch was not judged."""
 
     @property
     def needs_a_look(self) -> bool:

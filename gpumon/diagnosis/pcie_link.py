@@ -41,11 +41,11 @@ class LinkSeries:
     """Samples of a GPU, oldest first. A row of NaN stands for a gap."""
 
     times: Sequence[float]
-    """Seconds since 1970."""
+    """Times of the samples, in seconds since 1970."""
     load: Sequence[float]
-    """Utilization, 0 to 1."""
+    """Utilization of the GPU, 0 to 1."""
     links: Mapping[str, Sequence[float]]
-    """Values by metric of `PCIE_LINK`."""
+    """Values of the PCIe link, by metric of `PCIE_LINK`."""
 
 
 def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> LinkSeries:
@@ -117,7 +117,7 @@ def _fill(slots: Sequence[list[float]], share: float, empty: Iterable[int]) -> N
 
 
 def _highest_at_end(series: LinkSeries, metric: str, end: float) -> float:
-    """Return the highest value in the last slot before `end` (s since 1970).
+    """Return the highest value of a metric in the last slot before `end` (s since 1970).
 
     The highest value is used so that a link that has recovered in this slot is not reported.
     """

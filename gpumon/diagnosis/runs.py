@@ -25,13 +25,13 @@ class RankContext(NamedTuple):
 
     @property
     def subject(self) -> Subject:
-        """The run."""
+        """The run as the subject of findings."""
         run = self.ranks.first
         return Subject("run", run.id, run.name.strip() or run.id)
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
-    """Return the findings about events in a run of the newest frame: out-of-memory errors, and that it was resumed.
+    """Return the findings about a run of the newest frame: out-of-memory errors, and whether it was resumed.
 
     `faults`: boundaries of the out-of-memory errors.
     """

@@ -128,7 +128,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AuthState:
-    """The current configuration."""
+    """The current access rules: configuration, credentials, and TLS context (None without TLS)."""
 
     config: WebConfig
     credentials: Credentials

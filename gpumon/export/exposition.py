@@ -26,7 +26,7 @@ _LEVEL = 1
 """Compression level of gzip. Higher levels take three times as long for an answer that is ten percent smaller."""
 
 _END = "# EOF\n"
-"""The last line of a text in OpenMetrics format."""
+"""Last line of an exposition in OpenMetrics format."""
 
 
 @dataclass(frozen=True, slots=True)

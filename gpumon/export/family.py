@@ -85,7 +85,7 @@ def sentence(text: str) -> str:
 
 
 def truncate(text: str, max_bytes: int = MAX_BYTES) -> str:
-    """Cut a text to at most `max_bytes` of UTF-8 without splitting a character."""
+    """Cut a string to at most `max_bytes` of UTF-8 without splitting a character."""
     if len(text) * 4 <= max_bytes or (text.isascii() and len(text) <= max_bytes):
         return text
     return text.encode(errors="replace")[:max_bytes].decode(errors="ignore")

@@ -191,7 +191,7 @@ def device_families(snapshot: Snapshot) -> Iterator[Family]:
                 [((gpu.gpu, gpu.uuid), gpu.idle) for gpu in gpus])  # fmt: skip
     yield gauge(
         "gpumon_gpu_unavailable",
-        'Metrics that a GPU lacks now, and why; metric "all": it does not answer.',
+        'Metrics that are missing on a GPU now, and the reason; metric "all": the GPU does not answer.',
         (*GPU, "metric", "reason"),
         list(_unavailable(gpus)),
     )

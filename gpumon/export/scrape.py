@@ -105,7 +105,7 @@ class Exporter:
         self._renderer = Renderer()
 
     def families(self) -> list[Family]:
-        """Return the current families."""
+        """Return the metric families of the newest frame."""
         snapshot = take_snapshot(self._live)
         options = replace(self._options, hostname=self._options.hostname or self._live.hostname())
         families, dropped = limit_series(self._dialect.families(snapshot, options))

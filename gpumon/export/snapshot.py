@@ -87,7 +87,7 @@ class LiveData(Protocol):
     """The methods of `Live` that an exporter uses."""
 
     def latest(self) -> Frame | None:
-        """Return the newest frame."""
+        """Return the newest frame, or None before the first."""
 
     def state(self) -> LiveState:
         """Return the state of the data, such as whether it is current."""
@@ -147,7 +147,7 @@ class Snapshot:
     host: Sequence[float] = ()
     gpus: Sequence[GpuFacts] = ()
     runs: Mapping[str, Run] = field(default_factory=dict)
-    """The runs by key."""
+    """Runs of the frame, by key of the run."""
     totals: Totals | None = None
     """Usage totals, or None if no daemon keeps them."""
     devices: int = 0

@@ -15,7 +15,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.export.scrape import Exporter
 
 INTERVAL = 15.0
-"""Seconds between two writes."""
+"""Seconds between two writes of the file."""
 _MODE = 0o644
 """File mode. The umask does not apply, because node_exporter runs as another user."""
 

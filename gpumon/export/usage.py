@@ -33,7 +33,8 @@ _DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
                    "Seconds in which the GPU was sampled and answered: the divisor of held.",
                    lambda device: device.use.observed),
     _DeviceCounter("gpumon_gpu_judged_seconds_total",
-                   "Seconds in which it was known whether the GPU was busy: the divisor of busy and of idle_held.",
+                   "Seconds in which the GPU could be classified as busy or idle: the divisor of busy and of "
+                   "idle_held.",
                    lambda device: device.use.judged or NAN),
     _DeviceCounter("gpumon_gpu_busy_seconds_total",
                    "Seconds in which the GPU was busy, including pauses of less than a minute while it is held.",
@@ -46,7 +47,7 @@ _DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
                    "Integral of the utilization over every sample: its increase divided by the increase of "
                    "gpumon_gpu_utilization_observed_seconds_total is the exact mean at any scrape interval.",
                    lambda device: device.now.utilized if device.now.measured else NAN),
-    _DeviceCounter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was known.",
+    _DeviceCounter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was measured.",
                    lambda device: device.now.measured or NAN),
     _DeviceCounter("gpumon_gpu_accounted_energy_joules_total",
                    "Energy of the GPU while it was sampled; users' energies are parts of it.",
@@ -58,7 +59,7 @@ _USER_COUNTERS: tuple[_UserCounter, ...] = (
                  "Seconds in which the user held the GPU; several users at once each hold it the whole time.",
                  lambda account: account.held),
     _UserCounter("gpumon_user_judged_seconds_total",
-                 "Seconds of held for which it is known whether the GPU was busy for the user: the divisor of busy.",
+                 "Seconds of held time that could be classified as busy or idle for the user: the divisor of busy.",
                  lambda account: account.judged or NAN),
     _UserCounter("gpumon_user_busy_seconds_total",
                  "Seconds in which the GPU was busy for the user; for several users, split by kernel time.",

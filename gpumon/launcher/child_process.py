@@ -41,10 +41,10 @@ _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a command ended."""
+    """Result of a command: exit code or signal, CPU time and memory."""
 
     code: int
-    """Its exit code; 0 if a signal ended it."""
+    """Exit code of the command; 0 if a signal ended it."""
     signal: int = 0
     """The signal that ended it; 0 if it exited."""
     cpu: float = float("nan")

@@ -216,7 +216,7 @@ class Training:
     id: str
     name: str
     epochs: int
-    """Number of complete epochs."""
+    """Number of complete epochs of the run."""
     seconds: float
     """Mean duration of an epoch; NaN before the first is complete."""
     metrics: Mapping[str, float]
@@ -350,7 +350,7 @@ def _lines(status: ExitStatus, seconds: float, report: CommandReport) -> Iterato
     else:
         yield SummaryLine("GPU time", *_no_use(report, seconds))
     if report.awaited and not report.trainings:
-        yield SummaryLine("trainings", "0", f"--auto knows {report.awaited}, in a Python that heeds PYTHONPATH")
+        yield SummaryLine("trainings", "0", f"--auto supports {report.awaited}, in a Python that reads PYTHONPATH")
     for training in report.trainings[-_SHOWN:]:
         yield _training(training, alone=len(report.trainings) == 1)
     if len(report.trainings) > _SHOWN:

@@ -241,7 +241,7 @@ _MAX_WAIT = 1.2
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Options of `gpumon run`."""
+    """Options of `gpumon run` that concern sampling."""
 
     name: str
     places: Places
@@ -261,7 +261,7 @@ class CommandReport:
     uses: Sequence[DeviceCost] = ()
     trainings: Sequence[Training] = ()
     devices: int = 0
-    """Number of visible devices."""
+    """Number of GPUs that were sampled."""
     hidden: bool = False
     """Whether the command may have used devices without being seen on them."""
     problem: str = ""

@@ -29,6 +29,6 @@ class CsvLogger(Logger):
             file.seek(0)
             first_line = file.readline()
             if first_line not in ("", header):
-                raise GpumonError("the file has other columns: name another one")
+                raise GpumonError("the file has other columns: pass another path")
             cells = [values.get(value.name) for value in EPOCH_VALUES]
             file.write(("" if first_line else header) + csv_line([self._run, at.epoch, at.step, *cells]))

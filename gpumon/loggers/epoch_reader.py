@@ -76,7 +76,7 @@ class EpochReader:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `pop_arrived` has epochs."""
+        """Whether `pop_arrived` would return epochs."""
         return bool(self._arrived)
 
     def epoch_ended(self, number: int) -> None:
@@ -156,7 +156,7 @@ class EpochReader:
             self._all.set()
 
     def _is_recorded(self) -> bool:
-        """Whether a daemon is running that records real trainings."""
+        """Whether a daemon is running that records the runs of this machine."""
         return self._daemon.is_alive() and Capability.LIVE in self._daemon.origin().capabilities
 
     def _check_daemon(self, *, at_once: bool) -> None:

@@ -24,9 +24,9 @@ class View(Flag):
     COMMAND = auto()
     """Text tables of commands, and reports."""
     TERMINAL = auto()
-    """`gpumon tui`."""
+    """The terminal view, `gpumon tui`."""
     BROWSER = auto()
-    """`gpumon web`."""
+    """The browser view, `gpumon web`."""
     COMPARE = auto()
     """Comparisons of runs, in every view."""
     CSV = auto()
@@ -40,49 +40,49 @@ class OverDevices(Enum):
     """How the values of several devices are combined."""
 
     SUM = "sum"
-    """Unknown if the value of any device is unknown. A device that several ranks share counts once."""
+    """Sum. It is unknown if the value of any device is unknown. A device that several ranks share counts once."""
     MEAN = "mean"
     HIGHEST = "highest"
     LOWEST = "lowest"
     NONE = "none"
-    """Not measured on devices."""
+    """No rule: the value is not measured on devices."""
 
 
 class OverTime(Enum):
     """How the values of successive periods, such as epochs, are combined."""
 
     SUM = "sum"
-    """Unknown if any value is unknown."""
+    """Sum. It is unknown if any value is unknown."""
     MEAN = "mean"
-    """Weighted by the sampled time."""
+    """Mean, weighted by the sampled time."""
     HIGHEST = "highest"
     FIRST = "first"
     UNKNOWN = "unknown"
-    """Cannot be computed from the values of the periods. An example is a percentile."""
+    """No rule: the value, such as a percentile, cannot be computed from the values of the periods."""
 
 
 class MeasuredBy(Enum):
     """How the samples of a metric are combined."""
 
     MEAN = "mean"
-    """Weighted by the duration of each value."""
+    """Mean, weighted by the duration of each value."""
     PEAK = "peak"
     FIRST = "first"
     OWN = "own"
-    """Computed by special code in `storage.ledger.usage`."""
+    """The value is computed by special code in `storage.ledger.usage`."""
 
 
 class Form(Enum):
     """How the numbers of a column are written."""
 
     MEASURED = "measured"
-    """With its unit, and the number of decimals that suits the largest value in the column."""
+    """With the unit, and the number of decimals that suits the largest value in the column."""
     FINE = "fine"
     """With three digits, for small quantities such as the energy of a step."""
     TOTAL = "total"
     """Sums of hours and energy, each in the unit that suits the value: `67.9 h`."""
     MOMENT = "moment"
-    """Seconds since 1970 as date and time."""
+    """Date and time, from seconds since 1970."""
     ID = "id"
     """Only digits, without separators: `1048576`."""
 
@@ -98,7 +98,7 @@ class Column:
     short: str
     """Heading in terminals; commands show it in capitals."""
     unit: Unit | None
-    """None for text."""
+    """Unit of the values; None if they are text."""
     help: str
     keep: int = 0
     """Priority: narrow tables drop the columns with the lowest numbers first."""
@@ -111,7 +111,7 @@ class Column:
     metric: str = ""
     """Name of the metric that the column shows or is computed from, such as `gpu.power`; empty if there is none."""
     across: str = ""
-    """For the documentation: how ranks or devices are combined, if no rule describes it."""
+    """Description of how ranks or devices are combined, for the documentation, if no rule describes it."""
     form: Form = Form.MEASURED
     largest_first: bool | None = None
     """Whether a table sorted by this column starts with the largest value. None: yes for numbers, no for text."""

@@ -22,11 +22,11 @@ class Device(NamedTuple):
     missing: Mapping[str, Availability] = {}
     """Metrics that this device does not have, each with the reason."""
     source: str = ""
-    """Name of its source if several sources are combined; else empty."""
+    """Name of the device's source if several sources are combined; else empty."""
     parent: str = ""
-    """For a MIG instance, the UUID of its GPU; else empty."""
+    """UUID of the GPU of a MIG instance; empty for other devices."""
     instance: int = -1
-    """For a MIG instance, its number on its GPU according to the driver; else -1."""
+    """Number of a MIG instance on its GPU, according to the driver; -1 for other devices."""
     address: str = ""
     """Address on the PCI bus, such as `00000000:65:00.0`; empty if unknown."""
     minor: int = -1
@@ -37,17 +37,17 @@ class Device(NamedTuple):
 
     @property
     def is_instance(self) -> bool:
-        """Whether it is a MIG instance."""
+        """Whether the device is a MIG instance."""
         return self.parent != ""
 
     @property
     def is_divided(self) -> bool:
-        """Whether it is in MIG mode, so that only its instances run processes."""
+        """Whether the device is a GPU in MIG mode, so that only its instances run processes."""
         return self.missing.get(PROCESSES) is Availability.OF_INSTANCES
 
     @property
     def label(self) -> str:
-        """Its index as text: `2`, or `2:0` for a MIG instance; empty if unknown."""
+        """Index of the device as text: `2`, or `2:0` for a MIG instance; empty if unknown."""
         if self.index < 0:
             return ""
         return f"{self.index}:{self.instance}" if self.is_instance else str(self.index)

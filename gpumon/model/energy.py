@@ -73,7 +73,7 @@ class EnergyReadings:
         self.at: int | float = 0
         """Time of the last accepted reading."""
         self.energy = NAN
-        """Joules at that time; NaN before the first reading."""
+        """Reading of the counter at `at`, in J; NaN before the first reading."""
         self._suspect: tuple[int | float, float] | None = None
         """Time and joules of the first impossible reading since the last accepted one; None if there is none."""
 

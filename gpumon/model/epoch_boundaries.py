@@ -16,11 +16,11 @@ class EpochEnd(Enum):
     """Why an epoch is no longer open."""
 
     FINISHED = "finished"
-    """It ended normally, or the next epoch began while it was open."""
+    """The epoch ended normally, or the next epoch began while it was open."""
     ABORTED = "aborted"
-    """It was left before its end, or was still open when the run ended."""
+    """The training left the epoch before its end, or the epoch was still open when the run ended."""
     LOST = "lost"
-    """Its end is among boundaries that were overwritten before they were read."""
+    """The end of the epoch is among boundaries that were overwritten before they were read."""
 
 
 class EpochChange(NamedTuple):

@@ -14,19 +14,19 @@ class EventKind(NamedTuple):
     """A kind of event: a row of `EVENT_KINDS`."""
 
     name: str
-    """Name for programs."""
+    """Name of the kind in files and JSON."""
     label: str
-    """Name in text for people."""
+    """Name of the kind in text for people."""
     severity: str
     """`info`, `warning` or `critical`, as for findings."""
     help: str
-    """One sentence: what the time of the event means."""
+    """Sentence that says what the time of the event means."""
     ends: str = ""
     """Name of the kind of event that is over when an event of this kind happens; empty if there is none."""
     unseen: str = ""
     """For a kind of event that lasts, the kind of event that closes it if its end was not seen; else empty."""
     states: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """By the state in an event's details: label and severity, if they differ from the usual ones."""
+    """Label and severity that differ from the usual ones, by the state in an event's details."""
 
     def for_details(self, details: Mapping[str, Any]) -> EventKind:
         """Return the kind with the label and severity for these details; the name stays the same."""
@@ -85,13 +85,13 @@ EVENT_KINDS: tuple[EventKind, ...] = (
               "When a lasting event was last observed; its end was not observed."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
-"""Kinds by name."""
+"""Kinds of events by name."""
 LASTING = tuple(kind.name for kind in EVENT_KINDS if kind.unseen)
 """Names of the kinds of events that last. Another event ends each of them."""
 
 
 class EventSubject(NamedTuple):
-    """What an event is about. Fields that do not apply are empty."""
+    """The GPU, user, run and cause that an event is about. Fields that do not apply are empty."""
 
     device: str = ""
     """UUID of the GPU."""
@@ -99,16 +99,16 @@ class EventSubject(NamedTuple):
     run: str = ""
     """Id of the run."""
     cause: str = ""
-    """For throttling, the name of its metric; for an XID error, its code."""
+    """Name of the metric for throttling, or code of an XID error."""
 
 
 class Event(NamedTuple):
     """An entry of the event log."""
 
     time_ns: int
-    """ns since 1970."""
+    """Time of the event, in ns since 1970."""
     kind: str
-    """Name in `EVENT_KINDS`."""
+    """Name of the kind in `EVENT_KINDS`."""
     subject: EventSubject = EventSubject()
     details: Mapping[str, Any] = {}
     """Further data that can be stored as JSON."""

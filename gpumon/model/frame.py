@@ -56,7 +56,7 @@ class FrameworkMemory(NamedTuple):
     inactive_split: float = NAN
     """Free bytes in blocks that are partly live. They cannot be returned to the driver."""
     requested: float = NAN
-    """Bytes requested, before the allocator rounded them up."""
+    """Bytes that the training requested, before the allocator rounded them up."""
     retries: float = NAN
     """Number of times the allocator emptied its cache to find room."""
     ooms: float = NAN
@@ -88,20 +88,20 @@ class Run(NamedTuple):
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices on which it trains."""
     started: float = NAN
-    """Seconds since 1970."""
+    """Start of the process's run, in seconds since 1970."""
     state: RunState = RunState.RUNNING
     epoch: int = -1
-    """-1 before the first epoch."""
+    """Number of the newest epoch; -1 before the first epoch."""
     step: int = 0
     phase: str = ""
     epoch_started: float = NAN
-    """Seconds since 1970."""
+    """Start of the newest epoch, in seconds since 1970."""
     updated: float = NAN
     """Time at which the process last wrote its board, in seconds since 1970."""
     wait: float = NAN
     """Seconds spent waiting for data since the run began; NaN if nothing measures it, or it is unknown."""
     memory: FrameworkMemory = FrameworkMemory()
-    """Sum over its devices."""
+    """Device memory of the framework, summed over the devices of the process."""
     metrics: Mapping[str, float] = {}
     """The values that the training logged last, by name; NaN if it logged NaN."""
     lost_events: int = 0
@@ -145,7 +145,7 @@ class Boundary(NamedTuple):
     """A point in a run, such as the start of an epoch, with the exact time recorded by the training process itself."""
 
     run: str
-    """Key of the run."""
+    """Key of the run (`Run.key`)."""
     number: int
     """Number of this boundary on its board, counted from 1. A gap shows a reader that it missed some."""
     mark: Mark
@@ -154,16 +154,16 @@ class Boundary(NamedTuple):
     phase: str
     """The phase after this boundary."""
     monotonic_ns: int
-    """ns of CLOCK_MONOTONIC."""
+    """Time of the boundary, in ns of CLOCK_MONOTONIC."""
     time_ns: int
-    """ns since 1970."""
+    """Time of the boundary, in ns since 1970."""
     wait: float = NAN
     """Measured seconds of waiting for data since the run began: 0 until something measures it, NaN if it is unknown.
     `wait_between` returns the wait between two boundaries."""
     asked: float = NAN
     free: float = NAN
-    """For OUT_OF_MEMORY: `asked` is the number of bytes that the allocation requested, `free` the free bytes on the
-    device."""
+    """Free bytes on the device, for OUT_OF_MEMORY; `asked` is the number of bytes that the failed allocation
+    requested."""
     metrics: Mapping[str, float] = {}
     """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: the values logged in this epoch. The ledger has all of them. Ring
     and recordings have those that were still the latest ones when the frame was made."""
@@ -195,7 +195,7 @@ class Sample(NamedTuple):
     device: Device
     state: Availability
     values: Sequence[float]
-    """In the order of `GPU_METRICS`."""
+    """Values of the metrics, in the order of `GPU_METRICS`."""
     run: str = ""
     """Key of the run on this device; empty without one."""
     age: float = 0.0
@@ -209,7 +209,7 @@ class Sample(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why there are no values, as text."""
+        """Text that says why the sample has no values."""
         is_lost_instance = self.state is Availability.LOST and self.device.is_instance
         return "the driver lost this MIG instance" if is_lost_instance else self.state.reason
 
@@ -237,7 +237,7 @@ class XidEvent(NamedTuple):
     monotonic_ns: int
     """ns of CLOCK_MONOTONIC when the report arrived; drivers give no time."""
     time_ns: int
-    """The same time in ns since 1970."""
+    """Time at which the report arrived, in ns since 1970."""
 
 
 class Tick(NamedTuple):
@@ -247,7 +247,7 @@ class Tick(NamedTuple):
     time_ns: int
     samples: Sequence[Sample]
     host: Sequence[float]
-    """In the order of `HOST_METRICS`."""
+    """Values of the host metrics, in the order of `HOST_METRICS`."""
     processes: Sequence[Process]
     runs: Sequence[Run]
     boundaries: Sequence[Boundary]
@@ -345,14 +345,14 @@ class Frame:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """One sample per device with a row, in the order of `by_number`."""
+        """Samples of all devices, in the order of `by_number`."""
         if self._samples is None:
             self._samples = self._parts.samples()
         return self._samples
 
     @property
     def host(self) -> tuple[float, ...]:
-        """In the order of `HOST_METRICS`."""
+        """Values of the host metrics, in the order of `HOST_METRICS`."""
         if self._host is None:
             self._host = self._parts.host()
         return self._host

@@ -68,7 +68,7 @@ class Availability(IntEnum):
 
     @property
     def title(self) -> str:
-        """Its name in words: `no driver`."""
+        """Availability in words, such as `no driver`."""
         return self.name.lower().replace("_", " ")
 
     @property
@@ -110,7 +110,7 @@ class Metric(NamedTuple):
     name: str
     """Scope and key, such as `gpu.memory_used`."""
     title: str
-    """Name in charts and sentences."""
+    """Title of the metric in charts and sentences."""
     column: str
     """A table heading of at most 6 letters."""
     unit: Unit

@@ -21,11 +21,11 @@ class Capability(Flag):
     """Properties of a source. Code checks these and never the source's name."""
 
     LIVE = auto()
-    """Reads hardware of this machine, so that host metrics, processes and ledger are those of this machine."""
+    """The source reads hardware of this machine. Host metrics, processes and ledger belong to this machine, too."""
     PROCESSES = auto()
-    """Reports the processes on a device."""
+    """The source reports the processes on a device."""
     NOW = auto()
-    """Its samples have the time of this machine's clock. A recording, for example, has its own times."""
+    """The samples have the current time of this machine. A recording, for example, has its own times."""
 
 
 HARDWARE = Capability.LIVE | Capability.PROCESSES | Capability.NOW
@@ -39,14 +39,14 @@ class Origin(NamedTuple):
     source: str
     """Name of the source, such as `nvml`, for output to programs. Code checks `capabilities` instead."""
     label: str = ""
-    """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
+    """Label of data that is not live, such as `SIMULATED` or `REPLAY file.csv.gz ×10`; empty for live hardware."""
     problem: str = ""
     """Why no GPU can be read, and what to do, in one line; empty if there is no problem."""
     ended: bool = False
     """Whether a recording has been played to its end. Views then show its last values."""
     capabilities: Capability = HARDWARE
     parts: tuple["SourceInfo", ...] = ()
-    """Each source of a combined one; else empty."""
+    """Origin and driver of each of the combined sources; empty for a single source."""
     notice: str = ""
     """Which processes the daemon cannot see, and why, in one sentence; empty if it sees all."""
     unanswered: float = 0.0
@@ -56,7 +56,7 @@ class Origin(NamedTuple):
 
 
 class SourceInfo(NamedTuple):
-    """One of several combined sources: its own origin and driver."""
+    """Origin and driver of one of several combined sources."""
 
     origin: Origin
     driver: Driver = Driver()

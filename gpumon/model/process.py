@@ -11,32 +11,32 @@ class Process(NamedTuple):
     pid: int
     uuid: str
     kind: str
-    """`compute` or `graphics`."""
+    """Kind of GPU work: `compute` or `graphics`."""
     name: str
     user: str
     started: float = NAN
-    """Seconds since 1970."""
+    """Start of the process, in seconds since 1970."""
     memory_used: float = NAN
-    """Device memory, bytes."""
+    """Device memory of the process in bytes."""
     sm_utilization: float = NAN
     """Share of time in which kernels of this process ran."""
     memory_utilization: float = NAN
     cpu_utilization: float = NAN
     """CPU seconds per second: 2.5 is two and a half cores."""
     host_memory: float = NAN
-    """Resident set in bytes."""
+    """Resident set size in bytes."""
     run: str = ""
     """Key of the `Run` that it publishes; empty without one."""
     encoder_utilization: float = NAN
     """Share of time in which the video encoder worked for this process."""
     decoder_utilization: float = NAN
     container: str = ""
-    """Its container, such as `docker 3f2a9c1b04de`; empty if there is none or it is unknown."""
+    """Container of the process, such as `docker 3f2a9c1b04de`; empty if there is none or it is unknown."""
     pod: str = ""
     """UID of its Kubernetes pod, followed by a space and `namespace/name` if known; empty if it runs in no pod.
     `pod_parts` separates them."""
     job: str = ""
-    """Its Slurm job id; empty if it runs in no job."""
+    """Slurm job id of the process; empty if it runs in no job."""
 
 
 def pod_parts(pod: str) -> tuple[str, str]:

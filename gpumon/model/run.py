@@ -24,7 +24,7 @@ MAX_FACTS = 32
 MAX_NOTES = 16
 MAX_TAGS = 16
 CUT = "…"
-"""Appended to a text that was cut."""
+"""Appended to a string that was shortened."""
 _EXACT = 1 << 53
 """A larger integer is stored as text, because not every JSON reader is exact beyond this."""
 
@@ -36,7 +36,7 @@ class Note(NamedTuple):
     """A line that a user wrote about a run."""
 
     time_ns: int
-    """ns since 1970."""
+    """Time of the note, in ns since 1970."""
     text: str
 
 
@@ -48,7 +48,7 @@ class Metadata(NamedTuple):
     program: Mapping[str, Parameter] = {}
     """Facts that gpumon detects: script, commit, versions."""
     notes: tuple[Note, ...] = ()
-    """Oldest first."""
+    """Notes on the run, oldest first."""
     tags: tuple[str, ...] = ()
     omitted: int = 0
     """Number of parameters and notes for which there was no room."""
@@ -151,7 +151,8 @@ PAUSED = "paused"
 SHOWN_FOR = 60.0
 """Seconds for which every view shows a run after its end."""
 NEWS_FOR = 600.0
-"""The same for a run that failed or died. Also the seconds for which an out-of-memory error counts as recent."""
+"""Seconds for which every view shows a run that failed or died, and for which an out-of-memory error counts as
+recent."""
 
 
 class RunFacts(NamedTuple):
@@ -164,7 +165,7 @@ class RunFacts(NamedTuple):
     begun: float = 0.0
     """Seconds of CLOCK_MONOTONIC when the run began, as in the header of its board; 0 if unknown."""
     planned_steps: float = 0.0
-    """Planned steps in total."""
+    """Planned number of steps of the whole run."""
     cpu_seconds: float = 0.0
     """CPU time of the process and its children during the run; reported at its end."""
     job: str = ""

@@ -23,7 +23,7 @@ class Vendor(NamedTuple):
     order: tuple[str, str] = ("", "")
     """The environment variable that sets how devices are numbered, and its value for the driver's order by PCI bus."""
     runtime: str = ""
-    """Name of the programming interface."""
+    """Name of the programming interface, such as `CUDA`."""
     listing: str = ""
     """Command that lists UUIDs."""
     reset: str = ""
@@ -39,7 +39,7 @@ class Vendor(NamedTuple):
     """Command that makes a divided GPU a whole one again."""
     looked_for: str = ""
     to_do: tuple[str, ...] = ()
-    """For the message that no GPU was found: how gpumon searched (`looked_for`), and what the user can do (`to_do`)."""
+    """Advice if no GPU was found. `looked_for` describes how gpumon searched."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()

@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 
 class Xid(NamedTuple):
-    """A row of the table."""
+    """The meaning of an XID error code, its severity, and a suggested action."""
 
     code: int
     meaning: str
-    """One clause."""
+    """Clause that describes the error."""
     severity: str
     """`info` if the card has no fault, `warning` if it should be reset or checked when it is free, and `critical` if
     this should be done now."""
     action: str
-    """What to do, as a clause for `remedies.advice`, which names the GPU in it; empty if there is nothing to do."""
+    """Sentence that says what to do; empty if there is nothing to do."""
 
     @property
     def text(self) -> str:
-        """Code and meaning as text."""
+        """Code and meaning, such as `XID error 79: the GPU fell off the bus`."""
         return f"XID error {self.code}: {self.meaning}"
 
     @property

@@ -175,9 +175,9 @@ def parse_json(raw: bytes) -> Any:
 
 
 def parse_text(value: Any, limit: int = 256) -> str:
-    """Return a text from untrusted JSON, with harmful characters escaped, cut to `limit` characters.
+    """Return a string from untrusted JSON, with harmful characters escaped, cut to `limit` characters.
 
-    Raises DamagedRecording if `value` is not a text.
+    Raises DamagedRecording if `value` is not a string.
     """
     if not isinstance(value, str):
         raise DamagedRecording("not written by gpumon")

@@ -62,7 +62,7 @@ class RecordingReader:
         try:
             self._fd = open_regular(path, follow=True)
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+            why = error.strerror if isinstance(error, OSError) else "the name contains a NUL character"
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
         try:
             self._size = os.fstat(self._fd).st_size
@@ -78,7 +78,9 @@ class RecordingReader:
         """Sentence that says why the recording ends early and up to which time it plays. Empty if it is complete."""
         if self.damage or self._is_complete:
             return self.damage
-        return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._blocks)}"
+        return (
+            f"{self.name}: the file has no end, so it was cut short, or its recorder was killed: {_plays(self._blocks)}"
+        )
 
     @property
     def first_ns(self) -> int:
@@ -184,7 +186,7 @@ class RecordingReader:
                 blocks.append(_Block(offset, head))
             offset += BLOCK_SIZE + head.stored
         if not blocks:
-            raise SourceError(self.damage or f"{self.name} holds no frame")
+            raise SourceError(self.damage or f"{self.name} contains no frames")
         return blocks
 
     def _read_head(self, offset: int) -> BlockHead:
@@ -224,7 +226,7 @@ class RecordingReader:
     def _report_damage(self, block: int, offset: int, why: str, intact: list[_Block]) -> None:
         self.damage = (
             f"{self.name}: block {block}, at byte {offset} of {self._size}, is {why}: "
-            f"{_plays(intact) if intact else 'nothing of it plays'}"
+            f"{_plays(intact) if intact else 'no part of it can be played'}"
         )
 
 

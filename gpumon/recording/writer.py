@@ -48,7 +48,7 @@ class RecordingWriter:
         """
         self.name = clean(name, 120)
         self.frames = 0
-        """Number of frames written."""
+        """Number of frames written so far."""
         self._fd = fd
         self._encoder = BlockEncoder()
         self._open: list[RecordedFrame] = []
@@ -186,8 +186,8 @@ def _create(path: str, force: bool) -> int:
     try:
         return os.open(path, flags, 0o600)
     except FileExistsError:
-        to_do = "is no regular file: choose another name" if force else "exists: choose another name, or add --force"
+        to_do = "is not a regular file: choose another name" if force else "exists: choose another name, or add --force"
         raise UsageError(f"{clean(path)} {to_do}") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+        why = error.strerror if isinstance(error, OSError) else "the name contains a NUL character"
         raise GpumonError(f"cannot write {clean(path)}: {why}") from error

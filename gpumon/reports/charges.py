@@ -55,11 +55,7 @@ def explained(charges: Iterable[Charge]) -> str:
     """Return a sentence that explains "partly", or an empty text if the text of none of the charges contains it."""
     amounts = (amount for charge in charges for amount in charge)
     has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
-    return (
-        '"partly": about so much for a part of the use; the rest of it has no price that is known.'
-        if has_partly
-        else ""
-    )
+    return '"partly": an estimate for part of the usage; the price of the rest is unknown.' if has_partly else ""
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
@@ -69,9 +65,9 @@ def sentence(charge: Charge, prices: Prices) -> str:
         idle = (
             f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if charge.idle_held.is_meaningful else ""
         )
-        parts.append(f"{text(charge.held, 'held', prices)} for the time of its GPUs{idle}")
+        parts.append(f"{text(charge.held, 'held', prices)} for GPU time{idle}")
     if charge.energy.is_meaningful:
-        parts.append(f"{text(charge.energy, 'energy', prices)} for their energy")
+        parts.append(f"{text(charge.energy, 'energy', prices)} for energy")
     if charge.co2.is_meaningful:
         parts.append(f"{text(charge.co2, 'co2', prices)} of CO₂")
     return f"Cost: {'; '.join(parts)}." if parts else ""

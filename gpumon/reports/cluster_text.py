@@ -289,7 +289,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
 
 
 def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Yield a line for each failed query: what it was for, why it failed, and how old its last results are."""
+    """Yield a line for each failed query: its topic, the reason, and the age of its last results."""
     reasons = {result.problem for result in snapshot.cached.values()} - {NOT_ASKED}
     if len(reasons) == 1 and "" not in reasons and not snapshot.answers():
         yield f"Prometheus answered no query ({reasons.pop()})"

@@ -51,7 +51,7 @@ SAME = "the same"
 """Text for a difference that rounds to 0. If it has an interval, both of its ends round to 0 too."""
 TOO_FEW = "too few epochs"
 NO_INTERVAL = f"Differences of a run with fewer than {FEWEST} epochs have no confidence interval."
-SINGLE = "one value of each, and a single value has no confidence interval."
+SINGLE = "each run has a single value, so differences have no confidence interval."
 
 T = TypeVar("T")
 
@@ -152,9 +152,9 @@ def _unfinished_epoch_notes(
         last = unfinished[-1]
         after = f" after {units.fine_duration(last.seconds)}" if last.seconds > 0 else ""
         if count > 1:
-            yield f"{name}: epoch {last.epoch} broke off{after}, like {count - 1} before it: excluded from medians."
+            yield f"{name}: epoch {last.epoch} stopped early{after}, like {count - 1} before it: excluded from medians."
         else:
-            yield f"{name}: epoch {last.epoch} broke off{after}: excluded from medians."
+            yield f"{name}: epoch {last.epoch} stopped early{after}: excluded from medians."
 
 
 def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> list[MeasureComparison]:

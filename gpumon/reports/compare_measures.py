@@ -37,7 +37,7 @@ class ConfigDifference:
     values: Sequence[Parameter]
     """The value in each run. None also stands for a run without this parameter; see `has`."""
     has: Sequence[bool]
-    """For each run, True if it has this parameter."""
+    """True for each run that has this parameter, in the order of the runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int)
         yield f"{units.counted(compared.same, 'parameter')} {'is' if compared.same == 1 else 'are'} the same."
     if compared.without:
         runs = ", ".join(letters[index] for index in compared.without)
-        yield f"No parameters are known of {runs}: run.config(…) records them."
+        yield f"No parameters are recorded for {runs}: record them with run.config(…)."
     if compared.is_dirty:
         yield "Runs of the same commit had uncommitted changes: their code may differ."
     if compared.differences or compared.same or compared.without or compared.is_dirty:

@@ -68,7 +68,7 @@ def is_first_look(details: Mapping[str, Any]) -> bool:
 def pause_words(details: Mapping[str, Any]) -> str:
     """Return text that says how long sampling paused while a state lasted. It is empty if there was no pause."""
     seconds = _seconds(details)
-    return f"nobody watched for {units.long_duration(seconds)} of it" if seconds else ""
+    return f"not sampled for {units.long_duration(seconds)} of it" if seconds else ""
 
 
 def _seconds(details: Mapping[str, Any]) -> float:
@@ -86,7 +86,7 @@ _COLUMNS = (
     TextColumn("DETAILS", 85, right=False, max_width=80, min_width=20),
 )
 _EVENT, _GPU = 1, 2
-"""Indexes of two columns."""
+"""Indexes of the columns EVENT and GPU in `_COLUMNS`."""
 _SHORT = 8
 """Width of a UUID on a narrow terminal."""
 _NARROW = tuple(
@@ -94,7 +94,7 @@ _NARROW = tuple(
     for index, column in enumerate(_COLUMNS)
 )
 _THROTTLED = "Throttled by "
-_AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "throttled since it was first seen"}
+_AT_LEAST = {"idle_began": "idle since the first sample", "throttling_began": "throttled since the first sample"}
 """Texts for a state that may have started before the first sample, by the kind of the event."""
 
 
@@ -148,11 +148,11 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if timed and is_known(event.lasted):
         clauses.append(f"after {units.long_duration(event.lasted)}")
     if isinstance(restarts := event.details.get("restarts"), int):
-        clauses.append(f"over {units.counted(restarts, 'restart')} of the daemon")
+        clauses.append(f"across {units.counted(restarts, 'restart')} of the daemon")
     if timed and event.until_ns:
-        clauses.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
+        clauses.append(f"continues, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
-        clauses.append("before the first sample")  # the first sample of a daemon, or of a view without a daemon
+        clauses.append("already before the first sample")  # the first sample of a daemon, or of a view without a daemon
     if unwatched := pause_words(event.details):
         clauses.append(unwatched)
     return ", ".join(clauses)
@@ -181,7 +181,7 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
             yield f"{units.long_duration(abs(set_by))} {'ahead' if set_by > 0 else 'back'}"
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
-    for key, words in (("asked", "asked for {}"), ("free", "{} free")):
+    for key, words in (("asked", "requested {}"), ("free", "{} free")):
         if isinstance(details.get(key), int | float) and is_known(_number(details[key])):
             yield words.format(units.number(_number(details[key]), Unit.BYTES))
     version, older = _text(event, "version"), _text(event, "before")
@@ -222,7 +222,7 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the next daemon.")
+RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the new daemon.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
@@ -234,7 +234,7 @@ class LastedEvent:
     unwatched: float | None = None
     """Seconds without sampling after a daemon stopped, or during a restart. None for other events or if unknown."""
     went_on: Sequence[LoggedEvent] = ()
-    """For a restart: the events with which the next daemon recorded states that had already started before."""
+    """Events with which the new daemon recorded states that had started before the restart. Empty for other events."""
 
 
 def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
@@ -263,14 +263,14 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
 
 
 def unwatched_words(row: LastedEvent) -> tuple[str, float]:
-    """Return text that says how long sampling paused, such as `nobody watched for 12 s`, and the start of the pause.
+    """Return text that says how long sampling paused, such as `not sampled for 12 s`, and the start of the pause.
 
     The text is empty if there was no pause. For a restart, the text ends with `, from`, and the second value is the
     start of the pause (s since 1970), which the caller adds to the text. Otherwise the second value is NaN.
     """
     if row.unwatched is None:
         return "", NAN
-    words = f"nobody watched for {units.long_duration(row.unwatched)}"
+    words = f"not sampled for {units.long_duration(row.unwatched)}"
     if row.event.kind is not RESTARTED:
         return words, NAN
     return f"{words}, from", row.event.time_ns / SECOND - row.unwatched
@@ -279,8 +279,8 @@ def unwatched_words(row: LastedEvent) -> tuple[str, float]:
 def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
     """Return text that says whether the previous daemon was killed and which states continued over the restart.
 
-    For example `before and after it: throttling on GPU 0–7`. `labels`: label of each GPU by UUID. The text is empty if
-    neither is the case.
+    For example `continued across the restart: throttling on GPU 0–7`. `labels`: label of each GPU by UUID. The text is
+    empty if neither is the case.
     """
     groups: dict[str, set[str]] = {}
     for event in row.went_on:
@@ -289,10 +289,10 @@ def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
         if event.subject.device in labels:
             numbers.add(labels[event.subject.device])
     states = [f"{name} on GPU {_join_labels(numbers)}" if numbers else name for name, numbers in groups.items()]
-    killed = "the one before was killed, or the machine went down"
+    killed = "the previous daemon was killed, or the machine went down"
     is_killed = row.event.kind is RESTARTED and row.event.details.get("unseen")
     return "; ".join(
-        [*([killed] if is_killed else []), *([f"before and after it: {', '.join(states)}"] if states else [])]
+        [*([killed] if is_killed else []), *([f"continued across the restart: {', '.join(states)}"] if states else [])]
     )
 
 

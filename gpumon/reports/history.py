@@ -99,9 +99,9 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
     drawn = "".join("".join(row[2:]) for row in rows)
     if INCOMPLETE in drawn:
         rest = f"; {_REST} is the rest" if _REST in heading else ""
-        yield f"{INCOMPLETE} incomplete: a total of the time that was sampled{rest}"
+        yield f"{INCOMPLETE} incomplete: total of only the sampled time{rest}"
     if ESTIMATED in drawn:
-        yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
+        yield f"{ESTIMATED} estimated: a border of the window splits a recorded interval, which counts in proportion"
 
 
 def document(totals: WindowTotals) -> dict[str, Any]:
@@ -185,10 +185,10 @@ def _missing(totals: Mapping[str, Total]) -> str:
 
 BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"
 REASONS: Mapping[str, str] = {
-    BEFORE: "before the oldest value that is kept",
+    BEFORE: "before the oldest recorded value",
     LATER: "after the newest sample",
     NOT_SAMPLED: "nothing was sampled on this machine: no daemon ran, or the machine slept",
-    NO_VALUE: "the machine was sampled, and this has no value: the GPU did not answer, or does not report it",
+    NO_VALUE: "the machine was sampled, but there is no value: the GPU did not answer, or does not report this metric",
 }
 """Explanations for times without values, by the name of the reason."""
 

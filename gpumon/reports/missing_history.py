@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-NO_HISTORY = "no history is kept of this source"
+NO_HISTORY = "no history is recorded for this source"
 """Reason in answers to programs."""
-OF_HARDWARE = "'gpumon daemon' on a machine with GPUs keeps who held them and what happened, from its start on."
-"""How to get a history."""
-NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its start."
+OF_HARDWARE = "To record users and events, run 'gpumon daemon' on a machine with GPUs."
+"""Sentence that says how to record a history."""
+NOT_YET = "No history yet: 'gpumon daemon' writes it within a minute of its start."
 """Message for people if the source is the hardware of this machine."""
-NO_HARDWARE = f"N{NO_HISTORY[1:]}: it is no hardware of this machine. {OF_HARDWARE}"
+NO_HARDWARE = f"N{NO_HISTORY[1:]}, which is a simulation or a recording. {OF_HARDWARE}"
 """Message for people if the source is a simulation or a recording."""

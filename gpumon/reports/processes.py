@@ -32,7 +32,7 @@ FIELDS = (
 )  # fmt: skip
 """CSV columns. An empty cell means unknown."""
 _POD = ("pod", "pod_name")
-NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
+NOTHING = "no process was recorded in this window; processes without a running daemon are not recorded"
 _WIDTHS = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
 """Maximum and minimum width of the columns that contain text."""
 _SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
@@ -59,9 +59,9 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
     kept, _ = fitting(COLUMNS, rows, width)
     # Check only measures, because the name of a process or a user may end with the same character.
     if any(row[index].endswith(_INCOMPLETE) for row in rows for index in kept if index in _MEASURE_INDEXES):
-        yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
+        yield f"{_INCOMPLETE} measured for only part of the time"
     if left_out:
-        yield f"and up to {units.counted(left_out, 'more process')} at once, which are not kept"
+        yield f"and up to {units.counted(left_out, 'more process')} at a time, which were not recorded"
 
 
 def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:

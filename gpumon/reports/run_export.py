@@ -68,7 +68,7 @@ def _parquet(record: Record, traces: Sequence[RunTrace], now: float, prices: Pri
 _ROWS = "one row for each rank, epoch, phase and device"
 FORMATS: dict[str, ExportFormat] = {
     "csv": ExportFormat(_ROWS, _csv),
-    "json": ExportFormat("everything", _json),
+    "json": ExportFormat("all data of the run", _json),
     "parquet": ExportFormat(_ROWS, _parquet, is_binary=True),
 }
 
@@ -165,12 +165,12 @@ def _usage_value(index: int) -> Callable[[_Row], float | None]:
 FIELDS: tuple[ExportField, ...] = (
     ExportField("run", lambda row: row.run.id, "Id of the run."),
     ExportField("name", lambda row: row.run.name, "Name of the run."),
-    ExportField("user", lambda row: row.run.user, "User who ran it."),
+    ExportField("user", lambda row: row.run.user, "User who started the run."),
     ExportField("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
     ExportField(
         "ordinal",
         lambda row: row.epoch.ordinal if row.part == EPOCH else None,
-        "Counts the epochs that the rank began, from 0; empty for the other parts.",
+        "Position of the epoch among the epochs that the rank began, from 0; empty for the other parts.",
     ),
     ExportField(
         "epoch",
@@ -178,19 +178,25 @@ FIELDS: tuple[ExportField, ...] = (
         "Number of the epoch, as the training counts; empty for the other parts.",
     ),
     ExportField(
-        "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the part; empty for the whole of it."
+        "phase",
+        lambda row: row.phase.phase if row.phase else "",
+        "Phase of the training; empty for a row about all phases.",
     ),
     ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
-    ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "When the epoch began, since 1970."),
-    ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and time in UTC."),
-    ExportField("ended_seconds", lambda row: nullable(row.epoch.ended), "When it ended, since 1970; empty if unknown."),
-    ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and time in UTC."),
+    ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "Start of the part, since 1970."),
+    ExportField("begun_utc", lambda row: utc(row.epoch.begun), "Start of the part, in UTC."),
+    ExportField(
+        "ended_seconds", lambda row: nullable(row.epoch.ended), "End of the part, since 1970; empty if unknown."
+    ),
+    ExportField("ended_utc", lambda row: utc(row.epoch.ended), "End of the part, in UTC."),
     ExportField(
         "steps",
         lambda row: row.steps,
-        "Steps of the rank; for an epoch with phases, those of training; empty if not counted.",
+        "Number of steps of the rank; in an epoch with phases, of training steps; empty if not counted.",
     ),
-    ExportField("times", lambda row: row.phase.times if row.phase else 1, "Times the phase was entered."),
+    ExportField(
+        "times", lambda row: row.phase.times if row.phase else 1, "Number of times that the phase was entered."
+    ),
     ExportField("seconds", lambda row: nullable((row.phase or row.epoch).seconds), "Duration by the training's clock."),
     ExportField(
         "wait_seconds",
@@ -200,12 +206,12 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "framework_peak_bytes",
         lambda row: nullable((row.phase or row.epoch).peak.value),
-        "The framework's own peak of live tensors, over all devices of the rank.",
+        "Peak of live tensors by the framework's counter, over all devices of the rank.",
     ),
     ExportField(
         "framework_peak_reached",
         lambda row: reached((row.phase or row.epoch).peak),
-        "1: the peak was reached here; 0: it is an upper bound.",
+        "1: the peak was reached in this part; 0: the peak is an upper bound.",
     ),
     ExportField(
         "utilization_from",

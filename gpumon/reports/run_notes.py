@@ -51,13 +51,13 @@ def notes(
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
-        yield f"{OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
+        yield f"{OPEN.strip()} epoch that has not ended{', or whose end boundary was overwritten' if lost else ''}."
     missed = [epoch for epoch in epochs if epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy]
     if missed:
         text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
-        yield f"Incompletely sampled: {text}; no daemon was running, or it was late."
+        yield f"Incompletely sampled: {text}; no daemon was running, or it was too slow."
     if lost:
-        yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
+        yield f"{lost} epoch boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
         if mark.mark is Mark.OUT_OF_MEMORY:
             yield out_of_memory(record, mark)
@@ -115,7 +115,7 @@ def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
     if origin:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
-        return "The driver reported no utilization for this run's GPUs; it has none for MIG instances."
+        return "The driver reported no utilization for this run's GPUs; it reports none for MIG instances."
     return f"No GPU of this run was sampled{' yet' if is_running else ''}."
 
 

@@ -28,7 +28,7 @@ COMMIT_LETTERS = 10
 _SHOWN = 12
 """Largest number of parameters in the header of a run. `--json` and the report have all parameters."""
 _WIDE = 40
-_UNKNOWN = " (whether files were changed since is unknown)"
+_UNKNOWN = " (unknown whether files were changed since)"
 
 
 def about_lines(about: RunMetadata) -> Iterator[str]:
@@ -42,7 +42,7 @@ def about_lines(about: RunMetadata) -> Iterator[str]:
         more = len(about.config) - len(shown)
         yield "config: " + "  ·  ".join([*shown, *([f"and {more} more (--json)"] if more else [])])
     if about.omitted:
-        yield f"{units.count(about.omitted)} parameters and notes were not kept: they exceed the limit"
+        yield f"{units.count(about.omitted)} parameters and notes were not recorded: they exceed the limit"
     for note in about.notes:
         yield f"note: {note.text}{_by(note)}"
 

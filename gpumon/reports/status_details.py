@@ -46,10 +46,10 @@ def _missing_metrics(frame: Frame) -> Iterator[str]:
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
     """Yield a line for each driver function with the number of calls and the time they took."""
     if calls:
-        yield "driver calls since the daemon began, the dearest in all first:"
+        yield "driver calls since the start of the daemon, by total time:"
     width = max((len(call.function) for call in calls), default=0)
     for call in calls:
-        limit = f"; slow, so only every {call.every:.1f} s for a GPU" if call.every else ""
+        limit = f"; slow, so made only every {call.every:.1f} s per GPU" if call.every else ""
         yield (
             f"  {call.function:{width}}  {units.counted(call.calls, 'call')}, {_time(call.mean)} on average, "
             f"{_time(call.worst)} at worst{limit}"
@@ -75,7 +75,7 @@ def process_lines(frame: Frame) -> Iterator[str]:
     # In the frame, the processes of each GPU are already sorted by memory.
     processes = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
     if processes:
-        yield "processes, with the shares of time in which the engines of the GPU worked for them (–: no sample):"
+        yield "processes, with the shares of time in which they used the engines of the GPU (–: no sample):"
         for line in draw(COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in processes]):
             yield f"  {line}".rstrip()
 

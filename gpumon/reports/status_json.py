@@ -213,7 +213,7 @@ def _counted(epoch: int) -> int | None:
 
 
 HELD = ("busy", "allocated", "held")
-"""States of a GPU that somebody uses."""
+"""States of a GPU that a user holds."""
 NOT_KNOWN = ("unknown", "stale", "lost", "unreadable", "asleep")
 """States of a GPU whose current users are not known."""
 

@@ -88,7 +88,7 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
 
 
 def end_of(text: str, width: int) -> str:
-    """Return the end of a text, cut at the start so that it fits into `width` terminal columns."""
+    """Return the end of a string, cut at the start so that it fits into `width` terminal columns."""
     while text_width(text) > width:
         text = text[1:]
     return text
@@ -182,7 +182,7 @@ def _draw_table(table: Table, count: int, width: int) -> Iterator[str]:
 
 
 def _wrap_words(text: str, width: int) -> list[str]:
-    """Return the lines of a text wrapped between words."""
+    """Wrap a string between words. Return the lines."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word

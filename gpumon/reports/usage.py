@@ -79,7 +79,7 @@ def idle_note(account: Account) -> str:
     """Return a note if a user's GPUs were idle for most of the time, otherwise an empty text."""
     idle = account.idle_held / account.judged if account.judged > 0 else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
-    return f"idle {ratio_text(idle)} of these hours" if is_idle else ""
+    return f"idle for {ratio_text(idle)} of the held time" if is_idle else ""
 
 
 def unjudged(account: Account) -> str:
@@ -90,15 +90,15 @@ def unjudged(account: Account) -> str:
     used = account.busy + account.idle_held
     if not account.judged or units.hours(account.held) == units.hours(used):
         return ""
-    return f"{units.hours(account.held - used)} neither: without work for less than a minute, or not known"
+    return f"{units.hours(account.held - used)} not classified: idle for less than a minute, or not measured"
 
 
 def unknown_work(rest: Account) -> str:
     """Return a note about the work of unknown users, and about shared work that cannot be divided among known users."""
     if rest.busy <= rest.held + _ROUNDING:
-        return f"{units.hours(rest.busy)} of work" if rest.busy else ""
+        return f"{units.hours(rest.busy)} busy" if rest.busy else ""
     shared = f"{units.hours(rest.busy - rest.held)} not divided"
-    return f"{units.hours(rest.held)} of work, {shared}" if rest.held else f"{shared} among users"
+    return f"{units.hours(rest.held)} busy, {shared}" if rest.held else f"{shared} among users"
 
 
 def device_name(device: StoredDevice) -> str:
@@ -117,8 +117,8 @@ def seen(group: AccountGroup | None) -> AccountGroup | None:
 def no_rows_text(group: AccountGroup | None, user: str = "") -> str:
     """Return the text to show if a window has no rows, for all users or for `user`."""
     if seen(group) is None:
-        return NOT_YET if group else "Nothing is known of this window."
-    return f"{user} held no GPU." if user else "Nobody held a GPU."
+        return NOT_YET if group else "No data was recorded in this window."
+    return f"{user} held no GPU." if user else "No user held a GPU."
 
 
 def unreadable(problem: str) -> str:
@@ -140,7 +140,7 @@ def headlines(
     unseen = (
         (units.hours(group.unseen), _missing_reason(devices, window))
         if group.unseen
-        else ("none", "every GPU was watched")
+        else ("none", "every GPU was sampled")
     )
     if user:
         own, past = find_account(group, user), find_account(before, user)
@@ -152,45 +152,43 @@ def _all_headlines(group: AccountGroup, before: AccountGroup | None, window: Use
     use = group.use
     earlier = before.use.held / before.use.observed if before and before.use.observed else None
     idle = max(group.accounts, key=lambda account: account.idle_held, default=None)
-    share_held = f"{ratio_text(use.held / use.observed)} of {units.hours(use.observed)} seen" if use.observed else ""
-    named, most = named_use(group.hours), f"the most: {idle.user}, {units.hours(idle.idle_held)}" if idle else ""
+    share_held = f"{ratio_text(use.held / use.observed)} of {units.hours(use.observed)} sampled" if use.observed else ""
+    named, most = named_use(group.hours), f"most: {idle.user}, {units.hours(idle.idle_held)}" if idle else ""
     nameless = use.held - named.held
-    left_out = f"without {units.hours(nameless)} of unknown holders" if nameless > _ROUNDING else ""
-    past = f"the {window.period} before: {ratio_text(earlier)}" if earlier is not None else ""
+    left_out = f"excluding {units.hours(nameless)} of unknown users" if nameless > _ROUNDING else ""
+    past = f"previous {window.period}: {ratio_text(earlier)}" if earlier is not None else ""
     return (
         units.hours(use.held),
         "; ".join(filter(None, (share_held, past))),
         sum_text(named.busy / named.held, ratio_text, named.judged, named.held) if named.held else units.MISSING,
-        "; ".join(filter(None, (f"of held: {units.hours(named.busy)} of work", unjudged(named), left_out)))
+        "; ".join(filter(None, (f"busy for {units.hours(named.busy)}", unjudged(named), left_out)))
         if named.judged
-        else left_out or "not known",
+        else left_out or "unknown",
         sum_text(named.idle_held, units.hours, named.judged, named.held),
         "; ".join(filter(None, (most if idle and idle.idle_held >= NOTED else "", left_out))),
     )
 
 
 def _user_headlines(account: Account, before: Account, window: UserWindow, all_held: float) -> _Six:
-    share_held = f"{ratio_text(account.held / all_held)} of what all held" if all_held else ""
-    past = f"the {window.period} before: {units.hours(before.held)}" if before.held else ""
+    share_held = f"{ratio_text(account.held / all_held)} of all held time" if all_held else ""
+    past = f"previous {window.period}: {units.hours(before.held)}" if before.held else ""
     judged, idle = account.judged, idle_text(account)
     return (
         units.hours(account.held),
         "; ".join(filter(None, (share_held, past))),
         used_text(account),
-        "; ".join(filter(None, (f"of held: {units.hours(account.busy)} of work", unjudged(account))))
-        if judged
-        else "not known",
+        "; ".join(filter(None, (f"busy for {units.hours(account.busy)}", unjudged(account)))) if judged else "unknown",
         idle,
-        f"{ratio_text(account.idle_held / judged)} of these hours" if idle != units.MISSING else "",
+        f"{ratio_text(account.idle_held / judged)} of the held time" if idle != units.MISSING else "",
     )
 
 
 def _missing_reason(devices: Sequence[StoredDevice], window: UserWindow) -> str:
     """Return text that says why time is missing. It names the first stored hour if that is within the window."""
     first = min((device.first for device in devices), default=window.begin)
-    why = "no daemon watched, or a GPU did not answer"
+    why = "no daemon was running, or a GPU did not answer"
     day = window.local_time(first) if window.begin < first < window.end else None
-    return f"{why}; the first kept hour is {day:%a} {day.day} {day:%b %H:%M}" if day else why
+    return f"{why}; recorded since {day:%a} {day.day} {day:%b %H:%M}" if day else why
 
 
 SCHEMA = 1

@@ -168,7 +168,7 @@ class ValueForm(NamedTuple):
     """Number of narrow metrics per row."""
     narrow_host: int
     order: tuple[int, ...]
-    """For each value, its index in a full frame, where the values of the host follow the values of the GPUs."""
+    """Index of each value in a full frame, in which host values follow GPU values."""
 
 
 @lru_cache(maxsize=8)

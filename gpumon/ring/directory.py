@@ -249,7 +249,7 @@ class Directory:
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """Return the number of a text; 0 if it is empty or there is no room for it."""
+        """Return the number of a string in the directory; 0 if it is empty or there is no room for it."""
         if not text:
             return 0
         text = text[:_LONGEST_TEXT]

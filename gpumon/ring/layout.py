@@ -83,7 +83,7 @@ MINOR = 0
 """Version of additions that a reader of the same layout can ignore."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
-"""The fields of `Head`."""
+"""Struct format of the fields of `Head`."""
 HOT_OFFSET = 256
 HOT = struct.Struct("<QQII")
 """head (number of the newest frame, as a hint), heartbeat (monotonic ns), state, directory version"""
@@ -95,7 +95,7 @@ RUNNING, STOPPED = 1, 2
 """
 
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
-"""The fields of `SlotHead`."""
+"""Struct format of the fields of `SlotHead`."""
 CRC_FROM = 16
 _BEYOND = 1 << 62
 """Limit of frame numbers and times (ns)."""
@@ -202,7 +202,7 @@ class Layout(NamedTuple):
 
     @property
     def full(self) -> Area:
-        """Slots with complete frames."""
+        """The area of the slots with complete frames."""
         return Area(self.header_size, self.slot_size, self.n_slots, self.variable_at)
 
     @property

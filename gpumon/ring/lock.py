@@ -66,7 +66,7 @@ class Holder(NamedTuple):
     uid: int
     """Owner of the lock file."""
     for_command: bool = False
-    """Whether it samples only for a command that it runs, and ends when the command ends."""
+    """Whether the process samples only for a command (`gpumon run`), and ends when the command ends."""
 
 
 def holder_of(path: str) -> Holder | None:

@@ -36,7 +36,7 @@ class Reading:
     monotonic_ns: int
     """ns, CLOCK_MONOTONIC. For a recording, the recorded intervals mapped to this clock."""
     time_ns: int
-    """ns since 1970. For a recording, the recorded time."""
+    """Time of the reading, in ns since 1970. For a recording, the recorded time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
     """Must not be modified later, because consumers check only a new object for changes."""
@@ -44,7 +44,7 @@ class Reading:
     """Runs of a simulation or a recording. Other sources have none: real runs are read from their boards."""
     boundaries: Sequence[Boundary] = ()
     host: Sequence[float] | None = None
-    """In the order of `HOST_METRICS`; None if the source does not know the host."""
+    """Values of the host metrics, in the order of `HOST_METRICS`; None if the source does not read the host."""
     hostname: str = ""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
@@ -63,11 +63,11 @@ class ProcessInfo(NamedTuple):
     name: str = ""
     user: str = ""
     started: float = NAN
-    """Seconds since 1970."""
+    """Start of the process, in seconds since 1970."""
     cpu_utilization: float = NAN
     """CPU seconds per second since the process was last described; NaN the first time."""
     host_memory: float = NAN
-    """Resident set in bytes."""
+    """Resident set size in bytes."""
     cgroup: CgroupInfo = CgroupInfo()
 
 

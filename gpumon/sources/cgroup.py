@@ -46,7 +46,7 @@ class _Pattern(NamedTuple):
     pattern: str
     """Matches the whole component. Its group is `id`, or `name` if a person chose the name."""
     parent: str = ".*"
-    """Matches the parent component."""
+    """Pattern of the parent component."""
 
 
 CONTAINERS: tuple[_Pattern, ...] = (

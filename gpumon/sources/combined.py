@@ -113,7 +113,7 @@ _NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
 class _Member:
-    """One of the sources: its worker, and its last reading."""
+    """A source of the combination: its worker, and its last reading."""
 
     def __init__(self, source: Source) -> None:
         self.worker = Worker(source)
@@ -160,8 +160,8 @@ class _Member:
     def problem(self) -> str:
         """Return why the source currently has no values; empty if it has values."""
         if self.failure:
-            return f"it failed: {self.failure}"
-        return "it has not answered yet" if self.is_late else self.origin.problem
+            return f"the source failed: {self.failure}"
+        return "the source has not answered yet" if self.is_late else self.origin.problem
 
 
 class CombinedSource:

@@ -97,7 +97,7 @@ class HostSource:
         return {"host.disk_read": float(read * _SECTOR), "host.disk_written": float(written * _SECTOR)}
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the descriptors of all files that the source reads."""
         self.processes.close()
         while self._files:
             os.close(self._files.popitem()[1])

@@ -63,9 +63,9 @@ class _TrackedProcess:
         self.is_idle = False
         """True if its last CPU share was 0. Its description stays the same until it runs again."""
         self.stat: Stat | None = None
-        """Parsed from `raw`."""
+        """Fields of `/proc/<pid>/stat`, parsed from `raw`."""
         self.info: ProcessInfo | None = None
-        """Its last description, reused while nothing changes; None if it must be built again."""
+        """Last description of the process, reused while nothing changes; None if it must be built again."""
 
 
 class ProcessTable:

@@ -29,7 +29,7 @@ class Follower(Protocol):
 
     @property
     def problem(self) -> str:
-        """Reason why nothing can be written, as text for users. Empty while writing works."""
+        """Reason why the follower cannot write, as text for users. Empty while writing works."""
 
     def add(self, tick: Tick) -> None:
         """Add the next tick."""

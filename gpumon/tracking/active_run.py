@@ -143,7 +143,7 @@ class ActiveRun(RunTags):
         Inside a loop over `steps()`, this does nothing.
         """
         if self._loaders and get_ident() in self._loaders:
-            warn_once("steps", "run.step() counts nothing in a loop over run.steps(…), which counts its batches")
+            warn_once("steps", "run.step() has no effect in a loop over run.steps(…), which already counts the batches")
             return
         try:
             increment = int(steps)
@@ -284,7 +284,8 @@ class ActiveRun(RunTags):
             # The run was created and dropped in one line. It is meant to last for the rest of the program.
             warn_once(
                 "kept",
-                f"write 'run = gpumon.run(…)': {self.name!r} is in no variable, so its epochs cannot be recorded",
+                f"write 'run = gpumon.run(…)': {self.name!r} was not assigned to a variable, so its epochs cannot be "
+                f"recorded",
             )
             keep(board)
 

@@ -29,7 +29,7 @@ from gpumon.tracking.warn import warn_once
 Inode = tuple[int, int]
 """Device and inode number of a file."""
 _UNKNOWN = -2
-"""Stands for a descriptor whose number is unknown, because another thread took the expected number meanwhile."""
+"""Placeholder for a descriptor whose number is unknown, because another thread took the expected number meanwhile."""
 _names: set[str] = set()
 """Names of all boards that this process created."""
 
@@ -38,7 +38,7 @@ class BoardFile(NamedTuple):
     """The open file of a board, mapped into memory."""
 
     fd: int
-    """Stays open, because closing it drops the lock."""
+    """Descriptor of the file. It stays open, because closing it drops the lock."""
     mapped_fd: int
     """The mapping's own descriptor, which is closed with the mapping; -1 if it has none, `_UNKNOWN` if unknown."""
     mapped: mmap.mmap
@@ -212,7 +212,7 @@ class _Position(NamedTuple):
 
     @property
     def times(self) -> tuple[int, int]:
-        """Monotonic and wall clock, ns."""
+        """Time of the position by the monotonic and the wall clock, in ns."""
         return self.monotonic_ns, self.time_ns
 
     @property
@@ -612,7 +612,7 @@ class Board:
                 omitted = write_about(mapped, self._about_version + 1, about).omitted
                 self.about, self._about_version = about, self._about_version + 1
             except Exception as error:  # the previous metadata stays
-                warn_once("about", f"the parameters of this run do not show: {type(error).__name__}: {error}")
+                warn_once("about", f"the parameters of this run are not recorded: {type(error).__name__}: {error}")
                 return
         if omitted:
             warn_once(

@@ -43,7 +43,7 @@ _END_BITS = (
     (wire_format.FLAG_WITHDRAWN, wire_format.RUN_WITHDRAWN),
     (wire_format.FLAG_STOPPED, wire_format.RUN_STOPPED),
 )
-"""For each way in which a run can end, the flag in its state and the bit in its last event."""
+"""Flag in the state of a run and bit in its last event, for each way in which a run can end."""
 
 
 class ClockReading(NamedTuple):
@@ -347,7 +347,7 @@ def _check(status: os.stat_result, uid: int) -> None:
     if status.st_uid != uid:
         raise BoardError(f"belongs to uid {status.st_uid}, not to {uid} as its name says")
     if status.st_nlink != 1:
-        raise BoardError("has another name elsewhere")
+        raise BoardError("has a second hard link")
     if status.st_size != wire_format.SIZE:
         raise BoardError(f"{status.st_size} bytes long")
     if status.st_mode & 0o022:

@@ -139,15 +139,15 @@ class RankInfo(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     identity: tuple[str, ...] = ()
-    """Texts that identify the job and are the same in all its ranks; empty for a single process."""
+    """Strings that identify the job and are the same in all its ranks; empty for a single process."""
     needs_parent: bool = False
     """Whether `identity` is unique only together with the parent process of the ranks, which all run on one machine."""
     starter: bool = False
     """Whether this rank started the other ranks (Lightning's `ddp`), and so counts as their parent process."""
     attempt: int = 0
-    """How often the launcher has restarted the ranks. Agents on different nodes may count differently."""
+    """Number of times that the launcher has restarted the ranks. Agents on different nodes may count differently."""
     spawn_group: str = ""
-    """Distinguishes ranks that multiprocessing spawned together from earlier ranks of the same parent process."""
+    """Number that distinguishes ranks that multiprocessing spawned together from earlier ranks of the same parent."""
 
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")

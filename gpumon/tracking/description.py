@@ -26,7 +26,7 @@ TRAIN = "train"
 
 
 class Description(NamedTuple):
-    """What a training publishes about itself in its board."""
+    """The data that a training publishes about itself in its board."""
 
     name: str
     id: str
@@ -37,11 +37,11 @@ class Description(NamedTuple):
     devices: tuple[str, ...] = ()
     """UUIDs of the devices, if the training knows them."""
     visible: str = ""
-    """CUDA_VISIBLE_DEVICES; empty if not set."""
+    """Value of CUDA_VISIBLE_DEVICES; empty if not set."""
     order: str = ""
-    """CUDA_DEVICE_ORDER; empty if not set."""
+    """Value of CUDA_DEVICE_ORDER; empty if not set."""
     epochs: int = 0
-    """Planned number; 0 if unknown."""
+    """Planned number of epochs; 0 if unknown."""
     first_epoch: int = 0
     base: int = 0
     """Number of the framework's first epoch: 0 or 1."""
@@ -78,7 +78,7 @@ def encode(description: Description) -> bytes:
 
 
 def decode(text: bytes) -> Description:
-    """Return the description in this JSON. Raises BoardError if it is not one.
+    """Return the description in a JSON string. Raises BoardError if it contains none.
 
     A field with the wrong type or a value out of range counts as missing.
     """

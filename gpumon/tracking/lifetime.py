@@ -28,13 +28,13 @@ class OpenBoard(Protocol):
 
 
 class Ending(NamedTuple):
-    """How a run ended."""
+    """The ways in which a run can end."""
 
     failed: bool = False
     interrupted: bool = False
-    """Interrupted by the user. `failed` is then set too."""
+    """The user interrupted the run. `failed` is then set, too."""
     stopped: bool = False
-    """Stopped on purpose by its program."""
+    """The program stopped the run on purpose."""
 
 
 _STOPS = (

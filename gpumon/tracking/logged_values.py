@@ -32,9 +32,9 @@ class StepMarker:
         self._previous = RowEnd(0, 0, 0)
         self._size = 1
         self.ended = 0
-        """The step with which the newest row ended; 0 before the first."""
+        """Step at which the newest row ended; 0 before the first."""
         self.next = 0
-        """The step with which the next row ends, unless rows have become longer by then."""
+        """Step at which the next row ends, unless rows have become longer by then."""
 
     def advance(self, now: RowEnd) -> list[RowEnd]:
         """Return the ends of rows between the previous call and `now`.
@@ -207,7 +207,7 @@ class PendingNumbers:
         self._waiting[name] = [*kept[-_MAX_EPOCHS:], (key, number)]
 
     def forget(self, name: str) -> None:
-        """Drop the pending numbers of `name`, because a newer value is known."""
+        """Drop the pending numbers of `name`, because a newer value is available."""
         self._waiting.pop(name, None)
 
     def collect(self) -> dict[tuple[int, int], dict[str, float]]:

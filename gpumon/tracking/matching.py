@@ -260,7 +260,7 @@ def match_devices(
     refused = [uuid for uuid in candidates if _only_others(uuid, claim, processes)]
     complete = {device.uuid for device in devices if is_complete and PROCESSES not in device.missing}
     unproven = tuple(uuid for uuid in candidates if uuid in complete and _is_unproven(uuid, claim, processes))
-    reason = f"{', '.join(refused)}: in use, and by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
+    reason = f"{', '.join(refused)}: in use, but by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
     if listed and {*candidates} <= {*unproven}:  # it trains on other devices than it claims
         return Match(tuple(listed), reason, unproven)
     accepted = [uuid for uuid in candidates if uuid not in refused and not (uuid in unproven and uuid in expired)]
@@ -364,11 +364,11 @@ class RunIdentity(NamedTuple):
     id: str
     """Id that the run reports."""
     uid: int
-    """Owner of the board, from the kernel."""
+    """Uid of the owner of the board, from the kernel."""
     pid: int
-    """0 if unknown, for example after its end."""
+    """Pid of the run's process; 0 if unknown, for example after its end."""
     key: str = ""
-    """Key of its board."""
+    """Name of the run's board."""
     rank: int = 0
     world_size: int = 1
     began: float = 0.0
@@ -381,9 +381,9 @@ class RunIds:
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
-        """By id, the user whose runs have the id without a suffix."""
+        """User whose runs have an id without a suffix, by id."""
         self._attempts: dict[str, tuple[str, int]] = {}
-        """By key of the run, its id without the suffix for the attempt, and the number of the attempt, from 1."""
+        """Id of a run without the suffix for the attempt, and number of the attempt from 1, by key of the run."""
 
     def resolve(self, runs: Sequence[RunIdentity], start_time: Callable[[int], int]) -> list[str]:
         """Return the id under which each run is shown.

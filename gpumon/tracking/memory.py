@@ -24,7 +24,7 @@ from gpumon.tracking.warn import warn_once
 from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 
 EVERY = 500_000_000
-"""ns between two reads."""
+"""Nanoseconds between two reads of the framework's memory."""
 BOUNDARIES_AT_ONCE = 5_000_000
 """Total ns that may be spent reading at boundaries before the limit `BOUNDARIES_SHARE` applies."""
 BOUNDARIES_SHARE = 200

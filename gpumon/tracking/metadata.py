@@ -222,7 +222,7 @@ def _safe_line(text: object) -> str:
 
 def _line(text: object) -> str:
     if not isinstance(text, str | int | float | os.PathLike):
-        warn_once("note", f"a note or tag is a text, not a {type(text).__name__}")
+        warn_once("note", f"a note or tag must be a string, not a {type(text).__name__}")
         return ""
     from gpumon.tracking.secrets import masked_text  # its patterns take milliseconds
 

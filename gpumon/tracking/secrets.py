@@ -12,7 +12,7 @@ from gpumon.model.run import Parameter
 
 MASK = "***"
 _MAX_LENGTH = 4096
-"""Number of characters of a text that are examined. The stored text is shorter."""
+"""Number of characters of a string that are searched for secrets. The stored string is shorter."""
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SECRET = frozenset(
     ("token", "password", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials")
@@ -42,7 +42,7 @@ _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTAL
 _ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
 _OPTION = re.compile(r"(?<![\w-])(--?[\w-]{1,64})\s{1,4}")
 _VALUE = re.compile(r"""(?:bearer|basic)\s{1,4}\S+|"[^"]*"?|'[^']*'?|[^\s&;,}"']+""", re.IGNORECASE)
-"""The value after a name in a text, as in a command line, a URL or JSON."""
+"""Pattern of the value after a name, as in a command line, a URL or JSON."""
 
 
 def is_secret_name(name: str) -> bool:

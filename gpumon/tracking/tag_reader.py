@@ -99,7 +99,7 @@ class TagReader:
         """Inode, and end of the run (monotonic ns), of boards that were read to their end and closed."""
         self._invalid = RetryBackoff()
         self._scans: dict[str, DirectoryScan] = {}
-        """Unfinished scans, by directory."""
+        """Unfinished scans of directories, by directory."""
         self._unchanged = UnchangedDirectories()
         self._scanned: set[str] = set()
         """All directories that have been scanned."""
@@ -110,7 +110,7 @@ class TagReader:
         ns) are no longer in the list."""
         self._owners = BudgetOwners()
         self._budgets: dict[int, Budget] = {}
-        """Budgets by user."""
+        """Budget of each user, by user id."""
         self._users: dict[int, str] = {}
         self._ids = RunIds()
         self._runs: dict[str, tuple[Run, BoardReader]] = {}

@@ -123,7 +123,8 @@ NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}",
 
 _LENGTH = STATE_BODY.to_bytes(4, "little")
 pack_head = STATE_HEAD.pack
-"""Its arguments are number, monotonic, wall clock, step, waited, start of the epoch, epoch, phase, flags."""
+"""Packs the head of an event: number, monotonic time, wall clock, step, wait, start of the epoch, epoch, phase,
+flags."""
 
 
 class BoardHeader(NamedTuple):

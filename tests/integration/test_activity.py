@@ -36,7 +36,7 @@ def env(stub: Stub, live_dir: Path) -> dict[str, str]:
 def log(env: dict[str, str], *words: str) -> list[dict[str, Any]]:
     done = gpumon("history", "events", "--json", *words, env=env)
     if done.returncode:
-        assert "no events kept yet" in done.stderr
+        assert "no events recorded yet" in done.stderr
         return []
     found: list[dict[str, Any]] = json.loads(done.stdout)["events"]
     return found

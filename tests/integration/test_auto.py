@@ -215,7 +215,7 @@ def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], 
 
 
 def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[str, str]) -> None:
-    said = "trainings  +0  --auto knows Keras, .*, in a Python that heeds PYTHONPATH"
+    said = "trainings  +0  --auto supports Keras, .*, in a Python that reads PYTHONPATH"
     for options, found in ((["--auto"], True), ([], False)):
         done = gpumon("run", *options, "--", sys.executable, "-E", "-c", "pass", env=env)
         assert done.returncode == 0

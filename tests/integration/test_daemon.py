@@ -483,7 +483,7 @@ def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded_a
     with daemon("--source", "sim:one", env=env):
         listed = gpumon("runs", env=env)
         history, events = gpumon("history", env=env), gpumon("history", "events", env=env)
-    plays = "history is not being kept: the daemon plays SIMULATED instead of sampling this machine\n"
+    plays = "history is not being recorded: the daemon plays SIMULATED instead of sampling this machine\n"
     assert (history.returncode, history.stdout) == (0, plays)
     assert (events.returncode, events.stderr) == (1, f"gpumon: {plays}")
     said = "gpumon: runs are not being recorded: the daemon plays SIMULATED instead of sampling this machine\n"

@@ -102,7 +102,9 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
     process.communicate()
     found, problem = read(path)
     assert found
-    assert problem.startswith("a.gpumon: no end is written, so it was cut, or its recorder was killed: it plays up to ")
+    assert problem.startswith(
+        "a.gpumon: the file has no end, so it was cut short, or its recorder was killed: it plays up to "
+    )
     played = status(env, "--source", f"replay:{path}")
     assert played["gpus"][0]["uuid"] == found[0].frame.samples[0].device.uuid
 
@@ -115,7 +117,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
         (("-o", "a", "--for", "0s"), "'0s' is not a duration"),
         (("-o", "no/such/place", "--source", "sim:one"), "cannot write no/such/place: No such file or directory"),
         (("-o", ".", "--source", "sim:one"), ". exists: choose another name, or add --force"),
-        (("-o", ".", "--force", "--source", "sim:one"), ". is no regular file: choose another name"),
+        (("-o", ".", "--force", "--source", "sim:one"), ". is not a regular file: choose another name"),
         (("-o", "a", "--source", "sim:one", "--for", "1s", "--from", "10m"), "--from and --to are for a recording"),
         (("-o", "a", "--source", "replay:b", "--from", "noon"), "'noon' is not a time in a recording"),
     ],
@@ -149,7 +151,7 @@ def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path:
     assert done.stderr.count("\n") == 1
     found, problem = read(path)
     assert found
-    assert problem.startswith("a.gpumon: no end is written")
+    assert problem.startswith("a.gpumon: the file has no end")
 
 
 LOGS_AT_ENDS = """

@@ -618,7 +618,7 @@ def test_a_run_that_nobody_keeps_goes_on_with_the_program_and_says_so(
     gpumon.run("net", epochs=3)
     assert look().runs[0].state.name == "RUNNING"
     assert [record.getMessage() for record in caplog.records] == [
-        "gpumon: write 'run = gpumon.run(…)': 'net' is in no variable, so its epochs cannot be recorded"
+        "gpumon: write 'run = gpumon.run(…)': 'net' was not assigned to a variable, so its epochs cannot be recorded"
     ]
     lifetime.close_all()
     assert look().runs[0].state.name == "FINISHED"

@@ -37,7 +37,7 @@ def test_a_call_that_turns_slow_is_made_more_seldom_and_status_says_what_it_cost
     assert slow.function == SLOW
     assert slow.worst >= 0.03
     assert f"{SLOW}  " in done.stdout
-    assert "slow, so only every " in done.stdout
+    assert "slow, so made only every " in done.stdout
     assert f"{SLOW} takes " in str(errors)
 
 

@@ -137,17 +137,17 @@ def test_hours_are_those_of_the_command_and_of_the_browser(
 
 def test_a_sum_of_which_a_part_is_not_known_says_so_and_an_unknown_holder_has_a_row(history: Path) -> None:
     lines = shown(feed_of(history))
-    assert cells(lines, "dave")[2:] == ["132.0 h", "0 %", "132.0 h", "39.60 kWh", "idle 100 % of these hours"]
+    assert cells(lines, "dave")[2:] == ["132.0 h", "0 %", "132.0 h", "39.60 kWh", "idle for 100 % of the held time"]
     assert cells(lines, "bob")[2:5] == ["132.0 h", "–", "–"], "nobody knows whose the work was"
     assert cells(lines, "unknown")[2:4] == ["12.0 h", "–"]
-    assert "without" in headline(lines, "Used")
+    assert "excluding" in headline(lines, "Used")
 
 
 def test_time_that_nobody_watched_is_said(history: Path) -> None:
     lines = shown(feed_of(history), "m")
-    assert headline(lines, "Not seen").endswith("the first kept hour is Thu 19 Nov 00:00")
-    assert headline(lines, "Not seen").startswith("1,824.3 h no daemon watched, or a GPU did not answer")
-    assert headline(shown(feed_of(history)), "Not seen").startswith("none every GPU was watched")
+    assert headline(lines, "Not seen").endswith("recorded since Thu 19 Nov 00:00")
+    assert headline(lines, "Not seen").startswith("1,824.3 h no daemon was running, or a GPU did not answer")
+    assert headline(shown(feed_of(history)), "Not seen").startswith("none every GPU was sampled")
 
 
 def test_who_holds_a_gpu_now_stands_there_even_without_hours(history: Path) -> None:
@@ -189,7 +189,7 @@ def test_keys_lead_to_windows_of_the_calendar_up_to_that_of_now(history: Path) -
 
 def test_a_window_before_the_first_account_is_not_claimed_to_be_free(history: Path) -> None:
     lines = shown(feed_of(history), "m", "left")
-    assert "Nothing is known of this window." in "\n".join(lines)
+    assert "No data was recorded in this window." in "\n".join(lines)
     assert not any(title in "\n".join(lines) for title in TITLES)
 
 

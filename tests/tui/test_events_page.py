@@ -77,7 +77,7 @@ def logged(path: str) -> Sequence[LoggedEvent]:
 
 
 def no_log(path: str) -> Sequence[LoggedEvent]:
-    raise GpumonError("no events kept yet: start 'gpumon daemon'")
+    raise GpumonError("no events recorded yet: start 'gpumon daemon'")
 
 
 async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -169,8 +169,8 @@ def restarted(gap: float) -> list[LoggedEvent]:
 def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
     found = rows(opened((200, 50), read=lambda path: restarted(76)))
     (restart,) = [line for line in found if "daemon restarted" in line]
-    assert "nobody watched for 1 min, from" in restart
-    assert "before and after it: throttling on GPU 0–3" in restart
+    assert "not sampled for 1 min, from" in restart
+    assert "continued across the restart: throttling on GPU 0–3" in restart
     assert sum("throttling began" in line for line in found) == 4
     assert not any("end not seen" in line or "daemon started" in line for line in found)
     assert any("run died" in line for line in found)
@@ -181,14 +181,14 @@ def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
     (row,) = [one for one in merged_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
     stop, start = (next(one for one in log if one.kind.name == name) for name in ("daemon_stopped", "daemon_started"))
     assert row.time == start.time_ns / SECOND
-    assert row.words.startswith(f"nobody watched for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
+    assert row.words.startswith(f"not sampled for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
 
 
 def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
     (row,) = [
         one for one in merged_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
     ]
-    assert (row.took, row.words) == ("", "nobody watched for 6 min, had run for 10 min")
+    assert (row.took, row.words) == ("", "not sampled for 6 min, had run for 10 min")
 
 
 def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
@@ -250,7 +250,7 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
 @pytest.mark.parametrize("by_log", [True, False])
 def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_log: bool) -> None:
     (row,) = merged_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
-    assert "nobody watched for 8 s of it" in row.words
+    assert "not sampled for 8 s of it" in row.words
     assert row.time == NOW - 600
     assert row.took == ("ongoing" if by_log else ""), "the log has not been written since"
 
@@ -699,7 +699,7 @@ def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
     )
     assert not any("When the GPU was last busy" in line for line in rows(lines))
     below = " ".join(" ".join(lines).split())
-    assert "idle since it was first seen. When the GPU was last busy" in below
+    assert "idle since the first sample. When the GPU was last busy" in below
     assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"
 
 

@@ -201,7 +201,7 @@ def test_a_click_on_a_finding_opens_all_of_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#attention", offset=(20, 1))
         await pilot.pause()
-        assert "Check its fans" in "\n".join(text(app))
+        assert "Check the fans" in "\n".join(text(app))
 
     play(FakeFeed(), (120, 40), script)
 
@@ -210,10 +210,10 @@ def test_the_name_of_a_section_opens_more_of_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#attention", offset=(5, 0))
         await pilot.pause()
-        assert "Check its fans" in "\n".join(text(app))
+        assert "Check the fans" in "\n".join(text(app))
         await pilot.press("x", "exclamation_mark")
         await pilot.pause()
-        assert "Check its fans" in "\n".join(text(app))
+        assert "Check the fans" in "\n".join(text(app))
         await pilot.press("x")
         await pilot.click("#processes", offset=(5, 0))
         await pilot.pause()

@@ -137,7 +137,7 @@ def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Make
     (reading,) = source.read()
     assert reading.samples[2].age > 0
     assert reading.samples[2].value("gpu.power") == 1.0, "the last one known"
-    assert source.origin().parts[1].origin.problem == "it has not answered yet"
+    assert source.origin().parts[1].origin.problem == "the source has not answered yet"
     green.may_answer.set()
     assert clock.hanging[0].wait(PATIENCE)
     clock.hanging = []

@@ -47,7 +47,7 @@ def test_a_run_that_told_nothing_differs_in_nothing(tmp_path: Path) -> None:
     told = RunMetadata({"lr": 0.1}, {"commit": "a" * 40})
     found = config_differences(records(tmp_path, told, RunMetadata(), RunMetadata({"lr": 0.1})))
     assert (list(found.differences), found.same, list(found.without)) == ([], 1, [1])
-    assert "No parameters are known of B: run.config(…) records them." in list(config_lines(found, "ABC", 0))
+    assert "No parameters are recorded for B: record them with run.config(…)." in list(config_lines(found, "ABC", 0))
 
 
 def test_where_no_run_told_anything_nothing_is_said(tmp_path: Path) -> None:

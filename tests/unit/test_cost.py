@@ -148,7 +148,7 @@ def test_a_run_that_was_not_sampled_in_full_has_known_time_and_idle_time_of_at_l
 def test_a_run_of_which_nothing_was_measured_has_no_cost_of_energy() -> None:
     cost = price_run(stretch(0.0, HOUR), [], [device("GPU-h")], PRICES, utc_hour)
     assert isnan(cost.energy.value)
-    assert charges.sentence(cost, PRICES) == "Cost: 2.00 EUR for the time of its GPUs."
+    assert charges.sentence(cost, PRICES) == "Cost: 2.00 EUR for GPU time."
 
 
 def test_nothing_is_said_of_what_has_no_price() -> None:

@@ -78,7 +78,7 @@ def test_a_counter_that_starts_over_goes_on(tmp_path: Path) -> None:
 def test_a_machine_without_packages_says_so(tmp_path: Path) -> None:
     meter = PackageEnergy(str(tmp_path / "none"))
     assert math.isnan(meter.read().joules)
-    assert meter.unknown == f"this machine shows no CPU package under {tmp_path}/none"
+    assert meter.unknown == f"no CPU package was found under {tmp_path}/none"
 
 
 def test_a_counter_that_only_root_may_read_is_unknown_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_why_the_energy_is_unknown_is_said_below_a_comparison(tmp_path: Path) ->
         keep(ledger, ticks(12, marks), LedgerRecorder(ledger, packages=PackageEnergy(str(tmp_path / "none"))))
         records.append(kept(ledger, tmp_path / place))
     said = [line for line in compare.lines(compare.compare(records), 0) if line.startswith("CPU energy of")]
-    assert said == [f"CPU energy of A, B and C is unknown: this machine shows no CPU package under {tmp_path}/none."]
+    assert said == [f"CPU energy of A, B and C is unknown: no CPU package was found under {tmp_path}/none."]
 
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass\n"

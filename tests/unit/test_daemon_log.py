@@ -47,7 +47,7 @@ def logged(recorder: Recorder, rounds: int) -> Sequence[str]:
 
 
 def test_a_refused_claim_is_logged_once(recorder: Recorder) -> None:
-    recorder.sampler.refused = {"tag.1000.7.abcd": "GPU-1: in use, and by no process of ann\x1b[2J"}
+    recorder.sampler.refused = {"tag.1000.7.abcd": "GPU-1: in use, but by no process of ann\x1b[2J"}
     said = logged(recorder, 5)
     assert len(said) == 1
     assert "tag.1000.7.abcd" in said[0]
@@ -73,7 +73,7 @@ def test_frames_that_are_lost_are_logged_and_counted(recorder: Recorder, monkeyp
     assert [("cannot be stored" in line) for line in logged(recorder, 3)] == [True]
     monkeypatch.setattr(os, "pwrite", real)
     (line,) = logged(recorder, 2)
-    assert "3 were lost" in line
+    assert "3 frames were lost" in line
 
 
 @pytest.mark.parametrize("directory", ["daemon", None])

@@ -97,8 +97,8 @@ def test_without_a_gpu_the_bus_is_the_cause(machine: Machine) -> None:
     ("driver", "cause", "remedy"),
     [
         ("", "driver library", "install NVIDIA's driver"),
-        ("nouveau", "PCI bus", "nouveau has no counters"),
-        ("vfio-pci", "PCI bus", "gives a GPU to a virtual machine"),
+        ("nouveau", "PCI bus", "nouveau provides no counters"),
+        ("vfio-pci", "PCI bus", "assigns a GPU to a virtual machine"),
     ],
 )
 def test_a_gpu_without_its_driver_says_what_it_has_instead(

@@ -73,7 +73,7 @@ def test_the_log_says_how_slow_a_call_is_for_the_gpu_where_it_is() -> None:
     asked(here, 0.0001, times=1000)
     asked(there, 0.02, times=4)
     (call,) = sum_calls([here, there], tick=0.1)
-    assert slow_call_message(call).startswith("f takes 20 ms or more per GPU: it is made every 0.4 s")
+    assert slow_call_message(call).startswith("f takes 20 ms or more per GPU: it is called only every 0.4 s")
 
 
 def test_the_file_gives_what_was_written(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
-WRITES = "the daemon writes within a minute of its start; after that, see its log"
+WRITES = "the daemon writes it within a minute of its start; if not, see the daemon's log"
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
@@ -79,7 +79,7 @@ def test_before_any_daemon_each_command_says_in_a_line_what_to_start(
     live.mkdir(mode=0o700)
     assert main(["history", *words]) == (1 if words else 0)
     (line,) = "".join(capsys.readouterr()).splitlines()
-    assert line.endswith(" kept yet: start 'gpumon daemon'")
+    assert line.endswith(" recorded yet: start 'gpumon daemon'")
 
 
 @pytest.mark.parametrize("words", [[], ["accounts"], ["events"], ["export", "--format", "csv"]])
@@ -91,7 +91,7 @@ def test_in_the_first_seconds_of_a_daemon_nobody_is_told_to_start_one(
         ring.append(tick()._replace(time_ns=time.time_ns()))
         assert main(["history", *words]) == (1 if words else 0)
     (line,) = "".join(capsys.readouterr()).splitlines()
-    assert line.endswith(f" kept yet: {WRITES}")
+    assert line.endswith(f" recorded yet: {WRITES}")
 
 
 def test_a_file_without_any_cell_is_an_empty_export_with_the_reason(
@@ -105,9 +105,9 @@ def test_a_file_without_any_cell_is_an_empty_export_with_the_reason(
     assert len(out.splitlines()) == 1
     assert err == "gpumon: no history in this window: a running daemon writes it every 5 minutes, and when it stops\n"
     assert main(["history", "accounts"]) == 0
-    assert "a running daemon writes them within a minute" in capsys.readouterr().out
+    assert "a running daemon records usage within a minute" in capsys.readouterr().out
     assert main(["history", "events"]) == 0
-    assert "a daemon writes them within a minute" in capsys.readouterr().out
+    assert "a running daemon records events within a minute" in capsys.readouterr().out
 
 
 def test_a_window_in_python_says_that_nothing_was_ever_sampled(history_path: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_beside_a_daemon_that_keeps_none_it_says_to_start_no_other(
     ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
     ring.append(tick(1, [sample(0)], origin=Origin("nvml", capabilities=Capability.LIVE)))
     assert main(["history"]) == 0
-    assert capsys.readouterr().out == f"no history kept yet: {WRITES}\n"
+    assert capsys.readouterr().out == f"no history recorded yet: {WRITES}\n"
     ring.close()
 
 

@@ -88,7 +88,7 @@ def test_a_row_says_who_was_where_for_how_long_and_with_how_much(filled: float, 
     assert "25 %" in alice
     assert bob.split()[:3] == ["1", "2", "bob"]
     assert "50 %*" in bob
-    assert note.startswith("* of a part of the time")
+    assert note.startswith("* measured for only part of the time")
 
 
 def test_what_is_not_known_is_null_and_an_empty_cell(filled: float, printed: Printed) -> None:
@@ -112,7 +112,7 @@ def test_what_was_not_kept_is_counted(filled: float, path: Path, printed: Printe
             (round((filled + 60) * SECOND), json.dumps({"count": 1030, "left_out": 6})),
         )
     assert json.loads(printed("--json"))["left_out"] == 6
-    assert printed().splitlines()[-1] == "and up to 6 more processes at once, which are not kept"
+    assert printed().splitlines()[-1] == "and up to 6 more processes at a time, which were not recorded"
     assert (
         json.loads(printed("--json", "--until", str(datetime.fromtimestamp(filled - 100).isoformat())))["left_out"] == 0
     )
@@ -156,8 +156,8 @@ def test_what_is_no_pid_is_refused_and_not_taken_for_all(
 
 
 def test_a_window_without_any_does_not_say_that_there_was_none(filled: float, printed: Printed) -> None:
-    assert "nothing is known" in printed("--since", "2020-01-01", "--until", "2020-01-02")
-    assert "nothing is known" in printed("--user", "nobody")
+    assert "not recorded" in printed("--since", "2020-01-01", "--until", "2020-01-02")
+    assert "not recorded" in printed("--user", "nobody")
 
 
 def test_before_there_is_a_file_it_says_what_to_do(
@@ -165,7 +165,7 @@ def test_before_there_is_a_file_it_says_what_to_do(
 ) -> None:
     (tmp_path / "live").mkdir()
     assert main(["history", "processes"]) == 1
-    assert "no processes kept yet: start 'gpumon daemon'" in capsys.readouterr().err
+    assert "no processes recorded yet: start 'gpumon daemon'" in capsys.readouterr().err
 
 
 def test_a_name_with_an_asterisk_is_no_mark_of_a_partial_value(filled: float) -> None:
@@ -191,7 +191,7 @@ def test_without_a_file_that_can_be_seen_those_in_memory_are_shown_and_said_to_b
         assert [(one["pid"], one["held"]) for one in json.loads(out)["processes"]] == [(1, 2)]
         assert "not the whole window" in err
         assert main(["history", "processes", "--pid", "7"]) == 1
-        assert "no processes kept yet" in capsys.readouterr().err
+        assert "no processes recorded yet" in capsys.readouterr().err
 
 
 def test_the_overview_counts_processes(filled: float, capsys: pytest.CaptureFixture[str]) -> None:

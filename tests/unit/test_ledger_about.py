@@ -179,7 +179,7 @@ def test_particulars_show_in_the_head_of_a_run(shown: Ledger) -> None:
     assert "tags: good" in text
     assert "train.py  ·  commit 0123456789, with uncommitted changes  ·  torch 2.9.1" in text
     assert "config: lr 0.1" in text
-    assert "7 parameters and notes were not kept" in text
+    assert "7 parameters and notes were not recorded" in text
     assert "note: tried" in text
     assert "(bob, " in text
     assert "\x1b" not in text

@@ -21,7 +21,7 @@ def test_a_look_for_gpus_that_fails_is_a_problem_and_no_end() -> None:
     for _ in range(3):
         (reading,) = source.read()
         assert list(reading.samples) == []
-        assert source.origin().problem == "looking for GPUs failed: a library of cheese"
+        assert source.origin().problem == "the search for GPUs failed: a library of cheese"
         clock.advance(5)
     source.close()
 

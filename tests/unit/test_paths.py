@@ -327,7 +327,7 @@ def test_a_directory_that_cannot_be_looked_into_is_not_absent(
     file = HistoryFile(kept[1][0])
     file.subjects(0.0, 1.0)
     monkeypatch.undo()
-    assert looked == ([where.explicit], [f"{where.explicit}/ring"], False, "no daemon that may be read")
+    assert looked == ([where.explicit], [f"{where.explicit}/ring"], False, "no daemon that this user may read")
     assert ("no permission" if error == errno.EACCES else os.strerror(error)) in why
     assert kept == ([f"{machine.state}/ledger.sqlite"], [f"{machine.state}/history.sqlite"])
     assert file.problem
@@ -346,14 +346,14 @@ def test_a_ring_that_may_not_be_read_is_not_said_to_be_absent(machine: Places, k
         os.chmod(ring.parent if kind == "directory" else ring, 0)
         with as_nobody():
             assert unreadable_rings(where) == [str(ring)]
-            assert without_daemon(where) == "no daemon that may be read"
+            assert without_daemon(where) == "no daemon that this user may read"
             assert why_unread(where).startswith(
-                f"no permission to read {ring}, so whether a daemon runs is not known: "
+                f"no permission to read {ring}, so it is unknown whether a daemon is running: "
             )
             assert follow(where).state().text == why_unread(where)
-            with pytest.raises(GpumonError, match="whether a daemon runs is not known"):
+            with pytest.raises(GpumonError, match="it is unknown whether a daemon is running"):
                 find_daemon(where)
-            with pytest.raises(GpumonError, match="whether a daemon runs is not known"):
+            with pytest.raises(GpumonError, match="it is unknown whether a daemon is running"):
                 restart(where, None, None)
         os.chmod(where.system, 0o755)
 

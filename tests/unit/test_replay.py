@@ -399,7 +399,10 @@ def test_a_log_without_times_counts_a_second_a_tick(tmp_path: Path) -> None:
     clock = FakeClock(SECOND)
     source, readings = everything(write(tmp_path, "power.draw [W]\n1 W\n2 W\n3 W\n"), clock)
     assert [r.monotonic_ns - readings[0].monotonic_ns for r in readings] == [0, SECOND, 2 * SECOND]
-    assert source.origin().label == "REPLAY log.csv ended (no times: 1 s a tick, rows name no GPU: shown as one)"
+    assert (
+        source.origin().label
+        == "REPLAY log.csv ended (no timestamps: 1 s per tick assumed, rows name no GPU: shown as one GPU)"
+    )
 
 
 def test_ticks_become_due_at_ten_times_the_speed(tmp_path: Path, opened: Callable[..., ReplaySource]) -> None:
@@ -588,7 +591,7 @@ def test_dmon_arrives_in_base_units_and_rates_become_counters(tmp_path: Path) ->
         assert first.value(f"gpu.{key}") == pytest.approx(value), key
     assert second.value("gpu.pcie_received") == pytest.approx(40e6)
     assert first.device.missing["gpu.temperature_memory"] is Availability.NOT_SUPPORTED
-    assert "1 s a tick" in source.origin().label
+    assert "1 s per tick" in source.origin().label
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
     assert "1 …" in text
     assert "one sample per tick" in text
     assert "epoch 0 (25% sampled)" in text
-    assert "7 boundaries were overwritten" in text
+    assert "7 epoch boundaries were overwritten" in text
     assert "Out of memory: epoch 1, step 150" in text
     assert "requested 2.0 GiB, free 1.0 GiB" in text
 
@@ -399,7 +399,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
     assert aggregate.run_total(record, epochs, NOW).steps == 10, "by the own count of the training"
-    assert "… epoch has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
+    assert "… epoch that has not ended, or whose end boundary was overwritten." in list(run_text.lines(record, NOW, 0))
 
 
 def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:

@@ -182,7 +182,7 @@ def test_totals_of_frames_alone_and_of_a_gpu_that_was_away(tmp_path: Path) -> No
     assert away["utilization"].value == 1.0
     assert list(live.totals(300, devices=1).devices) == [device(1).uuid]
     assert list(live.totals(300, devices=[device(1)]).devices) == [device(1).uuid]
-    with pytest.raises(UsageError, match=r"no such GPU: 7\. GPUs known by index: 0, 1"):
+    with pytest.raises(UsageError, match=r"no such GPU: 7\. Indexes in the data: 0, 1"):
         live.totals("1m", devices=7)
     live.close()
 
@@ -267,7 +267,7 @@ def test_gpus_that_are_not_there_any_more_have_the_index_and_the_name_that_they_
     (only,) = json.loads(capsys.readouterr().out)["devices"]
     assert (only["uuid"], only["index"]) == (GPU, 3)
     assert main(["history", "totals", "--gpu", "0"]) == 2
-    assert "no such GPU: 0. GPUs known by index: 3" in capsys.readouterr().err
+    assert "no such GPU: 0. Indexes in the data: 3" in capsys.readouterr().err
     with closing(follow(Places(explicit=str(tmp_path / "live"), state=str(tmp_path / "state")))) as live:
         assert list(live.totals("2d").gpus) == [device(0)._replace(index=3), Device(device(1).uuid, -1, UNKNOWN_MODEL)]
 
@@ -278,7 +278,7 @@ def test_a_narrow_table_explains_no_column_that_it_lacks(
     monkeypatch.setenv("COLUMNS", "30")
     assert main(["history", "totals", "--since", "4d", "--until", filled]) == 0
     out = capsys.readouterr().out
-    assert "* incomplete: a total of the time that was sampled\n" in out
+    assert "* incomplete: total of only the sampled time\n" in out
     assert "MISSING" not in out
 
 
@@ -312,7 +312,7 @@ def test_programs_get_json_and_csv(filled: str, capsys: pytest.CaptureFixture[st
         (["--gpu", "77"], 2, "no such GPU: 77"),
         (["--gpu=-1"], 2, "no such GPU: '-1'"),
         (["--gpu", ""], 2, "no such GPU: ''"),
-        (["--gpu", "GPU-x"], 2, f"no such GPU: 'GPU-x'. GPUs known: {GPU}, {device(1).uuid}"),
+        (["--gpu", "GPU-x"], 2, f"no such GPU: 'GPU-x'. GPUs in the data: {GPU}, {device(1).uuid}"),
         (["--since", "2001-01-01", "--until", "2001-01-02"], 1, "no GPU was sampled"),
     ],
 )

@@ -273,7 +273,7 @@ def test_two_runs_without_epochs_are_compared_as_wholes(tmp_path: Path) -> None:
         records.append(kept(ledger, tmp_path / place))
     compared = compare.compare(records)
     lines = list(compare.lines(compared, 0))
-    assert "Whole runs: one value of each, and a single value has no confidence interval." in lines
+    assert "Whole runs: each run has a single value, so differences have no confidence interval." in lines
     (time,) = (line.split("  ") for line in lines if line.startswith("Time"))
     assert [cell.strip() for cell in time if cell] == ["Time", "19 s", "10 s", "−47 %"]
     assert any(line.startswith("Energy") for line in lines)

@@ -168,7 +168,7 @@ def test_totals_of_a_daemon_whose_history_cannot_be_read_say_so_beside_the_table
     out, err = capsys.readouterr()
     assert "MISSING" in out
     (line,) = err.splitlines()
-    assert "the stored history is missing below" in line
+    assert "the output lacks the stored history" in line
     assert "history.sqlite is damaged" in line
 
 
@@ -185,7 +185,7 @@ def test_all_metrics_that_have_values_are_known(live: Live) -> None:
         ({"metrics": ["gpu.speed"]}, r"gpu\.speed"),
         ({"points": 0}, "points must be at least 1"),
         ({"devices": 5}, "no such GPU: 5"),
-        ({"devices": "GPU-x"}, rf"no such GPU: 'GPU-x'\. GPUs known: {GPU}"),
+        ({"devices": "GPU-x"}, rf"no such GPU: 'GPU-x'\. GPUs in the data: {GPU}"),
         ({"devices": [0, ""]}, "no such GPU: ''"),
         ({"end": "2001-01-01", "begin": "1h"}, "two of length, begin and end"),
     ],

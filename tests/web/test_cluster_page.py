@@ -454,7 +454,7 @@ def test_a_cost_that_is_partly_so_much_is_explained_where_there_is_one() -> None
              "\n".join(lines(served.poller.snapshot(), "engine", Period.WEEK, prices=by_day))]  # fmt: skip
     assert served.rows("users")[0]["energy_cost"].startswith("partly ")
     for text in pages:
-        assert '"partly": about so much for a part' in text
+        assert '"partly": an estimate for part' in text
     assert "partly" not in str(Cluster(TableEngine(answers), PRICES).after(0.0).values()["users_age"])
 
 

@@ -53,11 +53,11 @@ def test_a_restart_is_one_event_that_names_what_went_on(tmp_path: Path, kill: bo
     assert kinds.count("throttling began") == before.count("throttling began") == GPUS
     assert [kind for kind in kinds if kind != "throttling began"] == ["daemon restarted", "daemon started"]
     (restart,) = [row for row in rows if row["kind"] == "daemon restarted"]
-    assert restart["words"].endswith("before and after it: throttling on GPU 0–7")
+    assert restart["words"].endswith("continued across the restart: throttling on GPU 0–7")
     assert ("killed" in restart["words"]) is kill
     assert restart["time"] == BEGAN + 160, "when the next one began"
     seconds = 30 if not kill else restart["seconds"]
-    assert restart["took"] == {"text": f"nobody watched for {seconds:.0f} s, from", "time": BEGAN + 160 - seconds}
+    assert restart["took"] == {"text": f"not sampled for {seconds:.0f} s, from", "time": BEGAN + 160 - seconds}
     assert all(
         row["took"]["time"] == row["time"] and row["took"]["old"]["time"] > BEGAN + 160
         for row in rows

@@ -323,7 +323,7 @@ def test_programs_hear_that_no_runs_of_a_simulation_are_kept(ledger: Path) -> No
     going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING)
     origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
     served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
-    why = "no history is kept of this source"
+    why = "no history is recorded for this source"
     assert served.json("/api/v1/runs")["problem"] == why
     for asked in ("run?id", "epochs?run"):
         answer = served.client().get(f"/api/v1/{asked}=sim-0-0")

@@ -163,7 +163,7 @@ def test_time_before_the_first_account_is_not_seen_and_time_to_come_is_not_count
     served.now = OCTOBER + DAY + 12.5 * HOUR
     found = shown(served, "period=week&day=2026-10-02&zone=UTC")
     assert hours_of(found["values"]["unseen"]) == pytest.approx(4 * 3 * 24, rel=0.01)
-    assert found["values"]["unseen_below"].endswith("the first kept hour is Thu 1 Oct 00:00")
+    assert found["values"]["unseen_below"].endswith("recorded since Thu 1 Oct 00:00")
     strip = found["tables"]["strips"]["cells"][device(3).uuid]["strip"]
     assert strip["unseen"] == [[slot, 100] for slot in range(3 * 24)]
     assert strip["label"] == "GPU 3: nobody while watched; not seen 72.0 h"
@@ -269,7 +269,7 @@ def test_a_part_of_an_hour_claims_no_place_in_it(browser: Browser, tmp_path: Pat
 def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Path) -> None:
     found = shown(served, "period=week&day=2020-01-01&zone=UTC")["values"]
     assert not found["known"]
-    assert found["nobody"] == "Nothing is known of this window."
+    assert found["nobody"] == "No data was recorded in this window."
     without = Served([tick(1)])
     assert "'gpumon daemon' writes it" in shown(without, "zone=UTC")["values"]["nobody"]
     (tmp_path / "history.sqlite").write_bytes(b"no database" * 99)
@@ -281,7 +281,7 @@ def test_where_no_history_is_kept_no_window_of_it_can_be_chosen_and_one_sentence
     origin = Origin("replay", "REPLAY night.csv.gz", capabilities=RECORDED)
     found = shown(Served([tick(1, origin=origin)]), "zone=UTC")["values"]
     assert (found["periods"], found["window"], found["holders"], found["problem"]) == ([], [], [], "")
-    assert found["nobody"].startswith("No history is kept of this source")
+    assert found["nobody"].startswith("No history is recorded for this source")
 
 
 def test_that_somebody_idled_at_least_nothing_is_not_said_beside_a_cost_that_is_not_known() -> None:
@@ -311,8 +311,8 @@ def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_pat
     rows, values = found["tables"]["users"]["cells"], found["values"]
     assert (rows[" unknown"]["used"], rows[" unknown"]["idle"]) == ("–", "–")
     assert (values["used"], values["idle"]) == (rows["alice"]["used"], rows["alice"]["idle"]) == ("100 %", "0 s")
-    assert values["used_below"].endswith("; without 2 min of unknown holders")
-    assert values["idle_below"] == "without 2 min of unknown holders"
+    assert values["used_below"].endswith("; excluding 2 min of unknown users")
+    assert values["idle_below"] == "excluding 2 min of unknown users"
 
 
 def test_hours_that_are_neither_used_nor_idle_are_told(tmp_path: Path) -> None:
@@ -329,8 +329,8 @@ def test_hours_that_are_neither_used_nor_idle_are_told(tmp_path: Path) -> None:
     for query in ("", "&user=zoe"):
         values = shown(served, f"period=day&day=2026-10-01&zone=UTC{query}")["values"]
         assert (values["held"], values["idle"]) == ("2 min", "0 s")
-        said = "1 min of work; 40 s neither: without work for less than a minute, or not known"
-        assert values["used_below"] == f"of held: {said}"
+        rest = "40 s not classified: idle for less than a minute, or not measured"
+        assert values["used_below"] == f"busy for 1 min; {rest}"
 
 
 def test_gpus_of_holders_who_are_not_known_are_told_of_and_nobody_else_has_them(tmp_path: Path) -> None:
@@ -376,12 +376,12 @@ def test_what_is_known_of_unknown_holders_is_the_same_in_the_cells_the_bar_and_t
     served = Served([tick(1)], histories=[str(path)])
     served.now = OCTOBER + HOUR
     row = shown(served, "period=day&day=2026-10-01&zone=UTC")["tables"]["users"]["cells"][" unknown"]
-    assert (row["used"], row["energy"]) == ("10 min of work", "50.0 Wh")
+    assert (row["used"], row["energy"]) == ("10 min busy", "50.0 Wh")
     solid, tint = row["held"][0]["line"][1]["bar"]
     assert (solid["share"], tint["share"]) == (0, 1), "which part of their hours was used is not known"
     with on_a_port(served) as link, visit(browser, link, timezone_id="UTC") as visitor:
         page = visitor.open("#/users?period=day&day=2026-10-01")
-        page.get_by_text("10 min of work").wait_for()
+        page.get_by_text("10 min busy").wait_for()
         with page.expect_download() as saved:
             page.get_by_role("button", name="Users as CSV").click()
         [told] = csv.DictReader(io.StringIO(Path(saved.value.path()).read_text(encoding="utf-8-sig")))
@@ -410,7 +410,7 @@ def test_whoever_held_a_gpu_in_the_last_month_may_say_who_they_are(browser: Brow
 def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> None:
     served = Served([tick(1, origin=Origin("sim", "SIMULATED", capabilities=SIMULATED))])
     said = served.json("/api/v1/events")["problem"]
-    assert said == "no history is kept of this source"
+    assert said == "no history is recorded for this source"
     for told in (
         shown(served, "zone=UTC")["values"]["nobody"],
         served.json("/api/kept?page=events")["values"]["nothing"],
@@ -420,7 +420,7 @@ def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> N
         assert told["time"] == TIME / 1e9 + 1, "which the scripts write in the viewer's time zone"
 
 
-@pytest.mark.parametrize(("capabilities", "advice"), [(SIMULATED, "no hardware"), (RECORDED, "no hardware"),
+@pytest.mark.parametrize(("capabilities", "advice"), [(SIMULATED, "a simulation"), (RECORDED, "a recording"),
                                                       (HARDWARE, "a daemon does")])  # fmt: skip
 def test_only_of_hardware_a_daemon_is_said_to_keep_history(capabilities: Capability, advice: str) -> None:
     served = Served([tick(1, origin=Origin("it", "", capabilities=capabilities))])
@@ -509,7 +509,7 @@ def test_the_page_shows_its_users_on_any_screen(browser: Browser, served: Served
         assert page.locator("canvas.strip:not(.bars)").first.evaluate(ink), "the strip is drawn"
         page.get_by_label("Earlier").click()
         page.get_by_text("September 2026").wait_for()
-        page.get_by_text("Nothing is known of this window.").wait_for()
+        page.get_by_text("No data was recorded in this window.").wait_for()
         page.go_back()
         page.get_by_text("October 2026").wait_for()
         page.get_by_role("button", name="Week").click()

@@ -58,7 +58,7 @@ def longest(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 LONGEST = 80
-"""Largest width of a text, in terminal columns."""
+"""Largest width of a label, in terminal columns."""
 
 
 def literal(text: str, longest: int = LONGEST) -> str:

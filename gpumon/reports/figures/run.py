@@ -111,7 +111,7 @@ def _steps() -> Iterator[int]:
 
 
 def epoch_bands(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
-    """Yield a shape for every second epoch, so that neighbors can be told apart."""
+    """Yield a shaded rectangle for every second epoch, so that neighboring epochs can be distinguished."""
     for i, (begun, ended, _) in enumerate(_bands(epochs)):
         if i % 2 == 0:
             yield band_shape(begun, ended, "@u3/0.09")

@@ -28,7 +28,7 @@ class RunSeries:
     begun: float
     """Start time of the first point, in seconds since 1970."""
     step: float
-    """Seconds between points."""
+    """Seconds between two points."""
     columns: Mapping[str, Envelope]
     """The values of each metric, by metric name. All have the same length."""
 

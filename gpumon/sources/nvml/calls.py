@@ -25,7 +25,7 @@ _WORST_FIRST = (
 
 
 class _ScheduledCall:
-    """One call of the table for one device: its function, metrics, cost, and when it is due next."""
+    """A driver call for one device: its function, metrics, duration, and when it is due next."""
 
     __slots__ = (
         "call", "code", "cost", "due", "has_succeeded", "is_each_tick", "metrics", "most_values", "read",

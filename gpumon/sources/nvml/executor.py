@@ -71,7 +71,7 @@ AnyCall = PendingCall[Any]
 
 
 class Executor(Protocol):
-    """Makes calls in threads. Tests have one that makes them in the caller's thread."""
+    """Makes driver calls in threads. Tests use a substitute that makes them in the caller's thread."""
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
         """Start the calls that are not in progress, and wait for them up to `timeout` (ns)."""

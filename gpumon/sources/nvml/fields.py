@@ -30,7 +30,7 @@ ALL_LINKS = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the call: its NVML field id, and the metric that it is stored as."""
+    """An NVML field: its id, and the metric that its value is stored as."""
 
     metric: str
     id: int
@@ -76,7 +76,8 @@ LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
     "gpu.nvlink_recoveries": (162, (59,)),
     "gpu.nvlink_crc_errors": (163, (38, 45)),  # control and data
 }
-"""For each metric, the field of one link (since 525), and the older fields whose sum is the total of all links."""
+"""The field for a single link (since driver 525) of each metric, and the older fields whose sum is the total of all
+links."""
 
 THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((590, 0), (269,)),
@@ -139,7 +140,7 @@ class FieldFormat:
     """True for an unsigned int, False for an unsigned long long."""
     is_counter: bool
     maximum: int
-    """Largest valid number."""
+    """Largest valid number of the value type."""
     counter: ByteCounter | None = None
 
 
@@ -215,7 +216,7 @@ _NOT_AVAILABLE = {
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): (-1, 2**31 - 1),
     _UNSIGNED_SHORT: (0xFFFF,),
 }
-"""For each value type, numbers that mean no value: NVML_VALUE_NOT_AVAILABLE of nvml.h, and the type's maximum."""
+"""Numbers that mean "no value", for each value type: NVML_VALUE_NOT_AVAILABLE of nvml.h, and the type's maximum."""
 _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)

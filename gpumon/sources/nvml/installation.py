@@ -124,9 +124,9 @@ def _check_bus(installation: Installation, gpu_count: int) -> Check | None:
         return Check(name, Condition.NOTE, f"{text}, {len(gpus) - installation.bound} of them with {other_names}")
     remedies = []
     if "nouveau" in others:
-        remedies.append(f"nouveau has no counters that could be read: {_INSTALL}")
+        remedies.append(f"nouveau provides no counters: {_INSTALL}")
     if any("vfio" in driver for driver in others):
-        remedies.append("vfio gives a GPU to a virtual machine: run gpumon in that")
+        remedies.append("vfio assigns a GPU to a virtual machine: run gpumon in that machine")
     if remedies:
         return Check(name, Condition.FAULT, f"{text}, with {other_names}", "; ".join(remedies))
     return Check(name, Condition.NOTE, f"{text}, with {other_names}")
@@ -140,21 +140,28 @@ def _check_module(installation: Installation) -> Check | None:
             return None
         if not installation.sees_modules:
             return Check(name, Condition.NOTE, "the kernel's modules are hidden here")
-        remedy = "'sudo modprobe nvidia' loads it, or says why not (Secure Boot, or none for this kernel)"
+        remedy = (
+            "load it with 'sudo modprobe nvidia', or see why that fails (Secure Boot, or no module for this kernel)"
+        )
         text = "NVIDIA's kernel module is not loaded"
         return Check(name, Condition.FAULT, text, remedy if installation.library else _INSTALL)
     library, module = installation.library_version, installation.module
     if library and library != module:
         text = f"the driver's kernel module has version {module}, its library {library}"
         remedy = (
-            "the library is older: restart the container, or take it out of LD_LIBRARY_PATH"
+            "the library is older: restart the container, or remove it from LD_LIBRARY_PATH"
             if _version_numbers(library) < _version_numbers(module)
             else "the driver was updated: restart the machine, or end all programs on its GPUs and reload the module"
         )
         return Check(name, Condition.FAULT, text, remedy)
     if installation.gpus and not has_driver:
         text = f"NVIDIA's kernel module, version {module}, is loaded but drives no GPU"
-        return Check(name, Condition.FAULT, text, "'dmesg' says why, for example a card of another driver branch")
+        return Check(
+            name,
+            Condition.FAULT,
+            text,
+            "check 'dmesg' for the reason, for example a card that needs another driver branch",
+        )
     return Check(name, Condition.OK, f"version {module}")
 
 
@@ -168,7 +175,7 @@ def _check_library(installation: Installation) -> Check | None:
         version = f", version {installation.library_version}" if installation.library_version else ""
         if installation.is_wsl and os.path.isabs(library) and not library.startswith(_WSL_FOLDER):
             remedy = "remove the Linux driver: WSL has its own library, from the driver in Windows"
-            return Check(name, Condition.WARNING, f"{library}{version}, which is not WSL's", remedy)
+            return Check(name, Condition.WARNING, f"{library}{version}, which is not the library of WSL", remedy)
         return Check(name, Condition.OK, f"{library}{version}")
     if installation.is_wsl:
         remedy = "install NVIDIA's driver in Windows; WSL gets its library from there"
@@ -187,7 +194,7 @@ def _check_nodes(installation: Installation, gpu_count: int) -> Check | None:
         return None
     closed = [node for node, may_open in installation.nodes if not may_open]
     if closed:
-        remedy = f"'ls -l /dev/{closed[0]}' names the group that may: join it, or ask your admin"
+        remedy = f"'ls -l /dev/{closed[0]}' shows the group that may open it: join this group, or ask the administrator"
         return Check(name, Condition.FAULT, f"this user may not open /dev/{closed[0]}", remedy)
     names = {node for node, _ in installation.nodes}
     cards = names - {_CONTROL_NODE}

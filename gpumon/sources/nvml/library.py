@@ -201,7 +201,7 @@ def _file_key(path: str) -> _FileKey | None:
 
 
 SHARED = SharedLibrary()
-"""One per process, because the linker keeps one state per process."""
+"""The library that the whole process shares, because the linker keeps one state per process."""
 
 
 Function = Callable[..., int]
@@ -303,9 +303,9 @@ class Library:
         return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
 
     def text(self, name: str, handle: Any) -> tuple[int, str]:
-        """Call a function that returns a text, such as nvmlDeviceGetName.
+        """Call a function that returns a string, such as nvmlDeviceGetName.
 
-        Returns the NVML return code and the text, which is empty if the call failed.
+        Returns the NVML return code and the string, which is empty if the call failed.
         """
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)

@@ -30,7 +30,8 @@ class DeviceReading:
 
     sample: Sample
     processes: Sequence[ListedProcess] | None = None
-    """None if the processes were not read. If the list is incomplete, the device's `missing` has the reason."""
+    """Processes on the device; None if they were not read. If the list is incomplete, the device's `missing` has the
+    reason."""
     utilization_samples: UtilizationSamples = ()
     """New samples from the driver's buffer. Usually none, because the buffer is read only every few seconds."""
     instances_changed: bool = False

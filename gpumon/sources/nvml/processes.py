@@ -137,7 +137,7 @@ class ListedProcess:
 
 
 class ProcessList:
-    """One of the driver's process lists, read with one call into a buffer that grows if necessary."""
+    """A list of processes from the driver, read with one call into a buffer that grows if necessary."""
 
     def __init__(self, library: Library, kind: str) -> None:
         name = f"nvmlDeviceGet{kind.capitalize()}RunningProcesses"

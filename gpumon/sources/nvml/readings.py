@@ -119,7 +119,7 @@ def read_margin(library: Library) -> Read | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One row of the table: a driver call, its metrics and how often to make it."""
+    """A driver call, the metrics that it returns, and how often it is made."""
 
     metrics: tuple[str, ...]
     period: float
@@ -164,7 +164,7 @@ def _number(
 
 
 _FULL = 100
-"""Percent."""
+"""The value that a driver returns for 100 percent."""
 _UTILIZATIONS = _UTILIZATION, _MEMORY_UTILIZATION = ("gpu.utilization", "gpu.memory_utilization")
 
 

@@ -18,7 +18,7 @@ from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Librar
 from gpumon.sources.nvml.values import DeviceValues
 
 _ENTRY = struct.Struct("=IIqqiiQ")
-"""nvmlFieldValue_t, as in `fields`."""
+"""Struct format of nvmlFieldValue_t, as in `fields`."""
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
 """A larger number cannot be a count, and is invalid."""
@@ -34,7 +34,7 @@ METRICS = (*(field.metric for field in FAULTS), "gpu.nvlink_links", "gpu.nvlink_
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """One field of a batch."""
+    """Result of one field of a batch."""
 
     code: int
     """The driver's return code. NOT_SUPPORTED if the call succeeded but the number means that there is no value."""

@@ -29,8 +29,8 @@ TIMEOUT = 0.5
 FIRST_TIMEOUT = 1.5
 """Maximum seconds that the first read waits, because the driver may have to wake its GPUs."""
 _CLOSE_TIMEOUT = SECOND // 2
-_STUCK = "the NVIDIA driver went away while a call to it hangs: stop and start gpumon's daemon once the driver is back"
-_SILENT = "the NVIDIA driver has not answered for {}: a call to it has not come back (see 'dmesg')"
+_STUCK = "the NVIDIA driver was unloaded while a call to it hangs: restart the daemon once the driver is back"
+_SILENT = "the NVIDIA driver has not answered for {}: a call to it has not returned (see 'dmesg')"
 
 
 def timeout_for(interval: float) -> float:
@@ -236,7 +236,7 @@ class NvmlSource:
         for call in (self._scan_call, self._reopen_call):
             scan = call.pop()
             if call.failure is not None and not self._rows:
-                self._scan = replace(self._scan, problem=f"looking for GPUs failed: {call.failure}")
+                self._scan = replace(self._scan, problem=f"the search for GPUs failed: {call.failure}")
             if scan is not None and scan is not self._scan:
                 if scan.is_driver_gone:
                     self._detach_driver(scan)
@@ -284,7 +284,7 @@ class NvmlSource:
 
     def _gone_reason(self) -> str:
         mismatch = any(row.device.failure == VERSION_MISMATCH for row in self._rows)
-        return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
+        return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver was unloaded (it may be reloading)"
 
     def _detach_driver(self, scan: DeviceScan) -> None:
         """Stop reading the devices of a driver that went away, until it is open again. The devices keep their rows."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 PCI_DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 DRIVER = "nvidia"
-"""Name of the kernel driver."""
+"""Name of NVIDIA's kernel driver in sysfs."""
 _DISPLAY = "0x03"
 """First digits of the PCI class of a display controller: linux/pci_ids.h."""
 

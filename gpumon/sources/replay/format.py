@@ -101,7 +101,7 @@ def parse_bitmask(cell: str, quantity: Quantity, heading_unit: str = "") -> Valu
 
 
 def parse_performance_state(cell: str, quantity: Quantity, heading_unit: str = "") -> Value:
-    """Parse `P0` to `P15`."""
+    """Parse a performance state, `P0` to `P15`, as a number."""
     text = cell.strip()
     return parse_number(text[1:] if text[:1] in ("P", "p") else text, quantity, heading_unit)
 
@@ -138,11 +138,11 @@ NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESS
 
 
 class Row(NamedTuple):
-    """One line of a log: the values of one GPU at one time."""
+    """The values of one GPU at one time: a line of a log."""
 
     line: int
     time_ns: int | None
-    """ns since 1970; None if the log has no times."""
+    """Time of the line, in ns since 1970; None if the log has no times."""
     names: tuple[str, ...]
     """Identifiers of the GPU, the most reliable first; empty if the log has none."""
     gpu_index: int

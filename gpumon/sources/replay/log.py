@@ -60,7 +60,7 @@ class LogLine(NamedTuple):
     """A line of text without its line end."""
 
     number: int
-    """Counts from 1."""
+    """Number of the line, counted from 1."""
     text: str
     is_whole: bool
     """False for a last line without a line end, which may be incomplete."""

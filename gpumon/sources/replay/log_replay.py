@@ -204,9 +204,9 @@ class ReplaySource:
         """Return the name of the log, the speed, whether it has ended, and which problems it has."""
         remarks = []
         if not self._has_times:
-            remarks.append("no times: 1 s a tick")
+            remarks.append("no timestamps: 1 s per tick assumed")
         if not self._is_certain:
-            remarks.append("rows name no GPU: shown as one")
+            remarks.append("rows name no GPU: shown as one GPU")
         if self._rows.skipped:
             remarks.append(f"{self._rows.skipped} {'line' if self._rows.skipped == 1 else 'lines'} skipped")
         if self._log.cut:

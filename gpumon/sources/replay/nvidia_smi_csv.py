@@ -133,7 +133,7 @@ class QueryFormat:
             *(f"{kind} {word}{host and f' of {host}'}" for kind, word in numbers if word),
         )
         if self.has_ids and not names:
-            raise BadLine("it names no GPU")
+            raise BadLine("the row names no GPU")
         values, missing, is_lost = parse_cells(cells, self._columns)
         return Row(
             line=line,

@@ -131,7 +131,7 @@ _ALWAYS_ZERO = (
 
 
 class SimulatedGpu:
-    """One GPU with its curves."""
+    """A simulated GPU, whose values are functions of time."""
 
     def __init__(
         self, index: int, seed: int, model: str, job: Job | None, faults: Mapping[str, float] = MappingProxyType({})

@@ -26,7 +26,7 @@ class Job:
     memory: float
     """GiB of memory on each GPU."""
     cpu: float = 1.0
-    """CPU cores per process."""
+    """Number of CPU cores that each process uses."""
     resident: float = 8.0
     """GiB of host memory per process."""
     tensor: float = 0.1
@@ -134,7 +134,7 @@ _FAULT_XIDS = (*_WRONG_ADDRESS, (6, 94, 300.0))
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A simulated machine."""
+    """A simulated machine: its GPUs, jobs and faults."""
 
     gpus: int
     model: str

@@ -85,7 +85,7 @@ class SimSource:
         return Origin("sim", "SIMULATED", capabilities=self.capabilities)
 
     def driver(self) -> Driver:
-        """Return a plausible driver."""
+        """Return made-up but plausible versions of the driver."""
         return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:

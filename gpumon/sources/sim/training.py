@@ -16,7 +16,7 @@ from gpumon.sources.sim.scenarios import GIB, Job
 
 
 class Rank:
-    """One process of a job, and its run if the job publishes one."""
+    """A process of a job, and its run if the job publishes one."""
 
     def __init__(self, job: Job, rank: int, number: int, gpu: SimulatedGpu, begin: int) -> None:
         self._job = job

@@ -49,7 +49,7 @@ class _Throttling:
 
     def __init__(self, begun_ns: int) -> None:
         self.begun_ns = begun_ns
-        """ns, CLOCK_MONOTONIC."""
+        """Start of the state, in ns of CLOCK_MONOTONIC."""
         self.last_ns = self.last_time_ns = 0
 
 
@@ -61,7 +61,7 @@ class _Counters:
     def __init__(self, values: tuple[float, ...], read_ns: int) -> None:
         self.values = values
         self.read_ns = read_ns
-        """ns, CLOCK_MONOTONIC."""
+        """Time of the newest reading, in ns of CLOCK_MONOTONIC."""
         self.is_first = True
         """Whether this is the first reading of the device."""
 
@@ -88,7 +88,7 @@ class DeviceWatch:
         self._throttled: dict[tuple[str, str], _Throttling] = {}
         """Ongoing throttling by device UUID and metric."""
         self._idle: dict[str, dict[str, int]] = {}
-        """Start of reported idle time by device UUID and user: ns, CLOCK_MONOTONIC."""
+        """Start of reported idle time in ns of CLOCK_MONOTONIC, by device UUID and user."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield the events between the previous tick and this one.

@@ -36,11 +36,11 @@ class EventBatch:
     events: Sequence[Event]
     open_events: Sequence[Key]
     seen_ns: int
-    """Time of the newest tick: ns since 1970."""
+    """Time of the newest tick, in ns since 1970."""
     is_settled: bool
     """Whether the runs of an earlier daemon that are not in `open_events` have certainly ended."""
     first_ns: int = 0
-    """Time of the first tick: ns since 1970."""
+    """Time of the first tick, in ns since 1970."""
     interval: float = NAN
     """Seconds between ticks."""
 
@@ -252,7 +252,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
 
 
 def _clean_subject(subject: EventSubject) -> EventSubject:
-    """Return a subject whose texts are escaped and shortened for the file."""
+    """Return a subject whose strings are escaped and shortened for the file."""
     return EventSubject(*(clean(part, _MAX_NAME_LENGTH) for part in subject))
 
 

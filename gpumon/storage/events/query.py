@@ -25,10 +25,10 @@ _LATEST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """One event of the log."""
+    """An event of the event log, with the label of its GPU."""
 
     time_ns: int
-    """ns since 1970."""
+    """Time of the event, in ns since 1970."""
     kind: EventKind
     subject: EventSubject
     device: str
@@ -52,7 +52,7 @@ class EventFilter:
 
     kinds: Collection[str] = ()
     device: str = ""
-    """UUID, or the last number of the device."""
+    """UUID of the GPU, or its last index as a number."""
     user: str = ""
     run: str = ""
 
@@ -92,7 +92,7 @@ def devices_with_events(path: str) -> list[str]:
 
 
 _IMPERSONAL_DETAILS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))
-"""Details whose texts come from gpumon or a driver. Other details may contain user names or paths."""
+"""Keys of details whose values come from gpumon or a driver. Other details may contain user names or paths."""
 
 
 def _condition(

@@ -47,7 +47,8 @@ _MAX_ENDED = 50_000
 _MAX_GPUS = 64
 """Maximum number of GPUs listed in an event of a run."""
 _RUNNING = RunState.RUNNING
-"""A module constant, because looking up the enum member for each run at each tick costs more than using it."""
+"""The state RUNNING. It is a module constant, because looking up the enum member for each run at each tick costs more
+than using it."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED, RunState.FINISHED)
 
 
@@ -58,18 +59,18 @@ class _Process:
         self.run = run
         self.subject = subject
         self.seen_ns = self.seen_time_ns = 0
-        """Time of the last tick in which it was running: ns, CLOCK_MONOTONIC and since 1970."""
+        """Time of the last tick in which the process was running, in ns of CLOCK_MONOTONIC and in ns since 1970."""
         self.ended_ns = 0
-        """End that the process reported, ns since 1970; 0 if none was reported."""
+        """End that the process reported, in ns since 1970; 0 if it reported none."""
         self.begin_ns = self.end_ns = 0
-        """Start and end that the process reported, ns, CLOCK_MONOTONIC; 0 if not reported."""
+        """Start and end that the process reported, in ns of CLOCK_MONOTONIC; 0 if not reported."""
 
     @property
     def is_over(self) -> bool:
         return self.run.state is not RunState.RUNNING
 
     def end(self) -> int:
-        """Return the time (ns since 1970) at which it ended, or the last time at which it was certainly alive."""
+        """Return the end of the process, or the last time at which it was certainly alive (ns since 1970)."""
         updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
         return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
 

@@ -294,7 +294,7 @@ class _Subject:
         self._is_gpu = is_gpu
         self.meter = GrowthMeter(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
         self.counters: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
-        """Returns the counters in a row of values."""
+        """Function that returns the counters in a row of values."""
         self._counters = columns.counters
 
     @property

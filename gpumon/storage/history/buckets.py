@@ -62,7 +62,7 @@ class Grid(NamedTuple):
     step: float
     """Length of a bucket in seconds."""
     buckets: int
-    """Number of buckets."""
+    """Number of buckets in the grid."""
     phase: float = 0.0
 
     @property
@@ -132,8 +132,8 @@ class WindowSpan(NamedTuple):
 def resolve_window(length: str | float | None, begin: Moment | None, end: Moment | None, now: float) -> WindowSpan:
     """Return the window of time given by any two of `length`, `begin` and `end`.
 
-    `length` is in seconds, or a text such as "7d". If only `length` or only `begin` is given, the window ends at `now`
-    (s since 1970). Raises UsageError.
+    `length` is in seconds, or a string such as "7d". If only `length` or only `begin` is given, the window ends at
+    `now` (s since 1970). Raises UsageError.
     """
     if length is not None and begin is not None and end is not None:
         raise UsageError("pass only two of length, begin and end")
@@ -173,7 +173,7 @@ WINDOWS = (
 SHORT_WINDOWS = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
 """Shorter windows for single samples, which are zoom steps and never a default."""
 DEFAULT_WINDOW = WINDOWS[3]
-"""Used until the user chooses another window."""
+"""Window that a chart shows until the user chooses another one."""
 LIVE_WINDOW = WINDOWS[6]
 """The longest window that is always available. Frames are kept for this time at one frame per second."""
 

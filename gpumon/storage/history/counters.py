@@ -19,9 +19,9 @@ class Growth(NamedTuple):
     """Growth of each counter of a subject in one cell."""
 
     rates: Sequence[float]
-    """Growth per second; NaN if unknown."""
+    """Growth of each counter per second; NaN if unknown."""
     raw: Sequence[float]
-    """The counters at the end of the cell, or at the last sample if no sample follows."""
+    """Value of each counter at the end of the cell, or at the last sample if no sample follows."""
     seconds: float
     """Seconds in which the growth was measured."""
 
@@ -31,7 +31,7 @@ class EvenGrowth(NamedTuple):
 
     rates: Sequence[Sequence[float]]
     raw: Sequence[Sequence[float]]
-    """The counters at the end of each second."""
+    """Values of each counter at the end of each second."""
 
 
 class GrowthMeter:
@@ -251,7 +251,8 @@ class GrowthMeter:
 PAUSE = 3.0
 """If more than this number of intervals lies between two samples, it is a gap, in which nothing is known."""
 SHORTEST_INTERVAL = 0.1
-"""Seconds. Shorter intervals count as this long, because the machine's scheduler makes them uneven."""
+"""Shortest interval in seconds. Shorter intervals count as this long, because the machine's scheduler makes them
+uneven."""
 
 
 ENERGY = "gpu.energy"

@@ -82,7 +82,7 @@ def resolve_devices(
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a GPU that does not exist. Its message lists the `known` GPUs."""
     listed = ", ".join(clean(name, 100) for name in dict.fromkeys(known))
-    return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
+    return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs in the data: {listed or 'none'}")
 
 
 def sort_devices(
@@ -120,4 +120,4 @@ def _unknown_index(index: int, *known: Mapping[str, Device]) -> UsageError:
     """Return the error for an index that no GPU has."""
     indexes = sorted({device.index for devices in known for device in devices.values() if device.index >= 0})
     listed = ", ".join(map(str, indexes)) or "none; pass a UUID"
-    return UsageError(f"no such GPU: {index}. GPUs known by index: {listed}")
+    return UsageError(f"no such GPU: {index}. Indexes in the data: {listed}")

@@ -36,9 +36,9 @@ class FoldedFrames:
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells
         self.step = 0.0
-        """Seconds in each cell."""
+        """Length of a cell in seconds."""
         self._first = self._end = 0
-        """Numbers of the first cell, and of the cell after the last one."""
+        """Number of the first cell, and number of the cell after the last one."""
         self._lines: dict[tuple[str, str], Line] = {}
         """Lines by subject and metric. Only metrics that had a known value have a line."""
 

@@ -31,7 +31,7 @@ class Line:
         self.weight = array("f", [0.0]) * count
         """Known seconds of each cell."""
         self.raw = array("d", [nan]) * count
-        """For a counter, its value at the end of the cell; for a gauge, the last value."""
+        """Value of a counter at the end of each cell, or last value of a gauge."""
 
     def __len__(self) -> int:
         return len(self.low)

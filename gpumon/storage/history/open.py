@@ -28,7 +28,7 @@ def _stored_tiers(file: HistoryFile) -> Sequence[Tier]:
 TIERS: Sequence[Callable[[HistoryFile], Sequence[Tier]]] = (_stored_tiers,)
 """Functions that return the tiers of a history file."""
 _NEVER = 2.0**40
-"""Seconds since 1970 beyond any real time."""
+"""A time (s since 1970) later than any real time."""
 
 
 def open_history(

@@ -17,14 +17,15 @@ _TABLES = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
-"""For each table: title, name, columns with start and end, seconds per unit of these columns, and seconds in a row."""
+"""Tables to describe: title, name, columns with start and end, seconds per unit of these columns, and seconds in a
+row."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
 )  # fmt: skip
 """Queries for the UUIDs of GPUs. Accounts and events may contain a GPU before its first block is written."""
 _LATEST = 2**32
-"""Seconds since 1970. Only a damaged file contains later times."""
+"""Latest plausible time, in seconds since 1970. Only a damaged file contains later times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class TableSize:
     """End of the newest row."""
     rows: int
     bytes: int = 0
-    """Total size of its blocks. Set for tables of blocks, whose `rows` is 0."""
+    """Total size of the blocks of a table of blocks, whose `rows` is 0; 0 for other tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class Overview:
     bytes: int
     """Size of the file and of SQLite's write-ahead log next to it."""
     tiers: list[TierSize]
-    """Tiers with data."""
+    """Tiers that have data."""
     subjects: list[str]
-    """UUIDs of GPUs."""
+    """UUIDs of the GPUs that the history has data of."""
     others: Sequence[TableSize] = ()
     """Accounts, events and processes, if there are any."""
     damaged: Sequence[str] = ()

@@ -34,7 +34,7 @@ class StoredFrame(NamedTuple):
     """A frame built from a cell of a tier."""
 
     step: int
-    """Seconds in the cell."""
+    """Length of the cell in seconds."""
     frame: Frame
 
 

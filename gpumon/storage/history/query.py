@@ -34,10 +34,10 @@ class CoarseCells(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One metric over time, as columns of equal length. Values are in base units; NaN is unknown."""
+    """A metric over time, as columns of equal length. Values are in base units; NaN is unknown."""
 
     times: Sequence[float]
-    """Seconds since 1970: the middle of each bucket, or the time of each sample."""
+    """Times in seconds since 1970: the middle of each bucket, or the time of each sample."""
     low: Sequence[float]
     mean: Sequence[float]
     high: Sequence[float]
@@ -69,7 +69,7 @@ class Query(NamedTuple):
 
 
 class History(Protocol):
-    """Something that answers queries about metrics over time."""
+    """Protocol of objects that answer queries about metrics over time."""
 
     @property
     def begin(self) -> float:

@@ -57,7 +57,7 @@ def explain_unreadable(path: str, error: Exception) -> str:
     `error`: the exception that was raised when the file was read.
     """
     if os.path.isdir(path):
-        return f"{path} is a directory: move it away, and the daemon makes a history there"
+        return f"{path} is a directory: move it away; the daemon then creates a history file"
     if isinstance(error, OSError) and not isinstance(error, PermissionError):
         return f"{path} cannot be read: {describe_error(error, path)}"
     if not os.access(path, os.R_OK):

@@ -61,7 +61,7 @@ class CellKey:
 
     subject: str
     number: int
-    """Number since 1970."""
+    """Number of the cell, counted from 1970 in lengths of a cell."""
 
 
 class _CellRange(NamedTuple):

@@ -33,11 +33,11 @@ class EvenCells(NamedTuple):
     """Consecutive cells of exactly one sample each, in which no value is missing."""
 
     rows: Sequence[Numbers]
-    """The values of each sample. Values of counters are not used."""
+    """Values of each sample, one per metric. Values of counters are not used."""
     rates: Sequence[Sequence[float]]
-    """For each counter, its growth in each cell."""
+    """Growth of each counter in each cell."""
     raw: Sequence[Sequence[float]]
-    """For each counter, its value at the end of each cell."""
+    """Value of each counter at the end of each cell."""
 
 
 class CellColumns(NamedTuple):

@@ -25,7 +25,7 @@ from gpumon.storage.history.time_slices import (
 
 
 class StoredTier:
-    """One tier of the history file; all its cells have the same length."""
+    """A tier of the history file: cells of the same length."""
 
     def __init__(self, file: HistoryFile, shape: TierShape) -> None:
         self._file = file

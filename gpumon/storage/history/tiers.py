@@ -76,7 +76,7 @@ MAX_PROCESSES = 100_000
 MAX_PROCESS_BYTES = 48 * 2**20
 """Maximum size of all process blocks."""
 MAX_DAYS = SHAPES[-1].keep / DAY
-"""Maximum days of history."""
+"""Maximum age of stored history in days."""
 _WASTE = 4
 """The file is vacuumed if more than one in this many pages is empty."""
 _SMALL = 4096
@@ -90,7 +90,7 @@ class HistoryLimits(NamedTuple):
     bytes: int = 512 * 2**20
     """Maximum total size of all blocks. The file is a little larger."""
     account_days: float = MAX_ACCOUNT_DAYS
-    """Days for accounts of users and events."""
+    """Maximum age of accounts and events in days."""
 
     def keep(self) -> Mapping[int, float]:
         """Return for how many seconds data is kept in each tier, by the tier's number."""

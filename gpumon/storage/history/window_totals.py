@@ -76,7 +76,7 @@ class Total:
     value: float
     """Value over the known seconds; NaN if there are none."""
     seconds: float
-    """Length of the window."""
+    """Length of the window in seconds."""
     missing_seconds: float
     """Seconds of the window without data."""
     estimated_seconds: float = 0.0

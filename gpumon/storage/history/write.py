@@ -47,7 +47,7 @@ class SealedBlock(NamedTuple):
 
 
 def seal(block: Block) -> SealedBlock:
-    """Encode a block."""
+    """Encode the cells of a block for the history file."""
     counters = columns_of(block.subject).counters
     data = pack(block.cells, block.shape.cells, counters)
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
@@ -141,7 +141,7 @@ class _MetricOrder:
 
     stored: tuple[str, ...]
     indexes: tuple[int, ...]
-    """For each metric of this version, its index in the block; -1 if the block lacks it."""
+    """Index of each of this version's metrics in the block; -1 if the block lacks the metric."""
 
 
 @lru_cache

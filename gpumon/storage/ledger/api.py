@@ -40,7 +40,7 @@ _USAGE = tuple(column.key for column in USAGE if column.key != "seconds")
 
 @dataclass(frozen=True)
 class PastEpoch:
-    """One epoch of a run, combined over all its ranks and devices."""
+    """An epoch of a run, combined over all ranks and devices of the run."""
 
     run: str
     """Id of the run."""
@@ -49,9 +49,9 @@ class PastEpoch:
     epoch: int
     """Epoch number as the training counts it."""
     begun: float
-    """Start time."""
+    """Start of the epoch, in seconds since 1970."""
     ended: float
-    """End time. NaN while the epoch is open, or if the run died in it."""
+    """End of the epoch, in seconds since 1970. NaN while the epoch is open, or if the run died in it."""
     seconds: float
     steps: int | None
     steps_per_second: float
@@ -59,9 +59,9 @@ class PastEpoch:
     wait: float
     """Seconds that the training waited for data."""
     wait_share: float
-    """Share of the time, from 0 to 1."""
+    """Share of the time that the training waited for data, from 0 to 1."""
     energy_per_step: float
-    """Joules."""
+    """Energy per training step in joules."""
     usage: Mapping[str, float]
     """Measured values by column name, such as `utilization_mean`, `energy` or `memory_used_peak`. `docs/runs.md`
     lists the names."""
@@ -104,7 +104,7 @@ class PastUsage:
     ordinal: int
     """Index of the epoch, as in `PastEpoch`. It is -1 for the whole run, and lower for time outside epochs."""
     phase: str
-    """Empty for the whole epoch."""
+    """Name of the phase; empty for the whole epoch."""
     device: str
     """UUID of the device."""
     utilization_from: str
@@ -131,16 +131,17 @@ class PastRun:
     `unseen`."""
     started: float
     ended: float
-    """NaN while the run is running."""
+    """End of the run, in seconds since 1970. NaN while the run is running."""
     seconds: float
     epochs_planned: int | None
     epochs_done: int | None
-    """None if unknown, for example if a daemon first saw the run in the middle of an epoch."""
+    """Number of completed epochs. None if unknown, for example if a daemon first saw the run in the middle of an
+    epoch."""
     gpus: int
     energy: float
-    """Joules, sum over all devices."""
+    """Energy in joules, summed over all devices."""
     utilization: float
-    """Share from 0 to 1, mean over devices."""
+    """Mean utilization over the devices, from 0 to 1."""
     tags: tuple[str, ...]
     resumes: str
     """Id of the run that this one continues, or empty."""
@@ -252,7 +253,7 @@ class PastLedger:
         is_config = isinstance(where, Mapping) and all(isinstance(key, str) for key in where)
         _check("where", where, where is None or is_config, "a dict of parameters, such as {'lr': 0.1}")
         _check("since", since, isinstance(since, int | float), "seconds since 1970, such as time.time() - 86400")
-        _check("limit", limit, isinstance(limit, int) and limit >= 0, "0 for all, or how many")
+        _check("limit", limit, isinstance(limit, int) and limit >= 0, "0 for all, or the maximum number of runs")
         tags = (tag,) if isinstance(tag, str) else tuple(tag)
         wanted = [(key, _parameter_text(value)) for key, value in (where or {}).items()]
         return PastRuns(
@@ -278,7 +279,7 @@ class PastLedger:
         return _run(ledger, ledger.summary(run))
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the ledger files."""
         self._ledgers.__exit__(None, None, None)
 
     def __enter__(self) -> PastLedger:

@@ -86,7 +86,7 @@ def seen_share(rows: Iterable[UsageRow]) -> float:
 
 
 def seen_by(rows: Iterable[UsageRow]) -> str:
-    """Return the sources of the utilization in `rows`: `driver`, `ticks`, `driver, ticks`, or an empty text."""
+    """Return the sources of the utilization in `rows`: `driver`, `ticks`, `driver, ticks`, or an empty string."""
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 

@@ -144,7 +144,7 @@ def _uniform(cells: Sequence[Any]) -> list[Any]:
 
 
 def _text(name: str, cell: Any) -> str:
-    """Return a cell as text, or an empty text if the value is unknown."""
+    """Return a cell as text, or an empty string if the value is unknown."""
     if cell is None or (isinstance(cell, float) and not is_known(cell)):
         return ""
     if isinstance(cell, float) and name in _TIMES:

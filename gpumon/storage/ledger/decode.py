@@ -63,7 +63,7 @@ class ResultColumns:
         return self._columns.get(name) or (None,) * self.size
 
     def text(self, name: str) -> Sequence[str]:
-        """Return the column as escaped texts. Cells that are not text become empty texts."""
+        """Return the column as escaped strings. Cells that are not text become empty strings."""
         return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
 
     def whole(self, name: str) -> Sequence[int]:
@@ -227,10 +227,10 @@ _COLUMNS = 256
 
 
 class Cells(dict[str, Any]):
-    """One row of a query, accessed by column name."""
+    """A row of a query, accessed by column name."""
 
     def text(self, name: str) -> str:
-        """Return a cell as escaped text, or an empty text if the cell is not text."""
+        """Return a cell as an escaped string, or an empty string if the cell is not text."""
         cell = self.get(name)
         return clean(cell) if isinstance(cell, str) else ""
 

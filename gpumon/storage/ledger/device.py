@@ -47,7 +47,7 @@ _MAX_BUSY_PERIOD = SECOND * 6 // 5
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One sample of a device, taken at one tick."""
+    """A sample of a device, taken at one tick."""
 
     monotonic_ns: int
     """Time at which the gauges were read; ns, CLOCK_MONOTONIC."""

@@ -115,18 +115,18 @@ class Moment(NamedTuple):
 
 
 class Epoch:
-    """One epoch of a rank, which may still be open."""
+    """An epoch of a rank, which may still be open."""
 
     def __init__(self, ordinal: int, epoch: int, begun: int, begin: Moment) -> None:
         self.ordinal = ordinal
         self.epoch = epoch
         self.begun_ns = begun
-        """ns since 1970."""
+        """Start of the epoch, in ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
-        """None while the epoch is open."""
+        """End of the epoch; None while the epoch is open."""
         self.ended_ns: int | None = None
-        """ns since 1970; None while the epoch is open or if it was aborted."""
+        """End of the epoch, in ns since 1970; None while the epoch is open or if it was aborted."""
         self.phases: dict[str, PhaseTotals] = {}
         self.peaks: dict[str, LivePeak] = {}
         """Peaks of the framework's memory by phase. The key '' stands for the whole epoch."""

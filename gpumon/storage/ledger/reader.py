@@ -63,9 +63,9 @@ _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
 class Ledger:
-    """One ledger file, open for reading.
+    """A ledger file, open for reading.
 
-    Raises GpumonError if it is missing, damaged, or was written by another version of gpumon.
+    Raises GpumonError if the file is missing, damaged, or was written by another version of gpumon.
     """
 
     def __init__(self, path: str) -> None:
@@ -584,7 +584,7 @@ def resolve_run(ledgers: Ledgers, wanted: str, now: float, log: Callable[[str], 
 
 
 def _names(runs: Sequence[LedgerRun], now: float) -> str:
-    """Return a text that lists the newest of these runs by id, with name, age and epochs to distinguish them."""
+    """Return a list of the newest of these runs as text: id, name, age and epochs of each."""
     parts = []
     for ledger, run in runs[:_MAX_NAMED]:
         done = ledger.summary(run).done

@@ -84,9 +84,9 @@ class RunRow(NamedTuple):
     hostname: str
     framework: str
     source: str
-    """`nvml`, `replay` or `sim`."""
+    """Name of the source: `nvml`, `replay` or `sim`."""
     label: str
-    """For example `SIMULATED`; empty for live hardware."""
+    """Label of data that is not live, such as `SIMULATED`; empty for live hardware."""
     driver: str
     world_size: int
     epochs: int
@@ -167,7 +167,7 @@ class EpochTimes:
     steps: int
     """0 if steps were not counted."""
     energy: float
-    """Joules; NaN if unknown."""
+    """Energy of the epoch in joules; NaN if unknown."""
     times: int = 1
     """Number of epochs that these values cover."""
 
@@ -193,7 +193,7 @@ class RunSummary:
     energy: float
     """Joules, sum over all devices."""
     utilization: float
-    """Mean over devices."""
+    """Mean utilization over the devices, 0 to 1."""
     tags: Sequence[str] = ()
     newest: int = -1
     """Number of the newest epoch that all ranks have started; -1 before the first."""
@@ -220,7 +220,7 @@ class RunMetadata:
     program: Mapping[str, Parameter] = field(default_factory=dict)
     """Facts that gpumon detected: script, Git commit, package versions."""
     notes: Sequence[NoteRow] = ()
-    """Oldest first."""
+    """Notes on the run, oldest first."""
     tags: Sequence[str] = ()
     omitted: int = 0
     """Number of parameters and notes that were not recorded because they exceeded the limit."""
@@ -230,7 +230,7 @@ class LivePeak(NamedTuple):
     """Peak memory of live tensors in a period, reported by the framework for all devices of a rank together."""
 
     value: float = NAN
-    """Bytes; NaN if unknown."""
+    """Peak of live tensors in bytes; NaN if unknown."""
     reached: bool = False
     """True if the peak was reached within the period. If false, `value` is only an upper bound."""
 
@@ -255,7 +255,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank of a run: a process."""
+    """A rank of a run, which is one process."""
 
     key: str
     rank: int
@@ -287,7 +287,7 @@ class RankRow:
 
 
 class EpochRow(NamedTuple):
-    """One epoch of one rank."""
+    """An epoch of a rank."""
 
     rank: str
     """Key of the rank."""
@@ -334,7 +334,7 @@ class StepRow(NamedTuple):
 
 
 class PhaseRow(NamedTuple):
-    """One phase of one epoch of one rank, with totals over all times the phase was entered."""
+    """A phase of an epoch of a rank, with totals over all times that the phase was entered."""
 
     rank: str
     ordinal: int
@@ -399,7 +399,7 @@ class RunTrace:
     uuid: str
     begun: float
     step: float
-    """Seconds between points."""
+    """Seconds between two points."""
     points: int
     columns: Mapping[str, Envelope]
     """Points of each metric, by metric name."""
@@ -411,7 +411,7 @@ class Record:
 
     run: RunRow
     ranks: Sequence[RankRow]
-    """Sorted by rank number."""
+    """Ranks of the run, sorted by rank number."""
     epochs: Sequence[EpochRow]
     phases: Sequence[PhaseRow]
     usage: Sequence[UsageRow]

@@ -17,21 +17,21 @@ _MAX_ABSORBED = 4096
 
 
 class StepStretch:
-    """One row of steps: the range between two marks of the training, or several such ranges merged into one."""
+    """A row of steps: the range between two marks of the training, or several such ranges merged into one."""
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
         self.number = number
         """Number of the mark at which the row starts, from 0. A row keeps its number when later rows are merged into
         it."""
         self.begun_ns = begun_ns
-        """ns since 1970."""
+        """Start of the row, in ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
-        """None while it is open."""
+        """End of the row; None while the row is open."""
         self.other_seconds = 0.0
         """Seconds in evaluation, checkpoints and other phases without training steps."""
         self.evaluation_steps = 0
-        """Steps in evaluation."""
+        """Number of evaluation steps."""
         self.metrics: dict[str, float] = {}
         """Last value of each metric logged in this range, by name."""
 

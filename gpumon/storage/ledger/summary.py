@@ -27,7 +27,7 @@ class EpochSummary:
     times: int
     """For a phase, the number of times it was entered; else 1."""
     steps: int | None
-    """None if some of the steps were not counted."""
+    """Number of steps. None if some of the steps were not counted."""
     wait: float
     """Seconds waited for data, mean over ranks."""
     metrics: Mapping[str, float]
@@ -69,7 +69,7 @@ class EpochSummary:
 
     @property
     def is_settling(self) -> bool:
-        """Whether it has ended but its measurements may still change."""
+        """Whether the epoch has ended but its measurements may still change."""
         return is_known(self.ended) and not self.is_settled
 
     @property
@@ -128,7 +128,7 @@ class EpochSums(NamedTuple):
     overlap: float
     """Seconds that belong to two epochs, because some ranks started an epoch before others ended the previous one."""
     steps: int | None
-    """None if no epoch has steps."""
+    """Number of steps of all epochs. None if no epoch has steps."""
     trained: float
     """Seconds in which these steps were made; NaN if no epoch has a training phase."""
     stepped: float

@@ -31,7 +31,7 @@ class PhaseStart(NamedTuple):
     """Start of a span of time in one epoch and phase; the span lasts until the next one starts."""
 
     start: int
-    """Start in ns, CLOCK_MONOTONIC."""
+    """Start of the phase, in ns of CLOCK_MONOTONIC."""
     ordinal: int
     phase: str
     row: int = NO_ROW
@@ -67,7 +67,7 @@ class EpochTimeline:
         self.revoked_ends: list[int] = []
         """Numbers of epochs that were written as ended although they are still open."""
         self.outside: dict[str, PhaseTotals] = {}
-        """Phases outside epochs."""
+        """Totals of the phases outside epochs, by phase name."""
         self.outside_peaks: dict[str, LivePeak] = {}
         self.step_rows = StepStretches()
         self._row_phase_start = Moment(0, 0, NAN)

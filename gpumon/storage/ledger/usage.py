@@ -216,7 +216,7 @@ class UsageSums:
         self.held = [NAN] * len(_PEAK_INDEXES)
         """Peaks of values that were sampled before a period and still held in it."""
         self.first = [NAN] * len(_FIRST_INDEXES)
-        """The first readings."""
+        """First readings, in the order of `_FIRST_INDEXES`."""
         self.counted = [0.0] * len(COUNTERS)
         self.covered = [0.0] * len(COUNTERS)
         """Seconds that lie between two readings of each counter."""
@@ -227,7 +227,7 @@ class UsageSums:
         self.estimated = SplitIntervals()
         """Intervals between two energy readings that are too far apart to know when the energy was used."""
         self.unseen = SplitIntervals()
-        """Intervals without samples."""
+        """Intervals in which the device was not sampled."""
 
     def add_values(self, values: Sequence[float], seconds: float, *, is_read_here: bool) -> None:
         """Add the values of a sample that held for `seconds`.

@@ -83,7 +83,7 @@ class LateMetrics:
     rank: str
     """Key of the rank."""
     epoch: int
-    """Epoch number."""
+    """Number of the epoch."""
     metrics: str
     """JSON object with the metrics by name."""
 
@@ -311,7 +311,7 @@ class OpenRank:
     pid: int
     hostname: str
     updated_ns: int
-    """ns since 1970."""
+    """Time of the last update of the rank, in ns since 1970."""
     progress: dict[str, Any]
     traces: list[StoredTrace]
 

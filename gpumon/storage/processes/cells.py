@@ -124,7 +124,7 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[IndexedCell]:
     offsets_at = counts_at + 2 * processes
     columns_at = offsets_at + rows
     if len(raw) != columns_at + _COLUMN * LENGTH * rows:
-        raise ValueError("it is of another length")
+        raise ValueError("it has a wrong length")
     numbers = read_array("q", raw[numbers_at:counts_at])
     columns: list[array[Any]] = []
     if wanted is None:  # whole columns, which is much faster

@@ -35,7 +35,7 @@ class _MemorySnapshot:
     """The processes in a snapshot, which is valid until the next one."""
 
     begin: float
-    """Seconds since 1970."""
+    """Start of the snapshot, in seconds since 1970."""
     end: float
     follows: bool
     """Whether the snapshot starts at the end of the previous one."""

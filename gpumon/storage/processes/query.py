@@ -52,7 +52,7 @@ class HeldSpan(NamedTuple):
     """End, seconds since 1970."""
     pid: int
     user: str
-    """Empty if unknown."""
+    """Name of the user; empty if unknown."""
 
 
 def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpan]:
@@ -106,7 +106,7 @@ class ProcessFilter(NamedTuple):
     """Selects processes by GPU, user and pid. An empty field (or pid 0) selects all."""
 
     devices: Collection[str] = ()
-    """UUIDs."""
+    """UUIDs of the selected GPUs."""
     user: str = ""
     pid: int = 0
 

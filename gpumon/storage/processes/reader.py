@@ -42,7 +42,7 @@ class StoredProcess(NamedTuple):
     started: float
     """Start of the process, seconds since 1970; NaN if unknown."""
     kind: str
-    """`compute` or `graphics`."""
+    """Kind of GPU work: `compute` or `graphics`."""
     first: float
     """Time when it was first seen on the GPU, s since 1970."""
     last: float

@@ -101,7 +101,7 @@ class TrackedProcess:
         self.device = process.uuid
         self.pid = process.pid
         self.started = process.started
-        """Seconds since 1970; NaN if unknown."""
+        """Start of the process, in seconds since 1970; NaN if unknown."""
         self.kind = process.kind
         self.texts: tuple[str, ...] = read_texts(process)
         """Texts in the order of `TEXTS`."""

@@ -40,11 +40,11 @@ class ProcessSpan:
     begin_ns: int
     """Start of the span, ns since 1970."""
     seconds: float
-    """Length of the span."""
+    """Length of the span in seconds."""
     numbers: Sequence[int]
     """Number of each process, which is its id in the file."""
     columns: Sequence[Sequence[float]]
-    """For each measure, a column with the value of each process; NaN if unknown."""
+    """A column for each measure, with the value of each process; NaN if unknown."""
 
     @property
     def middle_ns(self) -> int:
@@ -94,7 +94,7 @@ def _unpack(raw: bytes) -> Iterator[ProcessSpan]:
         nonlocal at
         numbers_read = read_array(kind, raw[at : at + length * array(kind).itemsize])
         if len(numbers_read) != length or rows > MAX_ROWS:
-            raise ValueError("it is of another length")
+            raise ValueError("it has a wrong length")
         at += length * numbers_read.itemsize
         return numbers_read
 

@@ -37,7 +37,7 @@ class ProcessKey(NamedTuple):
     """Identifies a process on a GPU by UUID, pid, and the time when it started or was first seen."""
 
     device: str
-    """UUID."""
+    """UUID of the GPU."""
     pid: int
     started: float = nan
     """Start of the process, seconds since 1970. If it is NaN (unknown), `first` identifies the process."""

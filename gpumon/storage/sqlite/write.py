@@ -100,7 +100,7 @@ class FileKind:
 
     title: str
     version: int
-    """`PRAGMA user_version`."""
+    """Version of the file format, stored as `PRAGMA user_version`."""
     tables: str
     """SQL that creates the tables."""
     when_unwritable: str

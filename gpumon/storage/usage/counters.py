@@ -97,7 +97,7 @@ class UseMeter:
         """Current holders whose sums were dropped because there was no space for them."""
         self._judged: Sequence[HeldDevice] = ()
         self._previous: list[tuple[float, list[float], _Holders | None]] = []
-        """For each device in the last tick: utilization (NaN if unknown), its row in `_now`, and its holders."""
+        """Utilization (NaN if unknown), row in `_now`, and holders of each device in the last tick."""
         self._time_ns = self._monotonic_ns = 0
         self._named_counts = (-1, -1, -1)
         """Numbers of devices, users and XIDs when the names were last packed."""

@@ -63,7 +63,7 @@ class DeviceHourKey(NamedTuple):
     hour: int
     """Hours since 1970, UTC."""
     device: str
-    """UUID."""
+    """UUID of the GPU."""
 
 
 class UserHourKey(NamedTuple):
@@ -83,7 +83,7 @@ class _EnergyPart(NamedTuple):
     free: float
     """1 if no process held the device, else 0."""
     users: Sequence[tuple[str, float, float]]
-    """For each user: name, 1 if the user's share is known (else 0), and the share (0 to 1)."""
+    """Name of each user, 1 if the user's share is known (else 0), and the share (0 to 1)."""
 
 
 _NO_PART = _EnergyPart(0, False, 0.0, ())
@@ -120,9 +120,9 @@ class _DeviceHour:
         self.part = self.unanswered = _NO_PART
         """Division of the energy in the span, and in times without an answer within the span."""
         self.weights: Sequence[float] = ()
-        """For each column, the factor by which the span is added to it."""
+        """Factor for each column by which the span is added to it."""
         self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
-        """For each user, the sums and the factors by which the span is added to them."""
+        """Sums of each user, and the factors by which the span is added to them."""
 
     def flush(self) -> None:
         """Add the span to the sums, and start a new span with the same state."""

@@ -23,7 +23,7 @@ class AccountGroup:
     """Usage of one GPU or all GPUs, in total and by user, summed over some hours."""
 
     begin: float
-    """s since 1970."""
+    """Start of the period, in seconds since 1970."""
     end: float
     device: StoredDevice | None
     """The GPU; None for all GPUs."""
@@ -172,7 +172,7 @@ class UserWindow:
     """A day, week or month of the calendar. Times are in seconds since 1970."""
 
     period: str
-    """One of `WINDOW_PERIODS`."""
+    """Length of the window: one of `WINDOW_PERIODS`."""
     begin: float
     end: float
     """End of the whole period, even if that is in the future."""

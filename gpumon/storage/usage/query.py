@@ -26,7 +26,7 @@ class HourUse:
     begin: float
     """Start of the hour, seconds since 1970."""
     device: str
-    """UUID."""
+    """UUID of the GPU."""
     use: DeviceUse
     accounts: Sequence[Account]
     """Sorted by held seconds, descending."""
