@@ -218,7 +218,7 @@ class Sampler:
         self._unproven.forget(reading.monotonic_ns)
         for run in self._tags.at(reading.monotonic_ns):
             claim = poll.claims[run.key]
-            expired = self._unproven.expired(claim.uid)
+            expired = self._unproven.expired(claim.uid, (device.uuid for device in devices))
             match = match_devices(claim, devices, processes, expired, is_complete=self._sandbox.lists_all)
             if run.state is RunState.RUNNING:
                 self._unproven.update(claim.uid, match, reading.monotonic_ns)

@@ -22,6 +22,7 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, PROCESSES
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, find_vendor
+from gpumon.tracking.board_directory import BudgetOwners
 from gpumon.tracking.context import visible_uuids
 from gpumon.tracking.description import ID_LENGTH
 from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
@@ -165,10 +166,12 @@ def _sum(values: Iterable[float]) -> float:
 
 
 UNPROVEN_FOR = 60 * SECOND
-"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it."""
+"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it: until the
+first CUDA call of a training, and until the process list is read again."""
 _FORGET_AFTER = 3600 * SECOND
 """ns after a user's last unproven claim to a GPU until a new unproven claim is accepted again."""
 _MAX_CLAIMS = 4096
+"""Maximum number of pairs of user and device to remember. Further claims need a process at once."""
 
 
 class Claim(NamedTuple):
@@ -196,34 +199,40 @@ class Match:
     """Why devices were rejected, in one line for a log; empty if none was."""
     unproven: tuple[str, ...] = ()
     """Claimed devices on which the driver's complete list has no process of the run's user."""
+    proven: tuple[str, ...] = ()
+    """Devices on which it has one, or one of an unknown user."""
 
 
 class UnprovenClaims:
     """Measures for how long each user has claimed devices on which the driver shows no process of that user.
 
-    The time is counted per user and not per run. Otherwise a user could extend it by starting one run after another.
+    The time is counted per user, over all runs and subordinate uids. Otherwise a user could extend it by starting one
+    run after another, each under another uid. For the same reason, no time is forgotten to make room for another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owners: BudgetOwners | None = None) -> None:
+        self._owners = owners or BudgetOwners()
         self._times: dict[tuple[int, str], tuple[int, int]] = {}
         """First and last time of an unproven claim, in ns, by user and device."""
 
-    def expired(self, uid: int) -> list[str]:
-        """Return the UUIDs of the devices for which this user's claims are no longer accepted without a process."""
-        return [
-            uuid for (owner, uuid), (first, last) in self._times.items() if owner == uid and last - first > UNPROVEN_FOR
-        ]
+    def expired(self, uid: int, uuids: Iterable[str]) -> list[str]:
+        """Return those of the devices `uuids` for which this user's claims are not accepted without a process."""
+        owner = self._owners.of(uid)
+        return [uuid for uuid in uuids if self._is_expired((owner, uuid))]
+
+    def _is_expired(self, claim: tuple[int, str]) -> bool:
+        first, last = self._times.get(claim, (0, 0))
+        return last - first > UNPROVEN_FOR or (claim not in self._times and len(self._times) >= _MAX_CLAIMS)
 
     def update(self, uid: int, match: Match, now: int) -> None:
         """Record the result of checking a claim at time `now` (ns, CLOCK_MONOTONIC)."""
-        for uuid in match.devices:
-            if uuid not in match.unproven:
-                self._times.pop((uid, uuid), None)
+        owner = self._owners.of(uid)
+        for uuid in match.proven:
+            self._times.pop((owner, uuid), None)
         for uuid in match.unproven:
-            first, _ = self._times.get((uid, uuid), (now, now))
-            self._times[(uid, uuid)] = first, now
-        if len(self._times) > _MAX_CLAIMS:
-            self._times.pop(next(iter(self._times)))
+            first, _ = self._times.get((owner, uuid), (now, now))
+            if (owner, uuid) in self._times or len(self._times) < _MAX_CLAIMS:
+                self._times[(owner, uuid)] = first, now
 
     def forget(self, now: int) -> None:
         """Forget claims that were last made long before `now` (ns, CLOCK_MONOTONIC)."""
@@ -255,16 +264,17 @@ def match_devices(
     listed = [device.uuid for device in devices if _lists(processes, device.uuid, claim.pid)]
     claimed = _claimed(claim, devices)
     if not claimed and listed:
-        return Match(tuple(listed))
+        return Match(tuple(listed), proven=tuple(listed))
     candidates = claimed or (_by_number(claim, devices) if is_numbered and claim.is_numbered_here else [])
     refused = [uuid for uuid in candidates if _only_others(uuid, claim, processes)]
     complete = {device.uuid for device in devices if is_complete and PROCESSES not in device.missing}
     unproven = tuple(uuid for uuid in candidates if uuid in complete and _is_unproven(uuid, claim, processes))
     reason = f"{', '.join(refused)}: in use, but by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
     if listed and {*candidates} <= {*unproven}:  # it trains on other devices than it claims
-        return Match(tuple(listed), reason, unproven)
+        return Match(tuple(listed), reason, unproven, tuple(listed))
     accepted = [uuid for uuid in candidates if uuid not in refused and not (uuid in unproven and uuid in expired)]
-    return Match(tuple(dict.fromkeys(accepted)) or tuple(listed), reason, unproven)
+    proven = tuple(uuid for uuid in accepted if uuid in complete and uuid not in unproven)
+    return Match(tuple(dict.fromkeys(accepted)) or tuple(listed), reason, unproven, proven)
 
 
 def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -20,7 +21,8 @@ from gpumon.model.origin import HARDWARE, RECORDED, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Reading
 from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Sandbox
-from gpumon.tracking.matching import Claim
+from gpumon.tracking.board_directory import BudgetOwners
+from gpumon.tracking.matching import Claim, UnprovenClaims
 from gpumon.tracking.tag_reader import Poll
 from gpumon.tracking.wire_format import Memory, device_mark
 from tests import builders
@@ -79,10 +81,11 @@ class FakeTags:
         self.begun: dict[str, int] = {}
         """When each run began (monotonic ns); those that are not named began long ago."""
         self.asked: list[int] = []
+        self.uid = 0
 
     def poll(self) -> Poll:
         fresh = self.boundaries.pop(0) if self.boundaries else []
-        claims = {run.key: Claim(run.pid, user=run.user, devices=run.gpus) for run in self.runs}
+        claims = {run.key: Claim(run.pid, self.uid, run.user, run.gpus) for run in self.runs}
         return Poll(self.runs, fresh, claims, memory=self.memory)
 
     def at(self, monotonic: int) -> list[Run]:
@@ -247,6 +250,20 @@ def test_a_claim_alone_takes_no_gpu_for_longer_than_a_minute(clock: FakeClock) -
     source.processes = (builders.process(4712),)
     (tick,) = sampler.ticks()
     assert (tick.samples[0].run, tick.runs[0].facts.claimed) == ("another", 0)
+
+
+def test_lent_uids_one_after_the_other_take_no_gpu_for_longer_than_a_minute(clock: FakeClock, tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("4321:200000:65536\n")
+    tags = FakeTags([builders.run(pid=4711, gpus=(builders.device().uuid,))])
+    sampler = make(FakeSource(clock), clock, tags=tags)
+    sampler._unproven = UnprovenClaims(BudgetOwners(str(tmp_path / "subuid")))
+    ticks = []
+    for second in range(130):
+        tags.uid = 200_000 + second // 30
+        ticks += sampler.ticks()
+        clock.advance(1)
+    assert [tick.samples[0].run for tick in ticks] == [KEY] * 62 + [""] * 68
+    assert {tick.runs[0].gpus for tick in ticks[62:]} == {()}
 
 
 @pytest.mark.parametrize("around", [Sandbox(WSL), Sandbox(CONTAINER, True), Sandbox(NO_PROC)])

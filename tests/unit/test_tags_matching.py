@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpumon.common.clock import SECOND
@@ -9,8 +11,9 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
+from gpumon.tracking.board_directory import BudgetOwners
 from gpumon.tracking.context import visible_uuids
-from gpumon.tracking.matching import Claim, Match, UnprovenClaims, assign_runs, match_devices
+from gpumon.tracking.matching import _MAX_CLAIMS, Claim, Match, UnprovenClaims, assign_runs, match_devices
 
 ONE, TWO, MIG = "GPU-1111-aaaa", "GPU-2222-bbbb", "MIG-3333-cccc"
 DEVICES = [Device(ONE, 0, "H200"), Device(TWO, 1, "H200"), Device(MIG, 2, "H200 MIG")]
@@ -144,14 +147,39 @@ def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() ->
     claims, alone = UnprovenClaims(), Match((ONE,), unproven=(ONE,))
     for second in range(0, 61, 20):
         claims.update(1000, alone, second * SECOND)
-    assert claims.expired(1000) == []
+    assert claims.expired(1000, [ONE, TWO]) == []
     claims.update(1000, alone, 61 * SECOND)
-    assert (claims.expired(1000), claims.expired(1001)) == ([ONE], [])
-    claims.update(1000, Match((ONE,)), 62 * SECOND)
-    assert claims.expired(1000) == [], "the driver lists a process of the user"
+    assert (claims.expired(1000, [ONE, TWO]), claims.expired(1001, [ONE])) == ([ONE], [])
+    unlisted = match_devices(claim(devices=(ONE,)), [LISTLESS], [])
+    claims.update(1000, unlisted, 62 * SECOND)
+    assert claims.expired(1000, [ONE]) == [ONE], "a list that cannot be read for a moment proves nothing"
+    listed = match_devices(claim(devices=(ONE,)), DEVICES, [process(7, ONE, "ann")])
+    claims.update(1000, listed, 62 * SECOND)
+    assert claims.expired(1000, [ONE]) == [], "the driver lists a process of the user"
     claims.update(1000, alone, 63 * SECOND)
     claims.forget(64 * SECOND + 3600 * SECOND)
     assert not claims._times
+
+
+def test_a_user_has_no_more_time_with_lent_uids_than_with_one(tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("4321:200000:65536\n")
+    claims, alone = UnprovenClaims(BudgetOwners(str(tmp_path / "subuid"))), Match((ONE,), unproven=(ONE,))
+    for second in range(70):
+        claims.update(200_000 + second, alone, second * SECOND)
+    assert [claims.expired(uid, [ONE]) for uid in (4321, 200_000, 265_535, 265_536)] == [[ONE], [ONE], [ONE], []]
+    assert len(claims._times) == 1
+
+
+def test_many_claims_renew_no_ones_time() -> None:
+    claims = UnprovenClaims()
+    for second in (0, 61):
+        claims.update(1, Match(unproven=(ONE,)), second * SECOND)
+    for uid in range(2, _MAX_CLAIMS + 10):
+        claims.update(uid, Match(unproven=(ONE,)), 61 * SECOND)
+    assert len(claims._times) == _MAX_CLAIMS
+    assert claims.expired(1, [ONE]) == [ONE]
+    assert claims.expired(_MAX_CLAIMS + 20, [ONE]) == [ONE], "there is no room to measure the time of another user"
+    assert claims.expired(2, [ONE]) == []
 
 
 def test_numbers_are_refused_like_any_claim() -> None:
