@@ -2,7 +2,7 @@
 
 import sys
 
-from gpumon.cli import entry
+from gpumon_command import entry
 
 if __name__ == "__main__":
     sys.exit(entry())

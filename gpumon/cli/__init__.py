@@ -7,9 +7,11 @@ user calls is imported.
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from gpumon.cli import streams
 from gpumon.common.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
@@ -109,7 +111,7 @@ def _run(arguments: Sequence[str]) -> int:
     if not arguments[1:] and name in _SHORT:
         from gpumon.cli.options import defaults
 
-        return int(command.run(defaults(command.add_options)))
+        return _call(command, defaults(command.add_options))
     from gpumon.cli.parser import command_parser
 
     parser = command_parser(name, command.__doc__)
@@ -118,7 +120,21 @@ def _run(arguments: Sequence[str]) -> int:
         parsed = parser.parse_args(arguments[1:])
     except SystemExit as ending:
         return int(ending.code or 0)  # after --help
-    return int(command.run(parsed))
+    return _call(command, parsed)
+
+
+def _call(command: Any, options: object) -> int:
+    """Run a command. Ctrl-C raises KeyboardInterrupt in it; before and after, it ends the script by the signal.
+
+    During imports, KeyboardInterrupt could be lost in a callback of the import system or turned into another error.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # not called by gpumon_command
+        return int(command.run(options))
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return int(command.run(options))
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _suggestion(name: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon import cli
 from gpumon.cli import COMMANDS
 from tests.crossed import crossed
 from tests.nvml import Stub
@@ -380,3 +381,41 @@ def test_a_token_file_that_is_a_directory_is_one_line(env: dict[str, str], tmp_p
 def test_json_is_the_same_whatever_the_encoding(env: dict[str, str]) -> None:
     found = json.loads(gpumon("runs", "--json", env={**env, "PYTHONIOENCODING": "ascii"}).stdout)
     assert "Übung" in [run["name"] for run in found["runs"]]
+
+
+# Sends SIGINT to itself at the n-th line of gpumon that it runs. Each n is a fork that has imported nothing of gpumon.
+INTERRUPTED = """
+import os, re, signal, sys
+root, lines, *sys.argv[1:] = sys.argv[1:]
+for left in eval(lines):
+    pid = os.fork()
+    if pid == 0:
+        break
+    _, status = os.waitpid(pid, 0)
+    print(left, os.waitstatus_to_exitcode(status))
+else:
+    os._exit(0)
+def trace(frame, event, argument):
+    global left
+    if not frame.f_code.co_filename.startswith(root):
+        return None
+    left -= event == "line"
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+    return trace
+sys.stdout.flush()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+sys.settrace(trace)
+from gpumon_command import entry
+sys.exit(entry())
+"""
+
+
+@pytest.mark.parametrize("lines", [range(3, 40), range(40, 3000, 99)], ids=["at its start", "later"])
+def test_ctrl_c_ends_a_command_silently_at_any_line(env: dict[str, str], lines: range) -> None:
+    root = str(Path(cli.__file__).parents[2])
+    words = [sys.executable, "-c", INTERRUPTED, f"{root}/gpumon", repr(lines), "status", "--source", "sim:one"]
+    done = subprocess.run(words, env=env, cwd=root, capture_output=True, text=True, check=True)
+    ends = dict(tuple(map(int, line.split())) for line in done.stdout.splitlines())
+    assert (list(ends), set(ends.values()) <= {-signal.SIGINT, 130}) == ([*lines], True), ends
+    assert done.stderr == ""
