@@ -35,6 +35,10 @@ class SourceError(GpumonError):
     """Raised if a source cannot be opened or read, for example without a driver."""
 
 
+class NoCardError(SourceError):
+    """Raised if there is neither a driver nor a card that it could drive."""
+
+
 class RingError(GpumonError):
     """Raised if a ring file is missing, damaged or of another version."""
 

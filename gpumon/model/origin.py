@@ -53,6 +53,8 @@ class Origin(NamedTuple):
     """Whole seconds for which the driver has not answered the search for GPUs; 0 if it answers or a GPU is known."""
     speed: float = 1.0
     """Playback speed of a recording: recorded seconds per second; 1 for all other sources."""
+    lacks_card: bool = False
+    """Whether the machine is known to have no card, so that a driver would not help."""
 
 
 class SourceInfo(NamedTuple):

@@ -38,8 +38,10 @@ class Vendor(NamedTuple):
     undivide: str = ""
     """Command that makes a divided GPU a whole one again."""
     looked_for: str = ""
-    to_do: tuple[str, ...] = ()
-    """Advice if no GPU was found. `looked_for` describes how gpumon searched."""
+    for_driver: str = ""
+    for_container: str = ""
+    """Advice if no GPU was found: for a machine that may have a card, and for a container. `looked_for` describes how
+    gpumon searched."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
@@ -62,10 +64,8 @@ NVIDIA = Vendor(
     instances="sudo nvidia-smi mig -i {gpu} -lgip",
     undivide="sudo nvidia-smi -i {gpu} -mig 0",
     looked_for="NVIDIA GPUs, through the driver's library libnvidia-ml.so.1",
-    to_do=(
-        "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
-        "in a container: pass the GPUs in, as with 'docker run --gpus all'",
-    ),
+    for_driver="with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
+    for_container="in a container: pass the GPUs in, as with 'docker run --gpus all'",
     clock_events=(  # nvml.h, nvmlClocksEventReason*
         (0x1, "idle", "idle"),
         (0x2, "application clocks", "app clocks"),

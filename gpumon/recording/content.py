@@ -304,6 +304,7 @@ def _origin(fields: Mapping[str, Any], nested: bool = False) -> Origin:
         notice=parse_text(fields.get("notice"), _MAX_LONG_TEXT),
         unanswered=_optional_number(fields.get("unanswered")),
         speed=_optional_number(fields.get("speed")),
+        lacks_card=fields.get("lacks_card") is True,
     )
 
 

@@ -132,6 +132,7 @@ def _origin(document: Mapping[str, Any]) -> Origin:
         notice=_text(document["notice"], 1024),
         unanswered=believable((float(document["unanswered"]),))[0],
         speed=_speed(document["speed"]),
+        lacks_card=document["lacks_card"] is True,
     )
 
 

@@ -215,6 +215,7 @@ class CombinedSource:
             parts=parts,
             unanswered=min((origin.unanswered for origin in origins), default=0.0),
             speed=max((origin.speed for origin in origins), default=1.0),
+            lacks_card=all(origin.lacks_card for origin in origins),
         )
 
     def driver(self) -> Driver:

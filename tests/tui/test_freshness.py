@@ -380,6 +380,15 @@ def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() ->
     assert "looked for" not in "".join(segment.text for line in few for segment in line), "it goes first"
 
 
+@pytest.mark.parametrize("lacks_card", [False, True])
+def test_no_driver_is_advised_where_there_is_no_card(*, lacks_card: bool) -> None:
+    origin = Origin("nvml", problem=NO_GPU, lacks_card=lacks_card)
+    lines = no_gpu.problem_lines(origin, hostname="n", simulation=False, run_count=0, cells=120, rows=30)
+    commands = [segment.text for line in lines for segment in line if segment.style == theme.TITLE]
+    drivers = [] if lacks_card else ["sudo modprobe nvidia"]
+    assert commands == [*drivers, "docker run --gpus all", f"{program()} doctor"]
+
+
 def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("s")

@@ -35,7 +35,7 @@ class Maker:
         self.name, self.label, self.capabilities = name, label, capabilities
         self.devices = [Device(f"{prefix or name}-{index}", index, f"{name} card") for index in range(2)]
         self.processes: Sequence[Process] = ()
-        self.problem = ""
+        self.problem, self.lacks_card = "", False
         self.error: Exception | None = None
         self.reads = 0
         self.xids: list[XidEvent] = []
@@ -44,7 +44,9 @@ class Maker:
         self.is_closed = False
 
     def origin(self) -> Origin:
-        return Origin(self.name, self.label, self.problem, capabilities=self.capabilities)
+        return Origin(
+            self.name, self.label, self.problem, capabilities=self.capabilities, lacks_card=self.lacks_card
+        )  # fmt: skip
 
     def driver(self) -> Driver:
         return Driver(f"1.{len(self.name)}", f"{self.name.upper()} 2")
@@ -122,6 +124,12 @@ def test_origin_and_driver_are_those_of_all_with_each_ones_own(makers: tuple[Mak
     makers[0].problem = "no red GPU"
     source.read()
     assert source.origin().problem == "red: no red GPU; green: no green GPU"
+    lacking = []
+    for maker in makers:
+        maker.lacks_card = True
+        source.read()
+        lacking.append(source.origin().lacks_card)
+    assert lacking == [False, True]
 
 
 def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Maker]) -> None:

@@ -107,7 +107,16 @@ def test_every_field_comes_back() -> None:
     parts = builders.TickParts(tick)
     frame = Frame(9, tick.monotonic_ns, tick.time_ns, 0.5, 0.004, 3, 2, parts, 1)
     origin = Origin(
-        "nvml,sim", "A", "b", True, HARDWARE, (SourceInfo(Origin("sim"), Driver("1", "CUDA 13.0")),), "a", 12.0, 3.0
+        "nvml,sim",
+        "A",
+        "b",
+        True,
+        HARDWARE,
+        (SourceInfo(Origin("sim"), Driver("1", "CUDA 13.0")),),
+        "a",
+        12.0,
+        3.0,
+        True,
     )
     one = RecordedFrame(frame, Context(origin, Driver("570", "CUDA 12.8"), "node1"))
     (found,) = through_a_block([one])

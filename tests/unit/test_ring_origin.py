@@ -33,7 +33,9 @@ def read(stored: dict[str, Any]) -> Origin:
 
 @pytest.mark.parametrize("capabilities", [HARDWARE, SIMULATED, RECORDED, Capability.PROCESSES])
 def test_capabilities_travel_with_the_origin(capabilities: Capability) -> None:
-    origin = Origin("made", "MADE UP", "no driver", capabilities=capabilities, notice="a container", speed=2.5)
+    origin = Origin(
+        "made", "MADE UP", "no driver", capabilities=capabilities, notice="a container", speed=2.5, lacks_card=True
+    )
     assert read(packed(origin)) == origin
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml.sysfs import RuntimePower, sleeping_gpus
+from gpumon.sources.nvml.sysfs import RuntimePower, may_have_gpu, sleeping_gpus
 from tests.sourced import pci_device
 
 ADDRESS = "0000:65:00.0"
@@ -73,3 +73,13 @@ def test_all_sleep_only_where_each_gpu_does(pci: Path) -> None:
     pci_device(pci, "0000:01:00.0", status="active", driver="nouveau")
     assert sleeping_gpus(str(pci)) == [ADDRESS], "what another driver has is no matter of NVIDIA's"
     assert sleeping_gpus(str(pci / "none")) == []
+
+
+def test_a_bus_without_a_card_has_no_gpu_and_a_hidden_one_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.exists", lambda path: False)  # /dev/dxg, by which WSL hides the bus
+    assert may_have_gpu(str(tmp_path / "hidden"))
+    assert not may_have_gpu(str(tmp_path))
+    pci_device(tmp_path, ADDRESS, status="active", kind="0x020000")
+    assert not may_have_gpu(str(tmp_path)), "a network card of this vendor"
+    pci_device(tmp_path, ADDRESS, status="active", kind="0x030200")
+    assert may_have_gpu(str(tmp_path))

@@ -21,7 +21,7 @@ from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web.components import levels
 from gpumon_web.components.page import KINDS, Args, Now, Page, Rows, StoredSubject
 from gpumon_web.live.values import PageFeed
-from gpumon_web.pages import PAGES
+from gpumon_web.pages import PAGES, none
 from gpumon_web.routes.pages import layout_json
 from gpumon_web.stored import run_page
 from gpumon_web.stored.comparison import comparison_document
@@ -256,3 +256,9 @@ def test_the_document_asks_for_no_script_of_components_that_no_page_has() -> Non
     assert {one.to_plotly_json()["namespace"] for layout in layouts for one in parts(layout)} == {
         "dash_html_components"
     }
+
+
+def test_no_driver_is_advised_where_there_is_no_card() -> None:
+    drivers = [none.live(Now(problem="no driver", lacks_card=lacks), {})["remedy"] for lacks in (False, True)]
+    assert ["driver" in text for text in drivers] == [True, False]
+    assert all(drivers)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.common.errors import SourceError
+from gpumon.common.errors import NoCardError, SourceError
 from gpumon.common.numbers import NAN
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
@@ -87,6 +87,8 @@ class DeviceScan:
     driver: Driver = field(default_factory=Driver)
     problem: str = ""
     """Why no GPU was found, and what to do; empty if there is no problem."""
+    lacks_card: bool = False
+    """Whether there is neither a driver nor a card."""
     is_driver_gone: bool = False
     """Whether the driver must be reopened."""
 
@@ -186,7 +188,7 @@ class Discovery:
             try:
                 self._library = self._open()
             except SourceError as error:
-                return self._build_scan(str(error))
+                return replace(self._build_scan(str(error)), lacks_card=isinstance(error, NoCardError))
             self._driver = self._library.driver
             self._xids = XidWatcher(self._library, self._clock, self._new_xids, self._unfreed)
             self._watched.clear()

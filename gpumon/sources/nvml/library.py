@@ -17,7 +17,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.common.errors import SourceError
+from gpumon.common.errors import NoCardError, SourceError
 from gpumon.common.text import clean
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
@@ -356,8 +356,10 @@ def _initialize() -> ctypes.CDLL:
         copy = SHARED.current
     except OSError as error:
         if is_absent(error):
-            no_gpu = "" if may_have_gpu() else "no NVIDIA GPU is on the PCI bus, and "
-            raise SourceError(no_gpu + advice(LIBRARY_NOT_FOUND)) from error
+            reason = advice(LIBRARY_NOT_FOUND)
+            if not may_have_gpu():
+                raise NoCardError(f"no NVIDIA GPU is on the PCI bus, and {reason}") from error
+            raise SourceError(reason) from error
         raise SourceError(f"the NVIDIA driver's library cannot be loaded ({clean(str(error))})") from error
     code = _call_init(copy)
     if code == VERSION_MISMATCH and (newer := SHARED.load_replacement()) is not None:

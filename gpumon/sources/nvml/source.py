@@ -135,8 +135,9 @@ class NvmlSource:
     def origin(self) -> Origin:
         unanswered = self._unanswered()
         problem = _SILENT.format(duration(unanswered)) if unanswered else self._scan.problem or self._unreadable_reason
-        if (problem, unanswered) != (self._origin.problem, self._origin.unanswered):
-            self._origin = self._origin._replace(problem=problem, unanswered=unanswered)
+        origin = self._origin._replace(problem=problem, unanswered=unanswered, lacks_card=self._scan.lacks_card)
+        if origin != self._origin:
+            self._origin = origin
         return self._origin
 
     def driver(self) -> Driver:

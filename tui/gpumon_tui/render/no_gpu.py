@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
 DRIVER_FILES = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
-INSTRUCTIONS = tuple(text for vendor in VENDORS for text in vendor.to_do)
-NO_CARD = "is on the PCI bus"
 RETRY_NOTE = "gpumon looks again every few seconds; this page changes by itself."
 MAX_PAST = 6
 """Maximum number of past runs shown."""
@@ -66,8 +64,8 @@ def problem_lines(
     if origin.problem:
         paragraphs.append(_Paragraph("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
-        # If there is no card in the machine, a driver does not help.
-        instructions = [text for text in INSTRUCTIONS if not (NO_CARD in origin.problem and text.startswith("with a"))]
+        instructions = [] if origin.lacks_card else [vendor.for_driver for vendor in VENDORS]
+        instructions = [text for text in (*instructions, *(vendor.for_container for vendor in VENDORS)) if text]
         paragraphs += [
             _Paragraph("try" if not index else "", text, is_beside=True, keep=6)
             for index, text in enumerate(instructions)

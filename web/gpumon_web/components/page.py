@@ -136,6 +136,8 @@ class Now(NamedTuple):
     driver: str = ""
     problem: str = ""
     """Why there is no GPU."""
+    lacks_card: bool = False
+    """Whether the machine is known to have no card, so that a driver would not help."""
     notice: str = ""
     """Sentence on processes that cannot be seen, and why."""
     cluster: ClusterNow | None = None

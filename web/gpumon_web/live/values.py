@@ -250,7 +250,7 @@ class PageFeed(PageViews):
             not_judged=about["not_judged"],
             processes_known=about["processes_known"], driver=about["driver"],
             host={**host_row(feed.frame), **feed.host_rates()}, problem=feed.live.origin().problem,
-            notice=feed.live.origin().notice,
+            lacks_card=feed.live.origin().lacks_card, notice=feed.live.origin().notice,
         )  # fmt: skip
         return self._now
 

@@ -20,6 +20,7 @@ COMMAND = "gpumon web --source sim --port 0"
 MAX_RUNS = 8
 _VENDORS = [vendor for vendor in VENDORS if vendor.looked_for]
 _VENDOR_NAMES = " and ".join(vendor.name for vendor in _VENDORS)
+_CONTAINER = "; ".join(vendor.for_container for vendor in VENDORS if vendor.for_container)
 _LIST_COMMANDS = " or ".join(vendor.listing.partition(" ")[0] for vendor in _VENDORS)
 
 
@@ -65,7 +66,7 @@ def live(now: Now, args: Args) -> Cells:
     )
     return {
         "why": f"{_capital(problem)}.",
-        "remedy": _capital(remedy) or f"Install or load the {_VENDOR_NAMES} driver",
+        "remedy": _capital(remedy or (_CONTAINER if now.lacks_card else f"install or load the {_VENDOR_NAMES} driver")),
         "cpu": host.get("cpu_utilization"),
         "memory": used_of_total(used, total),
         "memory_share": f"{units.number(used / total, Unit.RATIO)} in use" if used is not None and total else "",
