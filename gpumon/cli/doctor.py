@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from gpumon import __version__
 from gpumon.cli.doctor_checks import GPUS, check_gpus, daemon_checks, file_checks, package_checks, running_daemon
 from gpumon.cli.options import add_places, chosen_source, reads_hardware, resolve_options
-from gpumon.cli.streams import terminal_width, wrap_words
+from gpumon.cli.streams import terminal_width
 from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.common.paths import places as default_places
 from gpumon.common.program import callable_commands
-from gpumon.common.text import clean
+from gpumon.common.text import clean, wrap_words
 from gpumon.model.units import counted
 from gpumon.sources.registry import examine_hardware
 
@@ -56,10 +56,7 @@ def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[
 
 def _wrap(head: str, text: str, width: int) -> Iterator[str]:
     """Yield a text after its head, wrapped at words and indented below its first line."""
-    text = clean(callable_commands(text), _MAX_TEXT)
-    if width:
-        text = wrap_words(text, width - len(head))
-    first, *others = text.split("\n")
+    first, *others = wrap_words(clean(callable_commands(text), _MAX_TEXT), width and width - len(head))
     yield head + first
     yield from (" " * len(head) + line for line in others)
 

@@ -6,8 +6,9 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from gpumon.cli.streams import output_width, shortened, wrap_words
+from gpumon.cli.streams import output_width, shortened
 from gpumon.common.errors import UsageError
+from gpumon.common.text import wrap_words
 
 
 def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -78,4 +79,4 @@ class _Formatter(argparse.HelpFormatter):
             else:
                 lines.append(line)
             continues = is_prose and not line.endswith((".", ":"))
-        return "".join(f"{indent}{line}\n" for line in wrap_words("\n".join(lines), width - len(indent)).split("\n"))
+        return "".join(f"{indent}{line}\n" for line in wrap_words("\n".join(lines), width - len(indent)))

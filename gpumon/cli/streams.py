@@ -21,6 +21,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import make_private_dir
 from gpumon.common.paths import places as default_places
 from gpumon.common.program import callable_commands
+from gpumon.common.text import wrap_words
 
 CRASH = "crash.txt"
 
@@ -110,24 +111,9 @@ def print_message(text: str) -> None:
     try:
         text = callable_commands(text)
         cells = terminal_size(sys.stderr.fileno())[0] if sys.stderr.isatty() else 0
-        print(wrap_words(text, cells) if cells else text, file=sys.stderr, flush=True)
+        print("\n".join(wrap_words(text, cells)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         silence(sys.stderr)
-
-
-def wrap_words(text: str, cells: int) -> str:
-    """Wrap a message between words for a terminal, which would break lines anywhere. Long words are not broken."""
-    lines = []
-    for line in text.split("\n"):
-        current, *words = line.split(" ")
-        for word in words:
-            longer = f"{current} {word}"
-            if current.strip() and len(longer) > cells:
-                lines.append(current)
-                longer = word
-            current = longer
-        lines.append(current)
-    return "\n".join(lines)
 
 
 def terminal_size(fd: int) -> tuple[int, int]:

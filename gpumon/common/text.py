@@ -72,5 +72,28 @@ def cut(text: str, width: int) -> str:
     return text + "…"
 
 
+def wrap_words(text: str, width: int) -> list[str]:
+    """Return the lines of a text wrapped between words to `width` columns (0: unlimited).
+
+    Long words and commands in quotes stay whole so that they can be copied: a terminal continues them in its next row.
+    """
+    if not width:
+        return text.split("\n")
+    import re  # few programs wrap texts
+
+    lines = []
+    for line in text.split("\n"):
+        protected = re.sub(r"(?<!\w)'[^']+'", lambda command: command[0].replace(" ", "\0"), line)
+        current, *words = (word.replace("\0", " ") for word in protected.split(" "))
+        for word in words:
+            longer = f"{current} {word}"
+            if current.strip() and text_width(longer) > width:
+                lines.append(current)
+                longer = word
+            current = longer
+        lines.append(current)
+    return lines
+
+
 def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -15,7 +15,7 @@ from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
 from gpumon.reports.epoch_text import number
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, draw, sentence
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases
 from gpumon.storage.ledger.combine import sum_or_nan
@@ -105,9 +105,9 @@ def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int)
         yield f"{units.counted(compared.same, 'parameter')} {'is' if compared.same == 1 else 'are'} the same."
     if compared.without:
         runs = ", ".join(letters[index] for index in compared.without)
-        yield f"No parameters are recorded for {runs}: record them with run.config(…)."
+        yield from sentence(f"No parameters are recorded for {runs}: record them with run.config(…).", width)
     if compared.is_dirty:
-        yield "Runs of the same commit had uncommitted changes: their code may differ."
+        yield from sentence("Runs of the same commit had uncommitted changes: their code may differ.", width)
     if compared.differences or compared.same or compared.without or compared.is_dirty:
         yield ""
 

@@ -14,7 +14,7 @@ from gpumon.model.device import Device
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Scope, Unit
 from gpumon.model.units import MISSING, duration, energy_column, moment, number, share
 from gpumon.reports.csv import csv_line, parquet_bytes, utc
-from gpumon.reports.text_table import TextColumn, distinct, draw
+from gpumon.reports.text_table import TextColumn, distinct, draw, sentence
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.storage.history.window_totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
@@ -99,9 +99,10 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
     drawn = "".join("".join(row[2:]) for row in rows)
     if INCOMPLETE in drawn:
         rest = f"; {_REST} is the rest" if _REST in heading else ""
-        yield f"{INCOMPLETE} incomplete: total of only the sampled time{rest}"
+        yield from sentence(f"{INCOMPLETE} incomplete: total of only the sampled time{rest}", width)
     if ESTIMATED in drawn:
-        yield f"{ESTIMATED} estimated: a border of the window splits a recorded interval, which counts in proportion"
+        splits = "a border of the window splits a recorded interval, which counts in proportion"
+        yield from sentence(f"{ESTIMATED} estimated: {splits}", width)
 
 
 def document(totals: WindowTotals) -> dict[str, Any]:

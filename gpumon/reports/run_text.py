@@ -12,7 +12,7 @@ from gpumon.model.metrics import Unit
 from gpumon.reports import charges
 from gpumon.reports.run_notes import notes
 from gpumon.reports.run_tables import about_lines, epoch_table, outside_rows, rank_table, state
-from gpumon.reports.text_table import draw
+from gpumon.reports.text_table import SEPARATOR, draw, wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record
 from gpumon.storage.ledger.row_keys import STEP_ROWS
@@ -37,7 +37,8 @@ def lines(
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs, now)
-    yield from head(record, epochs, now)
+    for line in head(record, epochs, now):
+        yield from wrapped(line.split(SEPARATOR), width)
     yield ""
     if not epochs and record.run.epochs:
         yield "No epoch has started."
@@ -59,7 +60,8 @@ def lines(
         yield ""
         yield from draw(*rank_table(record), width)
     yield ""
-    yield from notes(record, epochs, total, prices)
+    for note in notes(record, epochs, total, prices):
+        yield from wrapped([note], width)
 
 
 def _cost_cells(
@@ -86,16 +88,16 @@ def _cost_cells(
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     """Yield lines with the name, user, host, GPUs, times and state of a run."""
     run = record.run
-    yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
+    yield SEPARATOR.join(part for part in (run.name, f"run {run.id}", run.label) if part)
     ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
     driver = f"driver {run.driver}" if run.driver else ""
-    yield "  ·  ".join(
+    yield SEPARATOR.join(
         part
         for part in (f"{run.user or 'unknown user'} on {run.hostname or '?'}", run.framework, ranks, driver)
         if part
     )
     yield gpus(record.devices)
-    yield "  ·  ".join(overview(record, epochs, now))
+    yield SEPARATOR.join(overview(record, epochs, now))
     yield from about_lines(record.about)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpumon.common.text import cut, text_width
+from gpumon.common.text import cut, text_width, wrap_words
 from gpumon.model import units
 from gpumon.model.columns import Column
 
@@ -128,7 +128,7 @@ class Table:
 def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
     """Yield the parts of a line, joined by `separator` and wrapped to `width` columns (0: on one line).
 
-    Lines are broken between parts if possible, else between words. A word longer than a line is cut.
+    Lines are broken between parts if possible, else between words. A word may be longer than a line.
     """
     line = ""
     for part in parts:
@@ -137,7 +137,7 @@ def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Ite
             line = ""
         line = line + separator + part if line else part
         if width and text_width(line) > width:
-            *full, line = _wrap_words(line, width)
+            *full, line = wrap_words(line, width)
             yield from full
     if line:
         yield line
@@ -179,15 +179,3 @@ def _draw_table(table: Table, count: int, width: int) -> Iterator[str]:
     if count < len(table.rows):
         yield f"and {units.count(len(table.rows) - count)} more"
     yield from sentence(table.below, width)
-
-
-def _wrap_words(text: str, width: int) -> list[str]:
-    """Wrap a string between words. Return the lines."""
-    lines = [""]
-    for word in text.split(" "):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if lines[-1] and text_width(longer) > width:
-            lines.append(cut(word, width))
-        else:
-            lines[-1] = cut(longer, width)
-    return lines

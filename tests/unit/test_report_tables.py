@@ -185,7 +185,7 @@ def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
     book.usage(key, 0, uuid, utilization_from="ticks", **measured(sampled=2.5))
     book.usage(key, 1, uuid, utilization_from="")
     book.out_of_memory(key)
-    text = "\n".join(run_text.lines(record_of(book), NOW, 80))
+    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "1 …" in text
     assert "one sample per tick" in text
     assert "epoch 0 (25% sampled)" in text
@@ -287,6 +287,27 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     table = text[text.index("") + 1 :]
     assert max(map(text_width, table[: table.index("")])) <= width
     assert "UTIL" in table[0]
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_sentences_fit_the_width_and_keep_their_words(book: Book, width: int) -> None:
+    for run_id in ("a-1", "b-2"):
+        key = book.rank(book.run(run_id), lost_events=7)
+        uuid = book.device(key)
+        for epoch in range(4):
+            book.epoch(key, epoch)
+            book.usage(key, epoch, uuid, **measured(sampled=2.5))
+        book.out_of_memory(key)
+    record, comparison = record_of(book, "a-1"), compared(book, "a-1", "b-2")
+    for view in (
+        lambda width: run_text.lines(record, NOW, width),
+        lambda width: compare.lines(comparison, width),
+    ):
+        lines, unlimited = list(view(width)), list(view(0))
+        assert [line for line in lines if text_width(line) > width and " " in line] == []
+        notes, whole = ("\n".join(text).rpartition("\n\n")[2].split() for text in (lines, unlimited))
+        assert notes == whole
+        assert any(text_width(line) > 80 for line in unlimited)
 
 
 def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:

@@ -17,14 +17,25 @@ import pytest
 
 from gpumon.cli import COMMANDS, main
 from gpumon.cli.parser import command_parser
-from gpumon.cli.streams import shortened, terminal_size, wrap_words, write_output
+from gpumon.cli.streams import shortened, terminal_size, write_output
 from gpumon.common.errors import GpumonError
+from gpumon.common.text import wrap_words
 
 
 def test_a_line_breaks_between_words_and_a_path_stays_whole() -> None:
     path = "/a/directory/with/a/name/that/no/terminal/has/room/for"
-    assert wrap_words(f"cannot read {path}: it is not there", 20) == f"cannot read\n{path}:\nit is not there"
-    assert wrap_words("one\n two  three", 40) == "one\n two  three"
+    assert wrap_words(f"cannot read {path}: it is not there", 20) == ["cannot read", f"{path}:", "it is not there"]
+    assert wrap_words("one\n two  three", 40) == ["one", " two  three"]
+    assert wrap_words("one two", 0) == ["one two"]
+    assert wrap_words("ユーザー ユーザー", 16) == ["ユーザー", "ユーザー"]
+
+
+@pytest.mark.parametrize("width", [10, 20, 40])
+def test_a_command_in_quotes_stays_on_one_line(width: int) -> None:
+    command = "'sudo nvidia-smi -i GPU-51000000-0000-4000-8000-000000000006 --gpu-reset'"
+    lines = wrap_words(f"Stop the driver's users, reset the GPU ({command}) or run {command}.", width)
+    assert sum(command in line for line in lines) == 2
+    assert all(len(line) <= width or command in line for line in lines)
 
 
 @pytest.mark.parametrize(
