@@ -55,11 +55,11 @@ class _TrackedLoad(NamedTuple):
 
     load: Load
     worked_ns: int
-    """Time of the last sample with work, ns, CLOCK_MONOTONIC."""
+    """Time of the last sample in which the GPU was busy, in ns of CLOCK_MONOTONIC."""
     changed_ns: int = 0
     """Time since which all samples have indicated another load (ns, CLOCK_MONOTONIC); 0 if the newest one does not."""
     work: float = 0.0
-    """Work since `changed_ns`, as sum of utilization times ns."""
+    """Work since `changed_ns`, as the sum of utilization (0 to 1) times ns."""
 
 
 class LoadTracker:
@@ -257,7 +257,7 @@ class IdleTime(NamedTuple):
     """The idle time of a GPU."""
 
     time: float
-    """Start of the idle time, seconds since 1970."""
+    """Start of the idle time, in seconds since 1970."""
     seconds: float
     """Duration until the newest frame, measured with CLOCK_MONOTONIC."""
     at_least: bool
@@ -268,13 +268,13 @@ class _IdlePeriod(NamedTuple):
     """A period in which a GPU was not busy."""
 
     first_seen_ns: int
-    """Time of its first sample, ns, CLOCK_MONOTONIC."""
+    """Time of the first sample in the period, in ns of CLOCK_MONOTONIC."""
     time: float
-    """Time of its first sample, seconds since 1970."""
+    """Time of the first sample in the period, in seconds since 1970."""
     at_least: bool
-    """True if its start was not sampled."""
+    """True if the start of the period was not sampled."""
     begin_ns: int
-    """Time of the last sample with work before it (ns, CLOCK_MONOTONIC), or `first_seen_ns` if there is none."""
+    """Time of the last busy sample before the period (ns, CLOCK_MONOTONIC), or `first_seen_ns` if there is none."""
 
 
 class Activity:

@@ -36,7 +36,7 @@ class GpuStatus(NamedTuple):
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds the GPU; None if unknown."""
+    """Whether a process holds the GPU; None if this is unknown."""
     is_unlisted: bool
     """Whether the GPU is held by a process that the process list does not show."""
     processes: tuple[Process, ...]
@@ -44,7 +44,7 @@ class GpuStatus(NamedTuple):
     runs: tuple[Ranks, ...]
     """Runs on the GPU: first the run of its sample, then the runs of its processes, then runs that claim the GPU."""
     since: IdleTime | None
-    """Idle time since a process last took or released the GPU. None if it works or this is unknown."""
+    """Idle time since a process last took or released the GPU. None if the GPU is busy or this is unknown."""
     load: Load | None = None
     """Load over some seconds; None if only one sample is known."""
 

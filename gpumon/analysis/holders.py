@@ -36,18 +36,18 @@ class HeldDevice(NamedTuple):
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds the GPU; None if unknown."""
+    """Whether a process holds the GPU; None if this is unknown."""
     users: Mapping[str, float]
-    """By user: share of time (0 to 1) in which kernels of the user's processes ran on the GPU; NaN if the driver does
+    """Share of time (0 to 1) in which kernels of the user's processes ran on the GPU, by user; NaN if the driver does
     not report it. It is the same object as at the previous tick if nothing changed."""
     since: Mapping[str, int]
-    """By user: start of the time for which the user has held the GPU without interruption, ns, CLOCK_MONOTONIC."""
+    """Start of the time for which the user has held the GPU without interruption (ns, CLOCK_MONOTONIC), by user."""
     is_identified: bool
     """True if `users` has every user of the GPU."""
     idle: IdleTime | None = None
-    """Idle time of the GPU; None if it works or this is unknown."""
+    """Idle time of the GPU; None if the GPU is busy or this is unknown."""
     idle_as_held: IdleTime | None = None
-    """Idle time since a process last took or released the GPU; None if it works or this is unknown."""
+    """Idle time since a process last took or released the GPU; None if the GPU is busy or this is unknown."""
 
 
 class HolderWatch:

@@ -27,10 +27,10 @@ class MemoryBreakdown(NamedTuple):
 
 
 class MemoryPart(NamedTuple):
-    """One part of the breakdown, with its title."""
+    """A part of the breakdown, with its title."""
 
     name: str
-    """Field of `MemoryBreakdown`."""
+    """Name of the field of `MemoryBreakdown`."""
     title: str
 
 

@@ -18,7 +18,7 @@ OVER = 30.0
 QUIET = 5
 """A run counts as stopped if this many steps are overdue and at least `OVER` seconds have passed."""
 _SAME_MOMENT = 0.05
-"""Two times that differ by at most these seconds count as equal."""
+"""Maximum difference in seconds of two times that count as equal."""
 _time = itemgetter(0)
 
 

@@ -15,7 +15,7 @@ class DataWait(NamedTuple):
     """The time that a training waited for data."""
 
     seconds: float = 0.0
-    """Seconds spent waiting."""
+    """Seconds that the training waited for data."""
     measured: float = 0.0
     """Seconds in which waits were measured: phases within epochs, without the time between epochs."""
 
@@ -89,7 +89,7 @@ class RankEpoch(NamedTuple):
     begin: float
     number: int
     end: float = NAN
-    """NaN while the epoch is open."""
+    """End of the epoch; NaN while the epoch is open."""
     how: EpochEnd | None = None
     """How the epoch ended; None while it is open."""
 
@@ -104,7 +104,7 @@ class Span(NamedTuple):
 
     begin: float
     end: float
-    """Infinite while the phase is open."""
+    """End of the phase; infinite while the phase is open."""
     phase: str
 
 
@@ -114,7 +114,7 @@ class RankEpochs:
     def __init__(self) -> None:
         self._by_number: dict[int, Boundary] = {}
         self.boundaries: list[Boundary] = []
-        """Sorted by number."""
+        """Boundaries of the rank, sorted by number."""
         self.rewritten = 0
         """Incremented if entries of `epochs`, `spans` or `faults` other than the last ones changed."""
         self._reset()
@@ -161,18 +161,18 @@ class RankEpochs:
         self._fold = EpochFold()
         self._last: Boundary | None = None
         self.epochs: list[RankEpoch] = []
-        """Epochs, oldest first."""
+        """Epochs of the rank, oldest first."""
         self.begins: dict[int, float] = {}
         """Start (s since 1970) of each epoch by number. For a repeated epoch, it is the last start."""
         self.spans: list[Span] = []
-        """Finished phases, oldest first."""
+        """Finished phases other than training, oldest first."""
         self.faults: list[Boundary] = []
-        """Out-of-memory errors, oldest first."""
+        """Boundaries of out-of-memory errors, oldest first."""
         self.ends: dict[int, RankEpoch] = {}
         """Epochs whose end is known but whose start was lost, by number."""
         self.waits = DataWaitFold()
         self.in_force: Boundary | None = None
-        """The newest boundary if an epoch is open; else None."""
+        """Newest boundary of the open epoch; None if no epoch is open."""
 
     def _fold_in(self, boundary: Boundary) -> None:
         self.spans += _span(self._last, boundary.time_ns / 1e9)

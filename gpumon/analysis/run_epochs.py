@@ -92,7 +92,7 @@ class EpochMarks(NamedTuple):
     spans: list[Sequence[Span]]
     """Phases of each rank, oldest first."""
     faults: list[Boundary]
-    """Out-of-memory errors."""
+    """Boundaries of out-of-memory errors."""
 
     def spans_within(self, begin: float, end: float) -> list[Span]:
         """Return the phases of all ranks that overlap the time from `begin` to `end` (s since 1970)."""
@@ -116,7 +116,7 @@ class StepMoments:
     def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
         self._boundaries = boundaries
         self._newest = newest
-        """Additional entries that are newer than the boundaries."""
+        """Entries that are newer than the boundaries."""
 
     def __len__(self) -> int:
         return len(self._boundaries) + len(self._newest)
@@ -215,7 +215,7 @@ class Epochs:
         return copy
 
     def run(self, key: str) -> Run | None:
-        """Return a run in its last known state, or None if it was never seen."""
+        """Return a run in its last known state, or None if no frame had it."""
         return self._runs.get(key)
 
     def runs_on(self, uuid: str) -> list[str]:
@@ -422,7 +422,7 @@ class Epochs:
 
 
 _NO_EPOCHS = RankEpochs()
-"""Stands for a rank without boundaries. It is never modified."""
+"""Epochs of a rank without boundaries. The object is never modified."""
 
 
 def _insert(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], mark: EpochMark) -> None:

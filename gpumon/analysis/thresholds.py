@@ -15,7 +15,7 @@ WATCHED = 1.0
 SILENT = 5.0
 """A GPU is reported if the driver has not answered for these seconds. Shorter delays also occur on a busy machine."""
 GONE_AFTER = 60
-"""A run counts as died if it is missing in all ticks, or was not written by any daemon, for these seconds."""
+"""A run counts as died if no tick contains it, or no daemon updated it, for these seconds."""
 CONTEXT = 128 * 2.0**20
 """Bytes in use that prove that a process holds the GPU: a CUDA context needs more, an idle driver less."""
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
@@ -40,7 +40,7 @@ PACE_FROM = 5.0
 """Minimum seconds of training for the steps per second of a running epoch. Over a shorter time, the error is too large,
 because boards are read up to one step early or late."""
 LONG_IDLE = 300.0
-"""Held memory without work, or a free GPU, is reported after these seconds."""
+"""A GPU that is held but idle, or free, is reported after these seconds."""
 RECENT = NEWS_FOR
 """A run that ended badly or ran out of memory is reported for these seconds."""
 JUDGED_FROM = 300.0

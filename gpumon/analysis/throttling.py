@@ -24,7 +24,7 @@ SEVERE_REASONS = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdo
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return the reasons why the clocks of a GPU are below their maximum, as texts for users. None if unknown."""
+    """Return the reasons why the clocks of a GPU are below their maximum, in words for users. None if unknown."""
     mask = sample.value("gpu.event_reasons")
     vendor = find_vendor(sample.device.name, sample.device.uuid)
     if vendor is None or not vendor.clock_events or not is_known(mask) or not 0 <= mask < 2**64:

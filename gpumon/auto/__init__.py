@@ -21,9 +21,9 @@ NAME = "GPUMON_RUN_NAME"
 
 
 def prepare(env: Mapping[str, str], name: str | None) -> dict[str, str]:
-    """Return the environment of a command whose trainings shall be monitored.
+    """Return the environment of a command whose training runs shall be recorded.
 
-    `env`: environment variables of the caller. `name`: name for the trainings; None to name them after the script.
+    `env`: environment variables of the caller. `name`: name of the runs; None to name them after the script.
     """
     directory = f"{os.path.dirname(os.path.abspath(__file__))}/site"
     path = env.get("PYTHONPATH")

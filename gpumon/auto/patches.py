@@ -233,7 +233,7 @@ def _monitor(framework: str, kind: str = "GpuMonitor") -> Any:
 
 
 def _quietly(action: Callable[[], object]) -> None:
-    """Call `action`; if it fails, the training continues without the callback."""
+    """Call `action`. If it fails, ignore the exception, so that the training continues without the callback."""
     try:
         action()
     except Exception as error:

@@ -49,7 +49,7 @@ class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed
 
     @guarded
     def start(self) -> None:
-        """Begin the run."""
+        """Begin the run of this training."""
         self._hook.begin(None, 0)
 
     @guarded
@@ -65,7 +65,7 @@ class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed
 
     @guarded
     def finish(self) -> None:
-        """End the run."""
+        """End the run of this training."""
         self._hook.end()
 
 

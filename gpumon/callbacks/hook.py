@@ -106,7 +106,8 @@ P = ParamSpec("P")
 _paused: WeakSet[Hook] = WeakSet()
 """Hooks whose training is over and whose run may be resumed."""
 MAX_EPOCHS = 1_000_000
-"""A larger number of planned epochs counts as unknown: frameworks use it for trainings that run until stopped."""
+"""Maximum plausible number of planned epochs. A larger number counts as unknown: frameworks use it for trainings
+without a limit."""
 
 
 def guarded(method: Callable[P, object]) -> Callable[P, None]:

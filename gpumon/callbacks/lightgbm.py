@@ -90,7 +90,7 @@ class _Following(_Callbacks):
     """Calls the callbacks after a round."""
 
     def __call__(self, env: Any) -> None:
-        """Called after a round and its evaluation."""
+        """Record the end of a round and its evaluation."""
         try:
             self._hook.at_step(env.iteration + 1 - env.begin_iteration)
             if env.evaluation_result_list:

@@ -12,7 +12,7 @@ class Condition(IntEnum):
 
     OK = 0
     NOTE = 1
-    """Worth knowing; nothing needs to be done."""
+    """Something is worth knowing, but nothing needs to be done."""
     WARNING = 2
     """Something does not work or is not shown because of it."""
     FAULT = 3

@@ -27,7 +27,7 @@ class Sign(Protocol):
         """Wait up to `timeout` seconds for the flag; return whether it is set."""
 
     def is_set(self) -> bool:
-        """Return whether it is set."""
+        """Return whether the flag is set."""
 
 
 class Clock(Protocol):
@@ -106,7 +106,7 @@ def positive_seconds(length: str) -> float:
 def point_in_time(point: str | float | datetime, now: float) -> float:
     """Convert a time to seconds since 1970. Raises UsageError.
 
-    `point`: seconds since 1970, a datetime, an ISO 8601 text, or a duration such as "7d", which means 7 days before
+    `point`: seconds since 1970, a datetime, an ISO 8601 string, or a duration such as "7d", which means 7 days before
     `now`. A time without a time zone is local time.
     """
     if isinstance(point, int | float):

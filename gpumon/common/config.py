@@ -20,7 +20,7 @@ MAX_GROUP_LETTERS = 64
 
 
 class UserGroups(NamedTuple):
-    """Which user is in which group."""
+    """The configured groups of users."""
 
     of_user: Mapping[str, str]
     """Name of the group of each user."""
@@ -93,7 +93,7 @@ class Prices(NamedTuple):
     gpu_hour: Mapping[str, float] = {}
     """Price of a GPU hour. Keys are substrings of model names, or `default`."""
     kwh: tuple[float, ...] = (NAN,) * HOURS
-    """Price per kWh in each hour of the day."""
+    """Price per kWh in each hour of the day, in the configured currency."""
     pue: float = 1.0
     """Power usage effectiveness: energy of the whole site divided by the energy of its computers."""
     co2: float = NAN

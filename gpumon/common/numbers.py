@@ -11,7 +11,8 @@ from typing import Any
 
 NAN = float("nan")
 LARGEST = 2.0**65
-"""A larger value in a file counts as missing: no machine has so many bytes, joules or nanoseconds."""
+"""Largest plausible value in a file. A larger one counts as missing: no machine has so many bytes, joules or
+nanoseconds."""
 UNKNOWN_MODEL = "unknown model"
 """Name of a GPU whose model is unknown."""
 

@@ -151,7 +151,7 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class MakeDir(Protocol):
-    """Creates a directory for one user, like `make_private_dir`."""
+    """Function that creates a directory for one user, like `make_private_dir`."""
 
     def __call__(self, directory: str, uid: int, *, shared: bool = False) -> None: ...
 
@@ -163,7 +163,7 @@ class Places(NamedTuple):
     """Live directory from `--dir` or GPUMON_DIR. If it is set, no other live directory is used."""
     system: str = SYSTEM_DIR
     runtime: str = ""
-    """$XDG_RUNTIME_DIR; empty if not set."""
+    """Value of $XDG_RUNTIME_DIR; empty if not set."""
     shared_memory: str = SHARED_MEMORY
     state: str = ""
     """The user's state directory, which survives a reboot. It has the ring only if there is no room in memory."""
@@ -287,7 +287,7 @@ def is_missing(places: Places) -> bool:
 
 
 def without_daemon(places: Places) -> str:
-    """Return a short text that says why a view does not use a daemon."""
+    """Return a short message that says why a view does not use a daemon."""
     if is_missing(places):
         return f"no daemon: {places.explicit} does not exist"
     return "no daemon that this user may read" if unreadable_rings(places) else "no daemon"

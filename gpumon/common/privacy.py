@@ -11,7 +11,7 @@ from typing import NamedTuple
 SHOWN, HASHED, HIDDEN = "shown", "hashed", "hidden"
 WAYS = (SHOWN, HASHED, HIDDEN)
 SOMEBODY = "hidden"
-"""Shown in place of a hidden name."""
+"""Name that is shown in place of a hidden name."""
 _USER, _RUN = "user-", "run-"
 _DIGITS = 10
 _HOME = re.compile(r"/(?:home|Users)/[^/\s]")
@@ -53,7 +53,7 @@ class People(NamedTuple):
         return run_id if self.way == SHOWN or not run_id else _RUN + self._hash(run_id)
 
     def text(self, text: str) -> str:
-        """Return the text to show for a text that a user wrote, or for a path. It is hidden if names are hidden."""
+        """Return the string to show for a string that a user wrote, or for a path. It is hidden if names are hidden."""
         return text if self.way == SHOWN or not text else SOMEBODY
 
     def label(self, label: str) -> str:

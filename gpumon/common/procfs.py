@@ -20,9 +20,9 @@ class Stat(NamedTuple):
     """State of the process as one letter: "Z" is a zombie, "X" dead, "T" stopped."""
     parent: int
     cpu: int
-    """User and system time in clock ticks."""
+    """User and system time of the process in clock ticks."""
     started: int
-    """Start time in clock ticks after boot. With the pid, it identifies a process."""
+    """Start time of the process in clock ticks after boot. With the pid, it identifies a process."""
     resident_pages: int
 
 
@@ -48,7 +48,7 @@ def cpu_with_children(raw: bytes) -> int:
 
 
 def _split_stat(raw: bytes, limit: int) -> tuple[bytes, list[bytes]]:
-    """Return the text up to the end of the name, and the fields from the third on; the last has all beyond `limit`.
+    """Return the bytes up to the end of the name, and the fields from the third on. The last has all beyond `limit`.
 
     The name is in parentheses, but may itself contain parentheses. So the fields are counted from the last ')'.
     """

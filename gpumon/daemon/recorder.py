@@ -168,7 +168,7 @@ class Recorder:
         """Descriptor of the ring in memory after it was closed, or -1. It has no file name, and readers may still open
         it."""
         self.driver_released = Event()
-        """Set when no further driver call will be made."""
+        """Event that is set when no further driver call will be made."""
 
     def store(self, tick: Tick) -> None:
         """Store a tick. If it does not fit into the current ring, a new one is created.

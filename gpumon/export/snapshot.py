@@ -71,7 +71,7 @@ class UserNames(StrEnum):
 
 
 def _uid_of(user: str) -> str:
-    """Return the uid of a user as text, or an empty text if it is unknown.
+    """Return the uid of a user as text, or an empty string if it is unknown.
 
     If `user` is a number, it is returned: a user without an account on this machine is named by the uid.
     """

@@ -46,7 +46,7 @@ class ExitStatus:
     code: int
     """Exit code of the command; 0 if a signal ended it."""
     signal: int = 0
-    """The signal that ended it; 0 if it exited."""
+    """Number of the signal that ended the command; 0 if it exited."""
     cpu: float = float("nan")
     """CPU time of the command and of the children that it waited for, in seconds."""
     memory: float = float("nan")

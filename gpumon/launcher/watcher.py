@@ -251,7 +251,7 @@ class WatchOptions:
     gpm: bool = True
     """Whether to read the GPUs' performance counters if this process samples."""
     script: str = ""
-    """The script that the command runs. Its git commit is stored with the run."""
+    """Path of the script that the command runs. Its git commit is stored with the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,10 @@ class EpochLog:
         self._reader: EpochReader | None = None
         self._wait = wait
         self._steps: dict[int, int] = {}
-        """By epoch number, the number of steps at the end of each epoch that has not been written yet."""
+        """Number of steps at the end of each epoch that has not been written yet, by epoch number."""
         self._step = 0
         self._is_due = False
-        """Whether an epoch has ended since the last wait."""
+        """True if an epoch has ended since the last wait."""
         self._rows_to = 0
         self._lock = Lock()
 

@@ -22,13 +22,13 @@ EPOCH = f"{SECTION}/epoch"
 
 @dataclass(frozen=True, slots=True)
 class EpochValue:
-    """A value of an epoch."""
+    """A value of an epoch that loggers get: name, and how it is read."""
 
     name: str
     unit: Unit
     help: str
     read: Callable[[EpochSummary], float]
-    """Returns the value; NaN if unknown."""
+    """Function that returns the value of an epoch; NaN if unknown."""
     sampled: bool = True
     """Whether the value comes from samples. If an epoch has too few of them, it is unknown. Otherwise the training
     measures the value."""

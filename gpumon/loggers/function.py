@@ -15,5 +15,5 @@ class FunctionLogger(Logger):
         self._function = function
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Call the function. Its exceptions are not caught here."""
+        """Call the function. Its exceptions are not caught."""
         self._function(dict(values), at.epoch)

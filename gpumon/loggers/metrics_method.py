@@ -18,7 +18,7 @@ def has_log_metrics(logger: object) -> bool:
 
 
 class MetricsLogger(Logger):
-    """Writes to `logger` but does not close it: its owner does."""
+    """Writes to `logger`, but does not close it, because its owner does."""
 
     def __init__(self, logger: Any) -> None:
         self.name = type(logger).__name__

@@ -25,7 +25,8 @@ _BY_TEXT: Mapping[str, Callable[[str, str], Logger]] = {
     "tensorboard": lambda directory, run: TensorBoardDirectory(directory or os.path.join("runs", run)),
     "wandb": lambda _, run: WandbLogger(),
 }
-"""Constructors by the part of `log_to` before the colon. Arguments are the part after the colon, and the run's id."""
+"""Constructors of loggers by the part of `log_to` before the colon. Arguments are the part after the colon, and the
+run's id."""
 _REQUIRES_ARGUMENT = {"csv"}
 _TAKES_ARGUMENT = {"csv", "tensorboard"}
 _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...] = (

@@ -17,7 +17,7 @@ def is_writer(writer: object) -> bool:
 
 
 class TensorBoardLogger(Logger):
-    """Writes to `writer` but does not close it: its owner does."""
+    """Writes to `writer`, but does not close it, because its owner does."""
 
     name = "TensorBoard"
 

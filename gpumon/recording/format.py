@@ -30,9 +30,10 @@ MAJOR, MINOR = 1, 0
 metrics and kinds of blocks."""
 
 HEAD = struct.Struct("<8sHHII")
-"""Magic, major, minor, length of the JSON that follows, CRC32 of the four bytes of the versions and of the JSON."""
+"""Struct format of the head: magic, major, minor, length of the JSON that follows, CRC32 of the four bytes of the
+versions and of the JSON."""
 BLOCK = struct.Struct("<4sB3xIIIIQqq")
-"""The marker and the fields of `BlockHead`. In the file, a CRC32 of them follows."""
+"""Struct format of the marker and the fields of `BlockHead`. In the file, a CRC32 of them follows."""
 BLOCK_SIZE = BLOCK.size + 4
 MARKER = b"GPMB"
 FRAMES, END = 1, 2

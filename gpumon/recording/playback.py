@@ -128,26 +128,26 @@ class Playback:
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
         self.is_paused = False
-        """Set by the view: whether playback is paused."""
+        """True while playback is paused. Set by the view."""
         self.can_seek = False
-        """Set by the source: whether it can seek."""
+        """True if the source can seek. Set by the source."""
         self.can_pause = False
-        """Set by the source: whether it can pause."""
+        """True if the source can pause. Set by the source."""
         self.begin = self.end = NAN
-        """Set by the source: start and end of playback (s since 1970); NaN while unknown."""
+        """Start and end of playback (s since 1970); NaN while unknown. Set by the source."""
         self.path = ""
-        """Set by the source: path of the file, so that views can show other times of the recording."""
+        """Path of the file, so that views can show other times of the recording. Set by the source."""
         self.seeks = 0
-        """Set by the source: number of seeks so far."""
+        """Number of seeks so far. Set by the source."""
         self.seek_target = NAN
-        """Set by the source: target of the last seek (s since 1970)."""
+        """Target of the last seek (s since 1970). Set by the source."""
         self.completed_seek: tuple[int, float] = 0, NAN
-        """Set by the source: number of the last completed seek, and the time of the last frame read for it (s since
-        1970; NaN if there is none)."""
+        """Number of the last completed seek, and the time of the last frame read for it (s since 1970; NaN if there is
+        none). Set by the source."""
         self.on_seek: Callable[[], object] = lambda: None
-        """Called by the source after a seek, because the next frames do not continue the previous ones."""
+        """Function that the source calls after a seek, because the next frames do not continue the previous ones."""
         self.problem = ""
-        """Set by the source: sentence that says why the recording ends early and up to which time it plays."""
+        """Sentence that says why the recording ends early and up to which time it plays. Set by the source."""
         self._lock = Lock()
         self._seconds = 0.0
 

@@ -59,7 +59,7 @@ class RecordingWriter:
         """The open block as it is on disk."""
         self._flushed_ns = 0
         self._last = NAN
-        """Time of the last frame on disk, seconds since 1970."""
+        """Time of the last frame on disk, in seconds since 1970."""
         self._number = 0
         self._end = self._offset = 0
         """Size of the file, and offset of the open block, in bytes."""

@@ -19,7 +19,7 @@ FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
-    """Return a text column for each amount (such as energy cost) that has a price."""
+    """Return a `TextColumn` for each amount (such as energy cost) that has a price."""
     return tuple(replace(text_column(column), right=True) for column in priced(prices))
 
 
@@ -52,7 +52,7 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
 
 def explained(charges: Iterable[Charge]) -> str:
-    """Return a sentence that explains "partly", or an empty text if the text of none of the charges contains it."""
+    """Return a sentence that explains "partly", or an empty string if none of the charges contains it."""
     amounts = (amount for charge in charges for amount in charge)
     has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
     return '"partly": an estimate for part of the usage; the price of the rest is unknown.' if has_partly else ""

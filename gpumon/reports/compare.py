@@ -43,7 +43,7 @@ FEWEST = 3
 """Smallest number of epochs for a confidence interval."""
 _DRAWS = 2000
 _OUTSIDE = 0.025
-"""Fraction of the draws that lies outside each end of an interval."""
+"""Fraction of the bootstrap draws that lies outside each end of an interval."""
 _SEED = 20240229
 """Seed of the bootstrap. It is fixed, so that the same runs give the same result."""
 _WIDE = 28
@@ -66,13 +66,12 @@ class Difference:
     value: float
     low: float
     high: float
-    """95 % of the draws lie between `low` and `high`."""
+    """Upper end of the interval. 95 % of the draws lie between `low` and `high`."""
     share: float
     """`value` as a share of the first run's median."""
     share_low: float = NAN
     share_high: float = NAN
-    """95 % of the draws of the share lie between `share_low` and `share_high`.
-
+    """Upper end of the interval of the share. 95 % of the draws of the share lie between `share_low` and `share_high`.
     Both are NaN if the share has no interval of its own."""
 
     @property
@@ -102,7 +101,7 @@ class Comparison:
     """Number of finished epochs of each run that are excluded as warm-up."""
     lines: Sequence[MeasureComparison]
     doubts: Sequence[str]
-    """Why the runs may not be comparable, in sentences."""
+    """Sentences that say why the runs may not be comparable."""
     whole: Sequence[MeasureComparison] = ()
     """Measures of whole runs, with one value per run."""
     notes: Sequence[str] = ()

@@ -20,7 +20,7 @@ Cell = str | int | float | None
 
 
 class _Echo:
-    """A file whose `write` returns the text, so that `writerow` returns the line."""
+    """A file object whose `write` returns its argument, so that `writerow` returns the line."""
 
     def write(self, text: str) -> str:
         return text

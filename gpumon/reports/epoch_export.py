@@ -18,7 +18,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 @dataclass(frozen=True, slots=True)
 class EpochField:
-    """A column of the table."""
+    """A column of the table: name, and function that returns its value."""
 
     name: str
     value_of: Callable[[EpochSummary], Cell]

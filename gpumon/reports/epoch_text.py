@@ -29,7 +29,7 @@ def number(key: str, stretch: EpochSummary) -> float:
 
 
 def sign(key: str, stretch: EpochSummary) -> str:
-    """Return the sign before the number: `≥` or `≤` for a bound, or an empty text.
+    """Return the sign before the number: `≥` or `≤` for a bound, or an empty string.
 
     It is `≈` for the mean of only a part of the time, or if the number may still change.
     """

@@ -199,7 +199,7 @@ def _later(time: float, than: float) -> str:
 
 
 def _text(event: LoggedEvent, key: str) -> str:
-    """Return the text with this key from the details, on one line. It is empty if there is none."""
+    """Return the value with this key from the details, on one line. It is empty if there is none."""
     text = event.details.get(key)
     return clean(text, 100) if isinstance(text, str) else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NO_HISTORY = "no history is recorded for this source"
-"""Reason in answers to programs."""
+"""Reason, in answers to programs, why there is no history."""
 OF_HARDWARE = "To record users and events, run 'gpumon daemon' on a machine with GPUs."
 """Sentence that says how to record a history."""
 NOT_YET = "No history yet: 'gpumon daemon' writes it within a minute of its start."

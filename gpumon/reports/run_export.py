@@ -39,14 +39,13 @@ from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOC
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """One of the formats of `gpumon runs export`."""
+    """A format of `gpumon runs export`."""
 
     content: str
-    """What a file contains, for the help text."""
+    """Description of the file's content, for the help text."""
     make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
-    """Returns the file for a record, its traces, the current time (s since 1970) and prices.
-
-    Raises GpumonError if a package is missing."""
+    """Function that returns the file for a record, its traces, the current time (s since 1970) and prices. Raises
+    GpumonError if a package is missing."""
     is_binary: bool = False
     """True if the file must not be written to a terminal."""
 
@@ -77,7 +76,7 @@ EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
 """The kinds of rows, in the column `part`: an epoch, the time between epochs, some steps, or the whole run."""
 
 Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
-"""Some time of a rank, represented as an epoch; its kind, such as `BETWEEN`; and its phases."""
+"""A part of a rank's time: the part as an epoch, its kind (such as `BETWEEN`), and its phases."""
 
 
 def parts_outside_epochs(record: Record) -> Iterator[Part]:
@@ -151,7 +150,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class ExportField:
-    """A column of the table."""
+    """A column of the table: name, function that returns its value, and help text."""
 
     name: str
     value_of: Callable[[Any], str | int | float | None]

@@ -61,7 +61,7 @@ def program_texts(program: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def written(value: Parameter) -> str:
-    """Return a parameter as text."""
+    """Return a parameter as text for people."""
     if value is None or isinstance(value, bool):
         return str(value).lower() if value is not None else "none"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
@@ -93,7 +93,7 @@ _ROOM = {
     "id": (49, 17), "name": (24, 0), "user": (16, 6), "tags": (32, 0), "resumes": (49, 0), "hostname": (24, 0),
     "framework": (16, 0),
 }  # fmt: skip
-"""Largest and smallest width of text columns."""
+"""Largest and smallest width of columns of text."""
 _RUNS = shown(RUNS, View.COMMAND)
 RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
 _COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
@@ -272,7 +272,7 @@ def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str,
 
 
 def _open_peak_sign(rank: RankRow) -> str:
-    """Return `≥` for a running rank, which may still exceed its peak, or an empty text."""
+    """Return `≥` for a running rank, which may still exceed its peak, or an empty string."""
     return AT_LEAST if rank.state is RunState.RUNNING else ""
 
 

@@ -61,7 +61,7 @@ class RunLine(NamedTuple):
     head: str
     parts: tuple[str, ...]
     kept: tuple[str, ...]
-    """Parts that are shown even on a very narrow terminal: the run, its progress, and the time left."""
+    """Parts of the line that are shown even on a very narrow terminal: the run, its progress, and the time left."""
 
     def __str__(self) -> str:
         return self.head + DOT.join(self.parts)
@@ -187,7 +187,7 @@ def _plain(row: GpuRow, width: int) -> str:
 
 
 def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
-    """Return text that names the current run, the other `runs` on the GPU, and the processes of other users."""
+    """Return the current run, the other `runs` on the GPU, and the processes of other users, as text."""
     if run is not None:
         keys = {rank.key for ranks in runs for rank in ranks.all}
         others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
@@ -210,7 +210,7 @@ def _memory(processes: list[Process]) -> str:
 
 
 def _parts(sample: Sample) -> tuple[str, ...]:
-    """Return texts that say which purposes the memory of a GPU is used for, as far as this is known."""
+    """Return the purposes for which the memory of a GPU is used, as texts, as far as they are known."""
     from gpumon.analysis.memory import breakdown_of, known_parts  # imported only if there are runs, to start fast
 
     breakdown = breakdown_of(sample)

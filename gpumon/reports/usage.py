@@ -26,7 +26,7 @@ MOSTLY_IDLE = 0.5
 """Minimum idle share of a user's hours for a note. The idle time must also be at least `NOTED` seconds."""
 NOTED = 3600.0
 _ROUNDING = 0.5
-"""Shorter times, in seconds, are not shown."""
+"""Minimum seconds of a time that is shown."""
 
 ratio_text, hours_text, energy_text = (USER_BY_KEY[key].write for key in ("used", "held", "energy"))
 """Functions that format a share, a time and an energy in the same way as the columns of users."""
@@ -76,7 +76,7 @@ def account_energy(account: Account) -> str:
 
 
 def idle_note(account: Account) -> str:
-    """Return a note if a user's GPUs were idle for most of the time, otherwise an empty text."""
+    """Return a note if a user's GPUs were idle for most of the time, otherwise an empty string."""
     idle = account.idle_held / account.judged if account.judged > 0 else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
     return f"idle for {ratio_text(idle)} of the held time" if is_idle else ""

@@ -47,7 +47,7 @@ _MOST = (NO_SHARE - 1) / SHARE
 
 
 def pack_process(process: Process, directory: Directory) -> bytes:
-    """Return the record of a process, and add its texts to the directory."""
+    """Return the record of a process, and add its strings to the directory."""
     string = directory.string
     return PROCESS.pack(
         process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), string(process.name),
@@ -160,9 +160,9 @@ class ValueForm(NamedTuple):
     """Metrics of each row in the order of the slot: first the narrow ones (f4), then the wide ones (f8)."""
     host: tuple[str, ...]
     single: struct.Struct
-    """All f4 values."""
+    """Struct format of all f4 values."""
     double: struct.Struct
-    """All f8 values, which follow the f4 values."""
+    """Struct format of all f8 values, which follow the f4 values."""
     all: struct.Struct
     narrow: int
     """Number of narrow metrics per row."""
@@ -206,7 +206,7 @@ class ValueEncoder:
         self._pick = itemgetter(*self._form.order)
         self.buffer = bytearray(layout.value_size)
         self.end = self._at + self._form.all.size
-        """Bytes used in total."""
+        """Number of bytes of the buffer that are in use."""
 
     def encode(self, states: bytes | bytearray, grid: Sequence[float], host: Sequence[float]) -> None:
         """Fill the buffer after the slot's header with the states of the devices and with all metrics.
@@ -305,7 +305,7 @@ _NANS = (NAN,) * RUN_METRICS
 _MEMORY_FIELDS = len(FrameworkMemory._fields)
 _STAMPS = 1 << 63
 _LONGEST_UNANSWERED = 6000
-"""Seconds without an answer that are too many to be stored."""
+"""Upper limit of the seconds without an answer that can be stored."""
 _RUN_STATES = frozenset(RunState)
 
 
@@ -324,7 +324,7 @@ class Encoder:
         """The last processes and their records, by object identity. A source reuses objects of unchanged processes."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
-        """Encodes the slot with only the values of the same tick."""
+        """Encoder of the slot with only the values of the same tick."""
 
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
         """Fill the buffer after the slot's header.
@@ -483,7 +483,10 @@ def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
 
 
 def _stamp(monotonic: int) -> int:
-    """Return the time if it fits into 8 bytes, else 0, which means unknown. A driver's timestamp may be any number."""
+    """Return a time in ns if it fits into 8 bytes, else 0, which means unknown.
+
+    A driver's timestamp may be any number.
+    """
     return monotonic if -_STAMPS <= monotonic < _STAMPS else 0
 
 

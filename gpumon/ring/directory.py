@@ -42,9 +42,9 @@ class StoredDirectory(NamedTuple):
     hostname: str
     next_ids: tuple[int, int]
     ledger: str = ""
-    """Why the daemon does not record runs at present, as text; empty if it does, or has none to record."""
+    """Reason why the daemon does not record runs at present; empty if it does, or has none to record."""
     history: str = ""
-    """Why the daemon does not record history at present, as text; empty if it does."""
+    """Reason why the daemon does not record history at present; empty if it does."""
     gpumon: str = ""
     """Version of gpumon that wrote the ring."""
 
@@ -199,7 +199,7 @@ class RowsExhausted(RingError):
 
 
 class Directory:
-    """Assigns rows to devices and numbers to texts and runs of one ring file, and encodes the result."""
+    """Assigns rows to devices and numbers to strings and runs of one ring file, and encodes the result."""
 
     def __init__(self, rows: int) -> None:
         self.devices: list[Device | None] = [None] * rows
@@ -292,7 +292,10 @@ class Directory:
             self.dirty = True
 
     def set_storage_problems(self, ledger: str, history: str) -> None:
-        """Store why runs are not recorded (`ledger`) and why history is not. A text is empty if it is recorded."""
+        """Store why runs are not recorded (`ledger`) and why history is not.
+
+        A string is empty if there is no problem.
+        """
         if (ledger, history) != (self.ledger, self.history):
             self.ledger, self.history, self.dirty = ledger, history, True
 
@@ -303,7 +306,7 @@ class Directory:
         return is_long or len(self._runs) > _KEEP_RUNS
 
     def evict(self, strings: Iterable[str], runs: Iterable[str]) -> None:
-        """If there are too many entries, remove all texts and runs except those with these texts and keys."""
+        """If there are too many entries, remove all strings and runs except those with these strings and keys."""
         before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
             used = {text[:_LONGEST_TEXT] for text in strings}

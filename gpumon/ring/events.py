@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpumon.ring.directory import Directory
 
 EVENT = struct.Struct("<IBxxxQQ")
-"""CRC32 of the rest, kind, number, frame"""
+"""Struct format of an event: CRC32 of the rest, kind, number, frame."""
 RUN_CHANGE = struct.Struct("<IBxxxiIqIddd")
 """run id, state, epoch, phase, step, lost, epoch_started, updated, wait: as in `Run`"""
 _CRC_FROM = 4
@@ -30,11 +30,11 @@ _REMEMBERED = 256
 """Number of former runs whose state is remembered, in addition to the current ones."""
 _STATES = frozenset(RunState)
 MetricsOf = Callable[[str], Mapping[str, float]]
-"""Returns the metrics of the run with a key, if this run is in the same slot; else empty."""
+"""Function that returns the metrics of the run with a key, if this run is in the same slot; else empty."""
 
 
 class Events(NamedTuple):
-    """The events that arrived with one frame."""
+    """The boundaries and changed runs that arrived with one frame."""
 
     runs: tuple[Run, ...] = ()
     """Runs that were new, or that had a new state."""

@@ -172,7 +172,7 @@ class Layout(NamedTuple):
     n_values: int = 0
     n_events: int = 0
     sums: int = 0
-    """Bytes of one copy of the sums."""
+    """Size of one copy of the sums in bytes."""
 
     @property
     def metrics_at(self) -> int:
@@ -207,12 +207,12 @@ class Layout(NamedTuple):
 
     @property
     def values(self) -> Area:
-        """Slots with only the values of frames."""
+        """The area of the slots with only the values of frames."""
         return Area(self.full.end, self.value_size, self.n_values, self.values_end)
 
     @property
     def events(self) -> Area:
-        """Slots with boundaries, and with runs that began or ended."""
+        """The area of the slots with boundaries, and with runs that began or ended."""
         return Area(self.values.end, EVENT_SIZE, self.n_events)
 
     @property
@@ -264,12 +264,13 @@ class SlotHead(NamedTuple):
     """The header of a slot as stored in the file."""
 
     sequence: int
-    """Twice the number of the frame."""
+    """Twice the number of the frame in the slot."""
     crc: int
     length: int
     number: int
     monotonic_ns: int
-    """May be negative, because the past of a simulation may be before the machine's boot."""
+    """Time of the frame in ns of CLOCK_MONOTONIC. It may be negative, because the past of a simulation may be before
+    the machine's boot."""
     time_ns: int
     directory_version: int
     rows: int

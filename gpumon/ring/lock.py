@@ -60,11 +60,11 @@ class Holder(NamedTuple):
     """The process that holds a lock, according to the record that it has written into the file."""
 
     pid: int
-    """0 if the record is unreadable."""
+    """Pid of the process; 0 if the record is unreadable."""
     started: int
-    """Start time in clock ticks after boot. Together with the pid, it identifies a process."""
+    """Start time of the process in clock ticks after boot. Together with the pid, it identifies a process."""
     uid: int
-    """Owner of the lock file."""
+    """Uid of the owner of the lock file."""
     for_command: bool = False
     """Whether the process samples only for a command (`gpumon run`), and ends when the command ends."""
 

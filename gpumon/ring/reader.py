@@ -51,7 +51,7 @@ _LAPPED = 2
 
 
 class Heartbeat(NamedTuple):
-    """When the writer last showed that it is alive, and which frame was the newest at that time."""
+    """Time of the writer's last heartbeat, and number of the newest frame at that time."""
 
     head: int
     state: int

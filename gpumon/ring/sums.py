@@ -33,7 +33,7 @@ Rows = Mapping[tuple[str, ...], Sequence[float]]
 
 
 class SumTable(NamedTuple):
-    """A table of sums, with rows by their keys."""
+    """A table of sums: column names, and rows by their keys."""
 
     columns: tuple[str, ...]
     rows: Rows
@@ -45,7 +45,7 @@ class Sums(NamedTuple):
     number: int
     """Number of the record in its file."""
     monotonic_ns: int
-    """CLOCK_MONOTONIC of the newest tick in ns."""
+    """Time of the newest tick in ns of CLOCK_MONOTONIC."""
     time_ns: int
     since_ns: int
     """Time at which all sums were 0, in ns since 1970."""

@@ -48,7 +48,7 @@ class Predecessor:
         since = max(numbers, default=0) - reader.layout.frames
         self.numbers = sorted(number for number in numbers if number > since)
         self._rows: dict[int, int] = {}
-        """By row, the newest frame that has a sample of the row's device."""
+        """Newest frame that has a sample of the row's device, by row."""
         for row_states, number in states.items():
             for row, state in enumerate(row_states):
                 if state and number > since and row in self.known.devices:
@@ -125,9 +125,9 @@ DIR_CAPACITY = 256 * 1024
 PROCESS_ROOM = 256
 RUN_ROOM = 48
 FULL_FRAMES = 120
-"""Number of frames with processes and runs. At one per second, these are two minutes."""
+"""Number of frames that are stored with processes and runs. At one per second, these are two minutes."""
 EVENTS = 2048
-"""Number of events in the ring."""
+"""Number of events that a ring can store."""
 
 SUMS_ROOM = 64 * 1024
 """Bytes of one copy of the sums, which is enough for `MAX_ROWS` devices and some hundred users on them."""

@@ -71,7 +71,7 @@ class RingWriter:
         self.layout = layout
         self.lost_writes = 0
         self.is_failing = False
-        """Whether the newest frame could not be written."""
+        """True if the newest frame could not be written."""
         self.head = 0
         self._directory = directory or Directory(layout.rows)
         self._version = 0
@@ -190,7 +190,7 @@ class RingWriter:
     def set_storage_problems(self, ledger: str, history: str) -> None:
         """Publish with the next frame why runs are not recorded (`ledger`), and why history is not.
 
-        A text is empty if there is no problem.
+        A string is empty if there is no problem.
         """
         self._directory.set_storage_problems(ledger[:1024], history[:1024])
 

@@ -34,12 +34,13 @@ class Reading:
     """The values that a source read at one moment."""
 
     monotonic_ns: int
-    """ns, CLOCK_MONOTONIC. For a recording, the recorded intervals mapped to this clock."""
+    """Time of the reading, in ns of CLOCK_MONOTONIC. For a recording, the recorded intervals mapped to this clock."""
     time_ns: int
     """Time of the reading, in ns since 1970. For a recording, the recorded time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
-    """Must not be modified later, because consumers check only a new object for changes."""
+    """Processes on the devices. The object must not be modified later, because consumers check only a new object for
+    changes."""
     runs: Sequence[Run] = ()
     """Runs of a simulation or a recording. Other sources have none: real runs are read from their boards."""
     boundaries: Sequence[Boundary] = ()
@@ -49,7 +50,7 @@ class Reading:
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
     pace: Pace | None = None
-    """Set for a recorded frame; None for a live one."""
+    """Timing and losses of a recorded frame; None for a live reading."""
     xids: Sequence[XidEvent] = ()
     """XID errors since the last reading, in order."""
 

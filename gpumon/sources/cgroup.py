@@ -18,7 +18,7 @@ from gpumon.common.paths import ROOT, is_trusted
 from gpumon.common.text import clean
 
 LONGEST = 16384
-"""Maximum bytes that are read. A line that does not end within them is ignored."""
+"""Maximum bytes that are read of a cgroup file. A line that does not end within them is ignored."""
 _MAX_PARTS = 64
 _LONGEST_NAME = 64
 _SHORT_ID = 12

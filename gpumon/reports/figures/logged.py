@@ -20,7 +20,7 @@ LATE_EPOCHS = 2
 """Number of earlier epochs whose last values may appear in the samples of an epoch, since values on a GPU arrive
 late."""
 LoggedPoint = tuple[float, float, float, float]
-"""Time (s since 1970), mean, lowest and highest value."""
+"""A point of a line: time (s since 1970), mean, lowest and highest value."""
 
 
 class LoggedKind(Enum):
@@ -209,7 +209,7 @@ def _finite_or(value: float, other: float) -> float:
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
-"""For each logged metric, the values that are NaN or infinite, with their times (s since 1970)."""
+"""NaN and infinite values of each logged metric, with their times (s since 1970)."""
 NAME_CELLS = 40
 """Largest width of a metric name, in columns."""
 BANDS = 120

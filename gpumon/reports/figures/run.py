@@ -175,7 +175,7 @@ def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] |
 
 
 LOGGED = 6
-"""Largest number of logged metrics with a panel."""
+"""Largest number of logged metrics that get a panel."""
 _PANEL = 132
 _MARGIN = 64
 """Height of a panel, and of the space above the panels, in pixels."""

@@ -15,9 +15,10 @@ from gpumon.sources.nvml.values import EVERY_TICK, RETRY, RETRY_UNSUPPORTED, Cal
 
 _PROBE_EVERY = 30.0
 _OK = Availability.OK
-"""A global, because looking the member up in its class is the most expensive step for each device at each tick."""
+"""Shortcut for the enum member. Looking it up in its class would be the most expensive step for each device at each
+tick."""
 _GONE = (Availability.LOST, Availability.NO_DRIVER)
-"""A single call that returns one of these is proof: no further calls are made."""
+"""Return codes that prove that a device is gone, even if only one call returns them. No further calls are made then."""
 _WORST_FIRST = (
     Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED, *_GONE,
 )  # fmt: skip
@@ -61,7 +62,7 @@ class DeviceCalls:
         """`withheld`: metrics that must not be read. `table`: the calls that are made at every tick come first."""
         self.state = _OK
         self.failure = SUCCESS
-        """The driver's code if the state is not OK."""
+        """Return code of the driver if the state is not OK."""
         self._handle = handle
         self._index = index
         self._device = device

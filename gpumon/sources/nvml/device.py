@@ -35,7 +35,8 @@ _FROM_CALLS = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
 METRICS = frozenset((*_FROM_CALLS, *utilization.METRICS, XID, UNATTRIBUTED, INSTANCES))
 """All metrics that this source can have."""
 _OK = Availability.OK
-"""A global, because looking the member up in its class is the most expensive step for each device at each tick."""
+"""Shortcut for the enum member. Looking it up in its class would be the most expensive step for each device at each
+tick."""
 
 
 class NvmlDevice:

@@ -29,7 +29,7 @@ class Identity:
     """How the driver identifies one GPU."""
 
     code: int
-    """SUCCESS, or why the identity is unknown."""
+    """Return code SUCCESS, or the code that says why the identity is unknown."""
     handle: Any = None
     uuid: str = ""
     name: str = ""
@@ -66,9 +66,9 @@ NO_VALUES = [NAN] * len(GPU_METRICS)
 PENDING = -1
 """Used in place of a return code while the call for a GPU's identity has not returned."""
 _TIMEOUT = round(0.6 * SECOND)
-"""How long a scan waits for the identities of GPUs, in ns. Slower GPUs appear with a later scan."""
+"""Maximum ns that a scan waits for the identities of GPUs. Slower GPUs appear with a later scan."""
 _MAX_GPUS = 256
-"""More than any machine has; a larger count is an error."""
+"""Maximum plausible number of GPUs. A larger count is an error."""
 _PRESENT = (Availability.OK, Availability.ASLEEP)
 """States that prove that a device is still present."""
 
@@ -93,7 +93,7 @@ class DeviceScan:
     """Whether the driver must be reopened."""
 
     def unreadable_reason(self) -> str:
-        """Return what to do if the driver answers but none of its GPUs can be read; otherwise an empty text."""
+        """Return what to do if the driver answers but none of its GPUs can be read; otherwise an empty string."""
         if any(device.failure == SUCCESS for device in self.devices):
             return ""
         codes = [*(device.failure for device in self.devices), *self.codes]

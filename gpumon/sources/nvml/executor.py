@@ -123,7 +123,7 @@ class _Worker:
     def __init__(self, first: _Batch) -> None:
         self._batch: _Batch | None = first
         self._is_assigned = Lock()
-        """Released while there is a new batch, or the request to end."""
+        """Lock that is released while there is a new batch, or the request to end."""
 
     def assign(self, batch: _Batch | None) -> None:
         """Give an idle worker its next batch, or None to end it."""

@@ -52,7 +52,7 @@ _STABLE = (
     Field("gpu.nvlink_sent", 138, 1024.0, ALL_LINKS),  # data without the protocol, in KiB
     Field("gpu.nvlink_received", 139, 1024.0, ALL_LINKS),
 )
-"""In every release that was checked, an id has this meaning or is unused."""
+"""Fields whose id had the same meaning, or was unused, in every release that was checked."""
 
 FAULTS = (
     Field("gpu.ecc_corrected", 3, 1.0),
@@ -67,7 +67,7 @@ FAULTS = (
     Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
     Field("gpu.pcie_replays", 94, 1.0),
 )
-"""Fields of the slow batch. In every release that was checked, an id has this meaning or is unused."""
+"""Fields of the slow batch. Each id had the same meaning, or was unused, in every release that was checked."""
 
 LINK_COUNT, LINK_STATE = 91, 165
 """The number of NVLink links, and the state of one link: since 525, and only from Hopper on."""
@@ -133,7 +133,7 @@ class FieldFormat:
 
     metric: str
     divisor: float
-    """The driver's number is divided by this."""
+    """Number by which the driver's number is divided."""
     is_present: bool
     """Whether the driver returned a number for the field."""
     is_narrow: bool
@@ -221,11 +221,11 @@ _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _MAX_UNCERTAINTY = SECOND // 10
-"""If a call takes longer than this (ns), counters without a usable timestamp are rejected."""
+"""Maximum duration of a call in ns. If it takes longer, counters without a usable timestamp are rejected."""
 _INSTANT = SECOND // 10_000
-"""ns: calls of this length or less count as instantaneous."""
+"""Calls of at most this many ns count as instantaneous."""
 _NEAR = SECOND
-"""ns: a timestamp further than this from its call comes from another clock, or was never written."""
+"""A timestamp further than this many ns from its call comes from another clock, or was never written."""
 
 
 class FieldBatch:

@@ -43,7 +43,7 @@ GPM_METRICS = tuple(GPM)
 GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
 """Metrics withheld while GPM is switched off, with the reason."""
 _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
-"""True for percent, False for MiB per second."""
+"""True for metrics in percent, False for metrics in MiB per second."""
 _RATIOS = sum(_IS_RATIO)
 """Number of ratios. They come before the rates in `GPM`."""
 _DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)

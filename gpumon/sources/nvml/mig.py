@@ -239,7 +239,7 @@ class MigInstance:
 
     @property
     def failure(self) -> int:
-        """The driver's code if the state is not OK; any thread may read it."""
+        """Return code of the driver if the state is not OK; any thread may read it."""
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
@@ -329,7 +329,8 @@ class MigInstances:
         self.is_divided = False
         """True if processes of this GPU can run only on its instances. False if the instances are not visible."""
         self.instances: tuple[MigInstance, ...] = ()
-        """Ordered by MIG device index. Replaced as a whole, so any thread may read it."""
+        """Instances of the GPU, ordered by MIG device index. The sequence is replaced as a whole, so any thread may
+        read it."""
 
     @property
     def cost(self) -> CallCost:

@@ -30,9 +30,9 @@ _ROOM, _MOST_ROOM = 16, 4096
 _SAMPLE = struct.Struct("=IxxxxQ16s")
 """nvmlProcessUtilizationSample_t: pid, time in µs, and the bytes of `_PERCENTS`."""
 _PERCENTS = struct.Struct("=IIII")
-"""Percent of SM, memory, encoder and decoder."""
+"""Struct format of the percentages of SM, memory, encoder and decoder."""
 _AHEAD = 1_000_000
-"""µs that the driver's clock may be ahead of ours."""
+"""Maximum µs by which the driver's clock may be ahead of this machine's clock."""
 _FIRST = 1_000_000
 """The first shares are computed from the samples of this many µs before the newest one."""
 _MAX_CACHED = 256

@@ -125,7 +125,7 @@ class Call:
     period: float
     """Seconds between two reads."""
     bind: Callable[[Library], Read | None]
-    """Returns a reader of the call with its own buffers; None if the driver lacks the function."""
+    """Function that returns a reader of the call with its own buffers, or None if the driver lacks the function."""
     function: str
     """Newest name of the driver's function. Its cost is shown under this name."""
 

@@ -21,7 +21,7 @@ _ENTRY = struct.Struct("=IIqqiiQ")
 """Struct format of nvmlFieldValue_t, as in `fields`."""
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
-"""A larger number cannot be a count, and is invalid."""
+"""Largest plausible count. A larger number is invalid."""
 _MAX_LINKS = 64
 """A larger number of links is an error: no GPU has so many (NVML_NVLINK_MAX_LINKS is 36 in branch 615)."""
 _UP, _KNOWN_STATES = (1, 2), (0, 1, 2, 3)

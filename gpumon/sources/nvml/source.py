@@ -127,7 +127,7 @@ class NvmlSource:
         self._read_at = self._tick = 0
         self._unreadable_reason = ""
         self._origin = Origin("nvml", capabilities=self.capabilities)
-        """Stays the same object while nothing changes."""
+        """Origin after the last read. It stays the same object while nothing changes."""
         self._processes_of: dict[str, tuple[Process, ...]] = {}
         self._caches: dict[str, ProcessCache] = {}
         self._processes: tuple[Process, ...] = ()

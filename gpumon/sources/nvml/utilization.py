@@ -37,11 +37,11 @@ _SIZE = 16
 """Bytes of an nvmlSample_t: timestamp (µs), and a value of 8 bytes whose type the call returns."""
 _LEAST_ROOM, _MOST_ROOM = 128, 4096
 _APART = SECOND // 100
-"""Samples closer than this (ns) are the same sample, converted to our clock twice."""
+"""Samples less than this many ns apart are the same sample, converted to this machine's clock twice."""
 _AHEAD = SECOND
 _OLD = 60 * SECOND
-"""ns. A timestamp that is older than this, or more than `_AHEAD` in the future, comes from another clock, or was never
-written."""
+"""Maximum age of a timestamp in ns. An older one, or one more than `_AHEAD` in the future, comes from another clock, or
+was never written."""
 _NEVER = float("inf")
 _PERCENT = itemgetter(1)
 

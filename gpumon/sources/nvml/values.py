@@ -56,7 +56,7 @@ class DeviceValues:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
-        """Entries are removed only by `set_missing` and `clear`, which count them in `removed`."""
+        """Values by metric. Entries are removed only by `set_missing` and `clear`, which count them in `removed`."""
         self.removed = 0
         """Number of removed values. While this and `len(values)` do not change, `values` has the same keys in the same
         order."""

@@ -22,7 +22,7 @@ class Job:
     user: str
     gpus: tuple[int, ...]
     loads: Callable[[Random], list[float]]
-    """Returns the load (0 to 1) in each 0.1 s of one period."""
+    """Function that returns the load (0 to 1) in each 0.1 s of one period."""
     memory: float
     """GiB of memory on each GPU."""
     cpu: float = 1.0
@@ -38,7 +38,7 @@ class Job:
     steps: int = 0
     """Number of steps per epoch."""
     metrics: Callable[[float], Mapping[str, float]] = lambda progress: {}
-    """Returns the logged values by name after a number of epochs, which may be a fraction."""
+    """Function that returns the logged values by name after a number of epochs, which may be a fraction."""
 
 
 def _distributed(rng: Random) -> list[float]:

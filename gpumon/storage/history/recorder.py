@@ -27,7 +27,7 @@ from gpumon.storage.sqlite.state_file import StateFile
 
 
 class HistoryPlugin(Protocol):
-    """Writes other tables of the history file. `add` runs in the sampling thread and must be quick."""
+    """Writes tables of the history file other than blocks. `add` runs in the sampling thread and must be quick."""
 
     def add(self, tick: Tick) -> None:
         """Add the next tick."""

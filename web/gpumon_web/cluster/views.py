@@ -33,7 +33,7 @@ class ClusterFeed:
         self.lock = Lock()
         self.snapshot: ClusterSnapshot = NOTHING
         self.is_awaited = False
-        """Whether the viewer is waiting for the answer to a pending query."""
+        """True while the viewer waits for the first answer to a query of the page."""
         self._poller = poller
         self._boot = secrets.token_hex(4)
         self._newest = 0
@@ -56,7 +56,10 @@ class ClusterFeed:
             self._newest += 1
 
     def head(self) -> dict[str, Any]:
-        """Return the state shown at the top of every page. The caller holds `lock`."""
+        """Return the fields shown at the top of every page, such as `live`, `state` and `age` (s).
+
+        The caller holds `lock`.
+        """
         snapshot = self.snapshot
         age = self._poller.silence(snapshot)
         is_empty = model.has_no_series(snapshot.answers()) and not snapshot.is_dcgm
