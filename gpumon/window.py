@@ -65,8 +65,8 @@ class Window:
         self._grid: Grid | None = None
         requested = (metrics,) if isinstance(metrics, str) else metrics
         self.problem = ""
-        """Why the history cannot be read, or why there is no data at all; empty if there is no problem. Values that
-        would come from the history are NaN."""
+        """Reason why the history cannot be read, or why there is no data at all; empty if there is no problem. Values
+        that would come from the history are NaN."""
         self._requested = [_check(name) for name in requested or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_TIME_METRIC], [HOST])[_TIME_METRIC]

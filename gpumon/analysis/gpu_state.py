@@ -288,9 +288,9 @@ class Activity:
         self._now = 0
         self._worked: dict[str, int] = {}
         self._idle: dict[str, tuple[_IdlePeriod, _IdlePeriod]] = {}
-        """By UUID: the whole idle period, and the period since a process last took or released the GPU."""
+        """Whole idle period, and period since a process last took or released the GPU, by UUID."""
         self._free: dict[str, bool] = {}
-        """By UUID: last known information whether the idle GPU is free."""
+        """Last known information whether an idle GPU is free, by UUID."""
         self._loads = LoadTracker()
         """Load of each GPU. Updated only by `add`, because callers of `watch` do not show loads."""
         self._count = 0

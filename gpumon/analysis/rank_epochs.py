@@ -91,7 +91,7 @@ class RankEpoch(NamedTuple):
     end: float = NAN
     """End of the epoch; NaN while the epoch is open."""
     how: EpochEnd | None = None
-    """How the epoch ended; None while it is open."""
+    """End of the epoch (finished, aborted or lost); None while it is open."""
 
     @property
     def finished(self) -> bool:

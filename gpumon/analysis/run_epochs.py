@@ -135,7 +135,7 @@ class _MarkCache:
 
     def __init__(self, ranks: Sequence[tuple[str, RankEpochs]]) -> None:
         self._ranks = ranks
-        """For each rank, the id of its run and its epochs."""
+        """Id of the run, and epochs, of each rank."""
         self._rewritten = [rank.rewritten for _, rank in ranks]
         self._consumed = [len(rank.epochs) for _, rank in ranks]
         """Number of epochs of each rank that are included in the marks."""

@@ -209,7 +209,7 @@ def _current_phase() -> Phase | None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics without those that cannot be single numbers: mappings, texts, lists and arrays."""
+    """Return the metrics without those that cannot be single numbers: mappings, strings, lists and arrays."""
     return {
         name: value
         for name, value in metrics.items()

@@ -103,7 +103,7 @@ require("keras", keras.__version__)
 _THREADS = 64
 """Number of latest batch ends to remember, since they may arrive out of order. Keras has fewer threads than that."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""By thread id, the monitor whose training began last in this thread."""
+"""Monitor whose training began last in a thread, by thread id."""
 _started: WeakSet[GpuMonitor] = WeakSet()
 """Monitors whose training is running. Their runs are ended after an exception, which Keras does not report to them."""
 

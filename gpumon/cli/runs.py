@@ -158,7 +158,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("report", "write one run as a self-contained HTML page", _report_options),
         ("export", "export one run as CSV, JSON or Parquet", _export_options),
         ("rename", "give one of your runs another name", rename_options),
-        ("note", "add a line to one of your runs", note_options),
+        ("note", "add a note, a line of text, to one of your runs", note_options),
         ("tag", "add or remove tags of one of your runs", tag_options),
         ("delete", "delete your runs that have ended", delete_options),
     ):

@@ -1,6 +1,6 @@
 """Time windows of queries: calendar months, hourly recorded sums, and the site's local clock.
 
-Queries are fixed texts with placeholders. Just before a query runs, `insert_months`, `insert_windows` and
+Queries are fixed strings with placeholders. Just before a query runs, `insert_months`, `insert_windows` and
 `insert_clock` replace these with the times of that moment.
 
 Rules in `deploy/prometheus/hours.yml` record sums once an hour. For a month, Prometheus then reads 720 samples of a

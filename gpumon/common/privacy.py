@@ -1,4 +1,4 @@
-"""Policy for user names on a server: shown, hashed, or hidden together with all texts that users wrote."""
+"""Policy for user names on a server: shown, hashed, or hidden together with all strings that users wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class People(NamedTuple):
     """The policy for showing user names."""
 
     way: str = SHOWN
-    """How names are shown: one of `WAYS`."""
+    """Way in which names are shown: one of `WAYS`."""
     salt: bytes = b""
     """The server's secret, without which a name cannot be found by hashing guesses."""
     me: str = ""

@@ -38,7 +38,7 @@ class PackageEnergy:
 
     def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self.unknown = ""
-        """Why the energy is unknown; empty while it is known."""
+        """Reason why the energy is unknown; empty while it is known."""
         self._root = root
         self._monotonic = monotonic
         self._zones: list[_Zone] | None = None

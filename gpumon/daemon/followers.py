@@ -123,7 +123,7 @@ class LazyLedger:
 
     @property
     def problem(self) -> str:
-        """Why the ledger cannot be written at the moment, as text for users. Empty if it can be written."""
+        """Reason why the ledger cannot be written at the moment, as text for users. Empty if it can be written."""
         return self._ledger.problem if self._ledger is not None else ""
 
     def add(self, tick: Tick) -> None:

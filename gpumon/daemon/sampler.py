@@ -82,7 +82,7 @@ class Sampler:
         """Number of rounds since the last tick."""
         self.skipped_ticks = 0
         self.refused: Mapping[str, str] = {}
-        """Why a run was not assigned a device that it claims, by the run's key, as of the newest tick."""
+        """Reason why a run was not assigned a device that it claims, by the run's key, as of the newest tick."""
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock

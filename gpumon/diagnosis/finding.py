@@ -12,7 +12,7 @@ from gpumon.model.metrics import Metric
 
 
 class Severity(IntEnum):
-    """How urgent a finding is."""
+    """Urgency of a finding."""
 
     INFO = 0
     WARNING = 1

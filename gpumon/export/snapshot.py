@@ -31,7 +31,7 @@ _HASH_LETTERS = 12
 
 
 class UserNames(StrEnum):
-    """How users are named in labels: by name, by uid, by a hash, or not at all."""
+    """Forms of user names in labels: name, uid, hash, or no name at all."""
 
     NAME = "name"
     UID = "uid"

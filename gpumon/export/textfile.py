@@ -56,7 +56,7 @@ def maintain_textfile(
             os.close(fd)
             fd = new_fd
             if problem:
-                log(f"writes {file} again")
+                log(f"can write {file} again")
             problem = ""
     finally:
         _remove(file, fd)

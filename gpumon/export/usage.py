@@ -100,7 +100,8 @@ def _counters(gpus: Iterable[GpuFacts], totals: Totals) -> Iterator[Family]:
                   [(labels, count.errors) for labels, count in xids])  # fmt: skip
     yield gauge("gpumon_gpu_xid_last_timestamp_seconds", "Time of the newest XID error of a code, seconds since 1970.",
                 (*_GPU, "xid"), [(labels, count.last) for labels, count in xids])  # fmt: skip
-    yield counter("gpumon_users_dropped_total", "Users on GPUs without counters because there were too many users.", (),
+    yield counter("gpumon_users_dropped_total",
+                  "Number of users of GPUs without counters, because there were too many users.", (),
                   [((), float(totals.dropped))])  # fmt: skip
 
 

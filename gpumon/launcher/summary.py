@@ -29,7 +29,7 @@ _COVERED = 0.98
 
 
 class DeviceCost:
-    """How much the command used one device."""
+    """Usage of one device by the command."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -265,7 +265,7 @@ class CommandReport:
     hidden: bool = False
     """Whether the command may have used devices without being seen on them."""
     problem: str = ""
-    """Why the report is incomplete; empty if it is complete."""
+    """Reason why the report is incomplete; empty if it is complete."""
     shown_as: str = ""
     """Id of the run in the ledger; empty if the run is not in the ledger."""
     awaited: str = ""

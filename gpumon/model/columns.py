@@ -19,7 +19,7 @@ from gpumon.model.metrics import IDLE, Kind, Unit
 
 
 class View(Flag):
-    """Where a column is shown."""
+    """Views in which a column is shown."""
 
     COMMAND = auto()
     """Text tables of commands, and reports."""
@@ -37,7 +37,7 @@ class View(Flag):
 
 
 class OverDevices(Enum):
-    """How the values of several devices are combined."""
+    """Rule for combining the values of several devices."""
 
     SUM = "sum"
     """Sum. It is unknown if the value of any device is unknown. A device that several ranks share counts once."""
@@ -49,7 +49,7 @@ class OverDevices(Enum):
 
 
 class OverTime(Enum):
-    """How the values of successive periods, such as epochs, are combined."""
+    """Rule for combining the values of successive periods, such as epochs."""
 
     SUM = "sum"
     """Sum. It is unknown if any value is unknown."""
@@ -62,7 +62,7 @@ class OverTime(Enum):
 
 
 class MeasuredBy(Enum):
-    """How the samples of a metric are combined."""
+    """Rule for combining the samples of a metric."""
 
     MEAN = "mean"
     """Mean, weighted by the duration of each value."""
@@ -73,7 +73,7 @@ class MeasuredBy(Enum):
 
 
 class Form(Enum):
-    """How the numbers of a column are written."""
+    """Number format of a column."""
 
     MEASURED = "measured"
     """With the unit, and the number of decimals that suits the largest value in the column."""
@@ -84,7 +84,7 @@ class Form(Enum):
     MOMENT = "moment"
     """Date and time, from seconds since 1970."""
     ID = "id"
-    """Only digits, without separators: `1048576`."""
+    """Digits only, without separators: `1048576`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gpumon.model.frame import Boundary, Mark
 
 
 class EpochEnd(Enum):
-    """Why an epoch is no longer open."""
+    """Reason why an epoch is no longer open."""
 
     FINISHED = "finished"
     """The epoch ended normally, or the next epoch began while it was open."""

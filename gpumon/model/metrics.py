@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 class Scope(Enum):
-    """What a metric describes. It is the first part of the metric's name."""
+    """Subject of a metric (GPU or host). It is the first part of the metric's name."""
 
     GPU = "gpu"
     HOST = "host"
@@ -232,7 +232,7 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.remapping_failed", "Row remapping failed", "ROW-F", Unit.COUNT,
            "1 after rows of the memory could not be replaced, else 0.", warn=1, critical=1),
     Metric("gpu.retirement_pending", "Page retirement pending", "RETIRE", Unit.COUNT,
-           "1 while pages of the memory wait for a reset of the GPU to be retired, else 0; before row remapping.",
+           "1 while memory pages wait for a reset of the GPU to be retired, else 0; on cards without row remapping.",
            warn=1),
     Metric("gpu.recovery_action", "Recovery action", "RECOV", Unit.COUNT,
            "Number of the action that the driver requires before the GPU works fully again; 0: none.", warn=1),
@@ -310,7 +310,7 @@ FROM_DRIVERS = tuple(metric.name for metric in GPU_METRICS if metric.name not in
 """Metrics that a source can read. For each one that a device lacks, the source gives the reason."""
 
 PROCESSES = "gpu.processes"
-"""Not a metric: the key in `Device.missing` with the reason why the list of processes cannot be read."""
+"""Key in `Device.missing` with the reason why the list of processes cannot be read. It is not a metric."""
 
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO,
@@ -399,7 +399,8 @@ NEEDS: Mapping[str, str] = {
     ),
     "gpu.mig_instances": "a GPU with MIG",
 }
-"""By metric, the GPU or driver that it needs. Nearly every card has the metrics that are not listed."""
+"""The GPU or driver that a metric needs, by name of the metric. Nearly every card has the metrics that are not
+listed."""
 
 
 def why_missing(metric: str, why: Availability) -> str:

@@ -34,14 +34,14 @@ RECORDED = Capability(0)
 
 
 class Origin(NamedTuple):
-    """Where values come from. Views show `label` on every screen."""
+    """Source of values, with its label and capabilities. Views show `label` on every screen."""
 
     source: str
     """Name of the source, such as `nvml`, for output to programs. Code checks `capabilities` instead."""
     label: str = ""
     """Label of data that is not live, such as `SIMULATED` or `REPLAY file.csv.gz ×10`; empty for live hardware."""
     problem: str = ""
-    """Why no GPU can be read, and what to do, in one line; empty if there is no problem."""
+    """Reason why no GPU can be read, and what to do, in one line; empty if there is no problem."""
     ended: bool = False
     """Whether a recording has been played to its end. Views then show its last values."""
     capabilities: Capability = HARDWARE

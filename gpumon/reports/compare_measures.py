@@ -42,7 +42,7 @@ class ConfigDifference:
 
 @dataclass(frozen=True, slots=True)
 class ConfigComparison:
-    """How the parameters of several runs differ."""
+    """Differences between the parameters of several runs."""
 
     differences: Sequence[ConfigDifference]
     same: int

@@ -1,4 +1,4 @@
-"""Writes CSV and Parquet. In CSV, texts that a spreadsheet would evaluate as a formula are escaped."""
+"""Writes CSV and Parquet. In CSV, strings that a spreadsheet would evaluate as a formula are escaped."""
 
 from __future__ import annotations
 

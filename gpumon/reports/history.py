@@ -152,7 +152,7 @@ def _heading(kind: TotalKind) -> str:
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
-    """Return one total of every GPU as text. All texts are empty if no GPU has this total."""
+    """Return one total of every GPU as text. All cells are empty if no GPU has this total."""
     if not any(is_known(total.value) for total in totals):
         return [""] * len(totals)
     values = [total.value for total in totals]

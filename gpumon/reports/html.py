@@ -37,7 +37,7 @@ PHASES_UP_TO = 500
 """Largest number of epochs for which the table also shows phases."""
 _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
-"""The texts of NaN and infinity, which a diverged training logs."""
+"""Strings that stand for NaN and infinity, which a diverged training logs."""
 _BAD = ' class="bad"'
 
 

@@ -247,7 +247,7 @@ _VALUES: Mapping[str, Schema] = {
     "ranks": COUNT,
     **{column.key: _column_schema(column) for column in _COLUMNS},
     "framework_peak_reached": {
-        "type": ["boolean", "null"], "description": "whether the peak was reached in this stretch",
+        "type": ["boolean", "null"], "description": "true if the peak was reached in this epoch, phase or run",
     },
     "utilization_from": ref("text", "origin of utilization: driver, ticks, or both"),
 }  # fmt: skip

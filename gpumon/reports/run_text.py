@@ -102,7 +102,7 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
 
 
 def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """Yield texts for the state, start, duration and epochs of a run, and for the run that it resumes if any."""
+    """Yield the state, start, duration and epochs of a run, and the run that it resumes if any, as text."""
     run = record.run
     yield state(run, now)
     if run.unseen_seconds(now):

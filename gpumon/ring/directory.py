@@ -1,4 +1,4 @@
-"""The directory of a ring: devices by row, and the texts and runs to which frames refer by number.
+"""The directory of a ring: devices by row, and the strings and runs to which frames refer by number.
 
 No number is used twice in a file, so that the newest directory is valid for every frame. The JSON is untrusted, and
 each field is checked. `StoredDirectory` is a directory that was read, and `Directory` builds and encodes one.

@@ -56,9 +56,9 @@ class Reading:
 
 
 class ProcessInfo(NamedTuple):
-    """What this machine reports about a process.
+    """Description of a process by this machine.
 
-    Fields are empty or NaN if it is not visible, as in another container.
+    Fields are empty or NaN if the process is not visible, as in another container.
     """
 
     name: str = ""

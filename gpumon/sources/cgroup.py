@@ -40,7 +40,7 @@ class CgroupInfo(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """How a runtime names a component of the cgroup path."""
+    """Pattern of the cgroup path components of a container runtime."""
 
     runtime: str
     pattern: str

@@ -281,7 +281,7 @@ def _has_gpu_open(process_dir: int) -> bool:
 
 
 class Sandbox(NamedTuple):
-    """Which processes this process can see."""
+    """The processes that this process can see."""
 
     notice: str = ""
     """A message that says which processes are hidden; empty if all processes are visible."""

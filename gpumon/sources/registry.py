@@ -21,7 +21,7 @@ AUTO = "auto"
 
 
 class SourceModule(Protocol):
-    """What the package of a source must contain."""
+    """Required contents of the package of a source."""
 
     METRICS: frozenset[str]
     """GPU metrics that the source can have."""
@@ -37,7 +37,7 @@ class SourceModule(Protocol):
 
 
 class HardwareModule(SourceModule, Protocol):
-    """What the package of a hardware source must contain."""
+    """Required contents of the package of a hardware source."""
 
     def examine(self, gpu_count: int) -> "Sequence[Check]":
         """Check the files of its driver without calling it; `gpu_count`: number of GPUs that were just read."""

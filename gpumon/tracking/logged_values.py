@@ -157,7 +157,7 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
     if "Tracer" in kind.__name__ or "Symbolic" in kind.__name__:
         reason = "a compiled function has no values while it is traced; log what it returns"
     elif device:
-        reason = f"reading a {kind.__name__} on {device} would wait for it"
+        reason = f"reading a {kind.__name__} on {device} would wait for the device"
     else:
         reason = f"{kind.__name__} is not a number"
     warn_once(f"metric {name}", f"{name} is not shown: {reason}")

@@ -196,7 +196,7 @@ class Match:
 
     devices: tuple[str, ...] = ()
     refused: str = ""
-    """Why devices were rejected, in one line for a log; empty if none was."""
+    """Reason why devices were rejected, in one line for a log; empty if none was."""
     unproven: tuple[str, ...] = ()
     """Claimed devices on which the driver's complete list has no process of the run's user."""
     proven: tuple[str, ...] = ()

@@ -138,7 +138,7 @@ class RunMetadata:
             try:
                 self._program = self._find_program()
             except Exception as error:  # a directory that is gone, an unusual module
-                warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
+                warn_once("program", f"script and commit are not recorded: {type(error).__name__}: {error}")
         self.update_program()
 
     def update_program(self) -> None:
@@ -151,7 +151,7 @@ class RunMetadata:
             is_settled = self._program.is_settled
         except Exception as error:
             self._program = None
-            warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
+            warn_once("program", f"script and commit are not recorded: {type(error).__name__}: {error}")
             return
         self._board.update_about(lambda about: about._replace(program=facts))
         self.is_pending = not is_settled

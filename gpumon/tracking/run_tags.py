@@ -49,7 +49,7 @@ class LeftLoader(NamedTuple):
     event: int
     """Number of the newest event at that time."""
     at_ns: int
-    """When it was left, in ns of the monotonic clock."""
+    """Time at which the loop over the loader was left, in ns of CLOCK_MONOTONIC."""
 
 
 class EpochListener(Protocol):

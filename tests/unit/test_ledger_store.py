@@ -207,7 +207,7 @@ def test_what_waits_in_memory_is_bounded_and_what_is_lost_is_said(tmp_path: Path
     assert store.close()
     assert ask(path, "SELECT epochs FROM run") == [(77,)], "the newest of what can be replaced"
     assert ask(path, "SELECT count(*) FROM epoch") == [(8,)]
-    assert said[2].endswith("12 rows were lost: memory was full while writing failed")
+    assert said[2].endswith("12 rows were lost: writing failed until the memory limit was reached")
 
 
 def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ NAMELESS = "NVIDIA GPU"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How the driver identifies one GPU."""
+    """Identity of one GPU according to the driver."""
 
     code: int
     """Return code SUCCESS, or the code that says why the identity is unknown."""
@@ -86,7 +86,7 @@ class DeviceScan:
     """Return codes for GPUs that have never been read."""
     driver: Driver = field(default_factory=Driver)
     problem: str = ""
-    """Why no GPU was found, and what to do; empty if there is no problem."""
+    """Reason why no GPU was found, and what to do; empty if there is no problem."""
     lacks_card: bool = False
     """Whether there is neither a driver nor a card."""
     is_driver_gone: bool = False

@@ -37,7 +37,7 @@ class PendingCall(Generic[T]):
         self.failure: Exception | None = None
         """The error that the last call raised."""
         self.is_running = False
-        """Set by the caller when it requests the call, cleared by the thread when the result is complete."""
+        """True from the request of a call until its result is complete. Set by the caller, cleared by the thread."""
         self.started_at = 0
         """When the call was last requested (ns, CLOCK_MONOTONIC); 0 if it never was."""
         self.slow_rounds = 0

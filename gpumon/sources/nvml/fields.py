@@ -129,7 +129,7 @@ _NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
 
 @dataclass(frozen=True, slots=True)
 class FieldFormat:
-    """How to decode one field."""
+    """Decoding rule of one field."""
 
     metric: str
     divisor: float

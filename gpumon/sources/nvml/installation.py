@@ -24,7 +24,7 @@ _MISSING_GPU = "a GPU may have failed to start (see 'dmesg'), or be hidden from 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Which parts of the driver are on this machine."""
+    """The parts of the driver that are on this machine."""
 
     sees_bus: bool = True
     """False if the PCI bus is hidden, as in a sandbox."""
@@ -37,7 +37,7 @@ class Installation:
     library: str = ""
     """Path of the driver's library, or only its name if the kernel hides the path; empty if not installed."""
     load_error: str = ""
-    """Why the library cannot be loaded though it is installed."""
+    """Reason why the library cannot be loaded although it is installed."""
     nodes: tuple[tuple[str, bool], ...] = ()
     """Name of each device file in /dev, and whether its mode lets this user open it."""
     is_wsl: bool = False

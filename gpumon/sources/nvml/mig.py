@@ -169,7 +169,7 @@ _OK = Availability.OK
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentity:
-    """What identifies an instance. If any field differs, it is another instance."""
+    """Identity of an instance. If any field differs, it is another instance."""
 
     mig_index: int
     handle: int
@@ -334,7 +334,7 @@ class MigInstances:
 
     @property
     def cost(self) -> CallCost:
-        """How long all calls of refreshes have taken."""
+        """Durations of all calls of refreshes."""
         return self._mode.cost
 
     @property

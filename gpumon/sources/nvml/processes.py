@@ -40,7 +40,7 @@ _MAX_CACHED = 256
 
 @dataclass(frozen=True, slots=True)
 class EngineShares:
-    """How much one process uses the engines of a device, as shares from 0 to 1."""
+    """Shares (0 to 1) of the time in which one process used the engines of a device."""
 
     sm: float
     memory: float

@@ -55,7 +55,7 @@ class SampleBuffer:
         """
         self._function = library.find("nvmlDeviceGetSamples")
         self.state = Availability.NOT_SUPPORTED if self._function is None else Availability.OK
-        """Why there are no samples. OK if there are samples, or if the driver has no new ones."""
+        """Reason why there are no samples. OK if there are samples, or if the driver has no new ones."""
         self.cost = CallCost("nvmlDeviceGetSamples")
         self.length = 0
         """Number of samples that the driver keeps; 0 while unknown."""

@@ -62,7 +62,7 @@ class DeviceValues:
         order."""
         self.missing = missing
         self.reason_count = 1
-        """How often a reason was added or changed."""
+        """Number of times that a reason was added or changed."""
         self.read_at_ns = 0
         """Time at which the gauges were read (ns, CLOCK_MONOTONIC); 0 before the first read."""
         self.counters_at_ns = 0
@@ -149,7 +149,7 @@ _IN_A_ROW = 4
 
 
 class CallCost:
-    """How long a driver function takes on one device.
+    """Durations of a driver function's calls on one device.
 
     Written by the thread that reads the device, read by any thread.
     """

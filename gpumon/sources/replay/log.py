@@ -75,7 +75,7 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.cut = ""
-        """Why the file ended too early, as text for the label; empty if it is complete."""
+        """Reason why the file ended too early, as text for the label; empty if it is complete."""
         try:
             self._raw = os.fdopen(open_regular(path, follow=True), "rb")
         except IsADirectoryError:

@@ -125,7 +125,7 @@ _LEAST_TICKS = 8
 
 @dataclass(frozen=True, slots=True)
 class LogLayout:
-    """How the rows of a log form ticks."""
+    """Grouping of the rows of a log into ticks."""
 
     has_ids: bool
     """Whether rows identify their GPU."""

@@ -121,7 +121,7 @@ _SAME_EVENT_NS = 2 * SECOND
 """Two start events, or two end events, of one run that are at most this many ns apart are the same event."""
 _SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
 _PAUSES = {"throttling_began": QUIET}
-"""By event kind: maximum ns between the first tick and a start event that continues an event of an earlier daemon."""
+"""Maximum ns between the first tick and a start event that continues an event of an earlier daemon, by event kind."""
 _RUNS = ("run_began", "run_ended", "run_died")
 _SAME_RUN_EVENT = (
     "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"

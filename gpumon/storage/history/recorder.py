@@ -237,7 +237,8 @@ class HistoryRecorder:
         self._file.clear_problem()
         if self._lost:
             self._log(
-                f"{self._file.path}: {self._lost} blocks of history were lost: memory was full while writing failed"
+                f"{self._file.path}: {self._lost} blocks of history were lost: "
+                "writing failed until the memory limit was reached"
             )
             self._lost = 0
 

@@ -162,7 +162,7 @@ class RankRecorder:
         self.device_usage: dict[str, DeviceUsage] = {}
         self._traces = RankTraces()
         self.devices: dict[str, tuple[Device, float, float]] = {}
-        """By UUID: the device, its total memory (bytes) and its power limit (W)."""
+        """Device, total memory (bytes) and power limit (W), by UUID."""
         self.tick: Tick | None = None
         """The last tick that contained the run."""
         self.end_ns = 0

@@ -448,7 +448,7 @@ class LedgerWriter:
         self._file.clear_problem()
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            self._log(f"{self._file.path}: {dropped} rows were lost: memory was full while writing failed")
+            self._log(f"{self._file.path}: {dropped} rows were lost: writing failed until the memory limit was reached")
 
     def _load(self, connection: sqlite3.Connection) -> None:
         if self.stored is None:
