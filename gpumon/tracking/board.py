@@ -23,7 +23,7 @@ from gpumon.common.text import clean
 from gpumon.model.run import NO_METADATA, PAUSED, ROOM, Metadata, encode_metadata
 from gpumon.tracking import lifetime, wire_format
 from gpumon.tracking.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
-from gpumon.tracking.logged_values import RowEnd, metric_rank
+from gpumon.tracking.logged_values import RowEnd, metric_order, metric_rank
 from gpumon.tracking.warn import warn_once
 
 Inode = tuple[int, int]
@@ -187,10 +187,10 @@ NO_EPOCH = -1
 SETTLED_AFTER = 600_000_000_000
 """ns after the start of the run when waiting metrics get slots, even if no more informative metrics have appeared."""
 _MAX_WAITING = 64
-_FOR_HELD_OUT, _FOR_MEASURES = 3, 5
+_FOR_HELD_OUT, _FOR_MEASURES = 3, 6
 """Number of slots reserved for metrics with a `metric_rank` below 2, and of those for a rank below 3."""
-_FOR_LATE = 2
-"""Number of slots reserved for validation metrics that first appear after the first epoch, if there are too few."""
+_FOR_VALIDATION = 2
+"""Number of slots reserved for validation metrics, whenever they first appear."""
 EVENTS_AT_ONCE = 200
 """Events that may be published at once, after which EVENTS_A_SECOND applies. The board holds `wire_format.EVENT_COUNT`
 events, so that a reader that polls once a second misses none. Further epochs are folded into the previous one."""
@@ -550,7 +550,7 @@ class Board:
         """Assign slots to new `metrics`, as long as enough slots remain for more informative metrics."""
         names, omitted = list(self.description.metrics), []
         is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
-        new = sorted((name for name in metrics if name not in names), key=metric_rank)
+        new = sorted((name for name in metrics if name not in names), key=metric_order)
         is_crowded = len(names) + len(new) > wire_format.MAX_METRICS
         for name in new:
             if self.chosen and not any(fnmatchcase(name, pattern) for pattern in self.chosen):
@@ -558,7 +558,7 @@ class Board:
             if self.chosen or self._is_over:
                 reserved = 0
             elif is_settled:
-                reserved = _reserved_for_late(metric_rank(name), names) if is_crowded else 0
+                reserved = _reserved_for_validation(metric_rank(name), names) if is_crowded else 0
             else:
                 reserved = _reserved_for_better(metric_rank(name), names)
             free = wire_format.MAX_METRICS - len(names)
@@ -753,15 +753,16 @@ def _reserved_for_better(rank: int, names: Sequence[str]) -> int:
     `names`: metrics that already have slots.
     """
     slots, below = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
-    return max(0, slots - sum(metric_rank(name) < below for name in names))
+    better = sum(metric_rank(name) < below for name in names)
+    return max(slots - better, _reserved_for_validation(rank, names))
 
 
-def _reserved_for_late(rank: int, names: Sequence[str]) -> int:
-    """Return the number of slots that a metric of this rank must leave free for a validation after some epochs.
+def _reserved_for_validation(rank: int, names: Sequence[str]) -> int:
+    """Return the number of slots that a metric of this rank must leave free for a validation.
 
     `names`: metrics that already have slots.
     """
-    return 0 if rank < 2 else max(0, _FOR_LATE - sum(metric_rank(name) == 1 for name in names))
+    return 0 if rank < 2 else max(0, _FOR_VALIDATION - sum(metric_rank(name) == 1 for name in names))
 
 
 def _close_file(file: BoardFile) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
@@ -77,29 +78,46 @@ def _interpolate(previous: RowEnd, now: RowEnd, step: int) -> RowEnd:
 _MAX_EPOCHS = 4
 """Maximum number of epochs or rows whose last value may be pending at the same time, for each name."""
 
-_FIRST = frozenset(("loss", "train_loss", "reward", "accuracy", "acc"))
+_FIRST = frozenset(("loss", "train_loss", "reward", "kl", "accuracy", "acc"))
 _MEASURES = frozenset((
-    "acc", "accuracy", "auc", "bleu", "bpb", "bpc", "cer", "dice", "elbo", "error", "f1", "fid", "iou", "logloss",
-    "loss", "mae", "map", "miou", "mse", "nll", "perplexity", "ppl", "precision", "psnr", "r2", "recall", "return",
-    "reward", "rewards", "rmse", "rouge", "score", "ssim", "wer",
+    "acc", "accuracies", "accuracy", "auc", "bleu", "bpb", "bpc", "cer", "dice", "elbo", "error", "f1", "fid",
+    "iou", "kl", "logloss", "loss", "mae", "map", "miou", "mse", "nll", "perplexity", "ppl", "precision",
+    "psnr", "r2", "recall", "return", "reward", "rewards", "rmse", "rouge", "score", "scores", "ssim", "wer",
 ))  # fmt: skip
 _HELD_OUT = frozenset(("dev", "eval", "test", "val", "valid", "validation"))
 _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time"))
+_AMOUNTS = frozenset(("flops", "flos", "length", "lengths", "samples", "tokens"))
+_POSITIONS = frozenset(("epoch", "global", "iteration", "step", "trainer"))
+"""Words of which a name consists entirely if it tells how far the training is."""
 
 
+@lru_cache(maxsize=256)  # asked at every log call for the names without room
 def metric_rank(name: str) -> int:
     """Return how informative a metric is, judged by its name, from 0 (most informative) to 4.
 
-    0: loss, reward or accuracy. 1: a measure on held-out data (`eval_loss`, `val/acc`). 2: any other measure, or
-    another value on held-out data. 3: other values. 4: details such as a minimum, a maximum or a time.
+    0: loss, reward, KL divergence or accuracy. 1: a measure on held-out data (`eval_loss`, `val/acc`). 2: any other
+    measure, or another value on held-out data. 3: other values, such as a learning rate. 4: details such as a minimum,
+    a maximum, a time, a number of tokens or a step.
     """
     if name.lower() in _FIRST:
         return 0
-    words = re.split("[^a-z0-9]+", name.lower())
+    words = _words(name)
     if words[-1] in _DETAILS:
+        return 4
+    if _POSITIONS.issuperset(words) or (_MEASURES.isdisjoint(words) and not _AMOUNTS.isdisjoint(words)):
         return 4
     measures, is_held_out = not _MEASURES.isdisjoint(words), not _HELD_OUT.isdisjoint(words[:1])
     return 1 if measures and is_held_out else 2 if measures or is_held_out else 3
+
+
+@lru_cache(maxsize=256)
+def metric_order(name: str) -> tuple[int, int]:
+    """Return a sort key: by rank, and then fewer words first, as `eval_reward` before `eval_rewards/format/mean`."""
+    return metric_rank(name), len(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return re.split("[^a-z0-9]+", name.lower())
 
 
 class PendingNumber(Protocol):

@@ -311,6 +311,44 @@ def test_the_most_telling_metrics_have_room_though_others_came_before(look: Look
     assert len(shown) == 8
 
 
+GRPO = (
+    "loss", "grad_norm", "learning_rate", "num_tokens", "completions/mean_length", "completions/min_length",
+    "completions/max_length", "completions/clipped_ratio", "completions/mean_terminated_length",
+    "completions/min_terminated_length", "completions/max_terminated_length", "rewards/accuracy_reward/mean",
+    "rewards/accuracy_reward/std", "rewards/format_reward/mean", "rewards/format_reward/std", "reward", "reward_std",
+    "frac_reward_zero_std", "kl", "entropy", "clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean",
+    "clip_ratio/high_max", "clip_ratio/region_mean", "epoch",
+)  # fmt: skip
+"""What GRPOTrainer of TRL logs, in its order; an evaluation logs its part of it as eval_…."""
+
+
+@pytest.mark.parametrize(
+    ("logs", "watched"),
+    [
+        ([GRPO], "loss grad_norm learning_rate rewards/accuracy_reward/mean rewards/format_reward/mean reward kl"),
+        ([GRPO, *[[f"eval_{name}" for name in ("loss", "runtime", "samples_per_second", *GRPO[3:])]]],
+         "loss rewards/accuracy_reward/mean rewards/format_reward/mean reward kl entropy eval_loss eval_reward"),
+        ([["loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "train_tokens_per_second", "epoch"],
+          ["eval_loss", "eval_accuracy", "eval_f1", "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
+           "epoch", "num_input_tokens_seen"],
+          ["train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss", "epoch"]],
+         "loss grad_norm learning_rate eval_loss eval_accuracy eval_f1 train_loss"),
+        ([["epoch", "step", "lr-AdamW", "train_loss_step", "train_loss", "train_acc_step", "train_acc_epoch"],
+          ["val_loss", "val_acc", "train_loss_epoch", "epoch", "step"]],
+         "lr-AdamW train_loss train_loss_step train_acc_step val_loss val_acc"),
+    ],
+    ids=["TRL", "TRL with evaluation", "Transformers", "Lightning"],
+)  # fmt: skip
+def test_what_people_watch_has_room_before_counters_and_times(look: Look, logs: list[list[str]], watched: str) -> None:
+    with gpumon.run("net", epochs=2) as run:
+        for _ in run.epochs():
+            for names in logs:
+                run.log(dict.fromkeys(names, 1.0))
+    shown = set(look().runs[0].metrics)
+    assert set(watched.split()) - shown == set()
+    assert len(shown) == 8
+
+
 def test_a_validation_that_comes_after_some_epochs_has_room_beside_details(look: Look) -> None:
     with gpumon.run("net", epochs=6) as run:
         for epoch in run.epochs():

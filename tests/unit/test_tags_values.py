@@ -20,11 +20,23 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_metrics_are_ranked_by_what_they_tell() -> None:
     ranks: list[tuple[str, ...]] = [
-        ("loss", "accuracy", "reward"),
+        ("loss", "accuracy", "reward", "kl"),
         ("eval_loss", "val/acc", "test_f1"),
-        ("train_loss_step", "rewards/format/mean", "perplexity", "eval_samples"),
-        ("learning_rate", "grad_norm", "kl", "m0", ""),
-        ("reward_std", "eval_runtime", "completions/length/max"),
+        ("train_loss_step", "rewards/format/mean", "perplexity", "objective/kl", "eval_entropy"),
+        ("learning_rate", "grad_norm", "lr_step", "lr-AdamW", "completions/clipped_ratio", "m0", ""),
+        (
+            "reward_std",
+            "eval_runtime",
+            "completions/length/max",
+            "completions/mean_length",
+            "num_tokens",
+            "epoch",
+            "eval_num_tokens",
+            "total_flos",
+            "train_samples_per_second",
+            "trainer/global_step",
+            "eval_samples",
+        ),
     ]
     assert [{metric_rank(name) for name in names} for names in ranks] == [{0}, {1}, {2}, {3}, {4}]
 
