@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpumon.common.numbers import is_known
+from gpumon.model.metrics import Availability
 from gpumon.model.process import Process, pod_parts
 
 
-def missing_value_reasons(process: Process) -> str:
+def missing_value_reasons(process: Process, shares_missing: Availability | None = None) -> str:
     """Return the reasons why values of a process are missing, such as `the driver has no sample of its work`.
 
-    Empty if no value is missing.
+    Empty if no value is missing. `shares_missing`: why its device has no utilization of processes; None if it has.
     """
+    no_shares = "the driver has no utilization sample of the process"
+    if shares_missing is not None:
+        no_shares = f"its utilization cannot be read: {shares_missing.reason}"
     shares = (
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
     reasons = {
         "the process has ended, or gpumon cannot see it, as from inside a container": not is_known(process.started),
         "the driver does not report its memory": not is_known(process.memory_used),
-        "the driver has no utilization sample of the process": not any(map(is_known, shares)),
+        no_shares: not any(map(is_known, shares)),
         "its CPU use is available from the next sample on": is_known(process.started)
         and not is_known(process.cpu_utilization),
     }

@@ -311,6 +311,8 @@ FROM_DRIVERS = tuple(metric.name for metric in GPU_METRICS if metric.name not in
 
 PROCESSES = "gpu.processes"
 """Key in `Device.missing` with the reason why the list of processes cannot be read. It is not a metric."""
+PROCESS_SHARES = "gpu.process_utilization"
+"""Key in `Device.missing` with the reason why the utilization of processes cannot be read. It is not a metric."""
 
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO,

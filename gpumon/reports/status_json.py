@@ -21,7 +21,7 @@ from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.device import job_parts
 from gpumon.model.frame import Frame, Run, Sample
-from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_SHARES, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process, pod_parts
 from gpumon.model.run import facts_to_json
@@ -132,7 +132,8 @@ def _words(sample: Sample) -> list[str] | None:
 
 def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:
     """Return the processes on the device. If they cannot be read, return None and not an empty list."""
-    processes = [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid]
+    why = sample.device.missing.get(PROCESS_SHARES)
+    processes = [_process(process, runs, why) for process in frame.processes if process.uuid == sample.device.uuid]
     return None if not processes and PROCESSES in sample.device.missing else processes
 
 
@@ -147,7 +148,7 @@ def _memory_split(sample: Sample) -> dict[str, float | int | None] | None:
     return {**parts, "context": None if is_undivided else context, "run": context if is_undivided else None}
 
 
-def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
+def _process(process: Process, runs: dict[str, Run], shares_missing: Availability | None) -> dict[str, Any]:
     run = runs.get(process.run)
     pod, pod_name = pod_parts(process.pod)
     return {
@@ -168,7 +169,7 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
         "pod": pod or None,
         "pod_name": pod_name or None,
         "job": process.job or None,
-        "problem": missing_value_reasons(process) or None,
+        "problem": missing_value_reasons(process, shares_missing) or None,
     }
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import Availability
+from gpumon.model.metrics import PROCESS_SHARES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.fields import fields_for_driver
-from gpumon.sources.nvml.processes import EngineShares, ProcessShares
+from gpumon.sources.nvml.library import availability
+from gpumon.sources.nvml.processes import DeviceProcesses, EngineShares, ProcessShares
 from gpumon.sources.nvml.values import DeviceValues, ValueRow
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
@@ -575,6 +576,44 @@ def test_of_several_samples_of_a_process_the_newest_counts() -> None:
     several = [packed(1, at, percent, 0, 0, 0) for at, percent in ((6_500_000, 10), (7_000_000, 70), (6_900_000, 30))]
     library: Any = CheckedLibrary({"nvmlDeviceGetProcessUtilization": answering(*several, asked=[])})
     assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: EngineShares(0.7, 0.0, 0.0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (pynvml.NVML_SUCCESS, None),
+        (pynvml.NVML_ERROR_NOT_FOUND, None),  # nothing ran
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, Availability.NOT_SUPPORTED),
+        (pynvml.NVML_ERROR_NO_PERMISSION, Availability.NO_PERMISSION),
+        (pynvml.NVML_ERROR_GPU_IS_LOST, Availability.LOST),
+        (pynvml.NVML_ERROR_UNKNOWN, Availability.FAILED),
+    ],
+)
+def test_shares_that_the_driver_does_not_tell_are_missing_for_its_reason(code: int, why: Availability | None) -> None:
+    listed = [7]
+
+    def processes(_: Any, count: Any, __: Any) -> int:
+        count._obj.value = len(listed)
+        return 0
+
+    library: Any = CheckedLibrary({
+        "nvmlDeviceGetProcessUtilization": lambda *_: code,
+        "nvmlDeviceGetComputeRunningProcesses_v3": processes,
+        "nvmlDeviceGetGraphicsRunningProcesses_v3": processes,
+    })  # fmt: skip
+    device = DeviceValues(FakeClock(), {})
+    reader = DeviceProcesses(library, device, 0, FakeClock())
+    reader.read(HANDLE, 0.0)
+    assert device.missing.get(PROCESS_SHARES) is why
+    listed.clear()
+    reader.read(HANDLE, 60.0)
+    assert PROCESS_SHARES not in device.missing, "without a process, the driver is not asked"
+
+
+def test_a_driver_without_the_call_supports_no_shares() -> None:
+    library: Any = CheckedLibrary(only="_of_a_later_driver")
+    reader = ProcessShares(library, FakeClock())
+    assert (reader.read(HANDLE), availability(reader.code)) == ({}, Availability.NOT_SUPPORTED)
 
 
 def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:

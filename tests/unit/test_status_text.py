@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import Frame, Run, RunState, Sample
-from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_SHARES, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_details import process_lines
 from gpumon.reports.status_json import document
@@ -88,6 +88,16 @@ def test_a_process_says_in_json_why_values_of_it_are_null() -> None:
         2: "the driver has no utilization sample of the process",
         3: "the process has ended, or gpumon cannot see it, as from inside a container",
     }
+
+
+@pytest.mark.parametrize("why", [Availability.NO_PERMISSION, Availability.NOT_SUPPORTED, Availability.FAILED])
+def test_utilization_of_processes_that_the_driver_does_not_give_has_its_reason(why: Availability) -> None:
+    gpu = sample(0)._replace(device=device(0)._replace(missing={PROCESS_SHARES: why}))
+    people = [process(), process(2, sm_utilization=0.5)]
+    (told,) = document(frame_of(tick(1, [gpu], people)), Origin("nvml"), Driver(), "node1", None)["gpus"]
+    problems = {one["pid"]: one["problem"] or "" for one in told["processes"]}
+    assert [why.reason in problems[one.pid] for one in people] == [True, False]
+    assert told["missing"][PROCESS_SHARES] == why.name.lower()
 
 
 def test_what_cannot_be_seen_is_one_line_at_the_end_and_a_key() -> None:

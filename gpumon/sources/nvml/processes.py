@@ -12,12 +12,13 @@ from typing import Any
 
 from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.sources.base import Describe, ProcessInfo
 from gpumon.sources.nvml.library import (
     FUNCTION_NOT_FOUND,
     INSUFFICIENT_SIZE,
+    NOT_FOUND,
     SUCCESS,
     Function,
     Library,
@@ -61,6 +62,8 @@ class ProcessShares:
     def __init__(self, library: Library, clock: Clock) -> None:
         self._clock = clock
         self._function = library.find("nvmlDeviceGetProcessUtilization")
+        self.code = SUCCESS if self._function is not None else FUNCTION_NOT_FOUND
+        """NVML return code of the last call, but SUCCESS if nothing ran."""
         self._since = 0
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
@@ -106,7 +109,7 @@ class ProcessShares:
         self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
 
     def _read_buffer(self, handle: Any) -> int:
-        """Fill the buffer, and return the number of samples; 0 if it fails, or if nothing ran (NOT_FOUND)."""
+        """Fill the buffer, set `code`, and return the number of samples; 0 if it fails, or if nothing ran."""
         if self._function is None:
             return 0
         count = c_uint()
@@ -117,6 +120,7 @@ class ProcessShares:
                 break
             self._room = min(max(count.value, self._room) + _ROOM, _MOST_ROOM)
             self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
+        self.code = SUCCESS if code == NOT_FOUND else code
         return min(count.value, self._room) if code == SUCCESS else 0
 
 
@@ -297,7 +301,7 @@ _FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUti
 class DeviceProcesses:
     """Reads the driver's process lists for one device, only as often as needed.
 
-    If the lists are missing, the reason is in `device.missing`.
+    If the lists or the shares are missing, the reason is in `device.missing`.
     """
 
     def __init__(
@@ -350,7 +354,7 @@ class DeviceProcesses:
             self._early_from = now + _FALSE_ALARM_PAUSE
         self._pids = by_pid.keys()
         set_unattributed(self._device, self._memory)
-        shares = self.costs[2].measure(self._clock, self._shares.read, handle) if by_pid and self._shares else {}
+        shares = self._read_shares(handle)
         if self._last is None or shares != self._last_shares:
             self._last_shares = shares
             self._last = [
@@ -358,6 +362,20 @@ class DeviceProcesses:
                 for pid, process in by_pid.items()
             ]
         return self._last
+
+    def _read_shares(self, handle: Any) -> dict[int, EngineShares]:
+        """Return the engine shares of processes by pid, and store why they are missing."""
+        if self._shares is None:
+            return {}
+        shares, why = {}, Availability.OK  # without a process, an earlier reason may no longer be true
+        if self._by_pid:
+            shares = self.costs[2].measure(self._clock, self._shares.read, handle)
+            why = availability(self._shares.code)
+        if why is Availability.OK:
+            self._device.missing.pop(PROCESS_SHARES, None)
+        else:
+            self._device.set_reason(PROCESS_SHARES, why)
+        return shares
 
     def _read_lists(self, handle: Any, now: float) -> None:
         """Read the compute list, and the graphics list if it is due, and merge them."""

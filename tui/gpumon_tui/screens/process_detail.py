@@ -9,7 +9,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import RunState
-from gpumon.model.metrics import BY_NAME
+from gpumon.model.metrics import BY_NAME, PROCESS_SHARES
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import WINDOWS
 from gpumon.storage.history.query import Series
@@ -172,7 +172,9 @@ class ProcessDetail:
         above = self.rows.parents.above(process) if facts.me else ()
         if above:
             found.append(ProcessFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
-        if unknown := missing_value_reasons(process):
+        devices = {sample.device.uuid: sample.device for sample in view.samples}
+        device = devices.get(process.uuid)
+        if unknown := missing_value_reasons(process, device.missing.get(PROCESS_SHARES) if device else None):
             found.append(ProcessFact("unknown", unknown, "dim", rows=2))
         if self._command:
             found.append(ProcessFact("command", self._command, rows=COMMAND_ROWS))
