@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import plotly.graph_objects as go
-import waitress
+import uvicorn
 from dash import Dash, Input, Output, dcc, html
 
 from gpumon import connect
@@ -18,7 +18,7 @@ WINDOW = 600.0
 
 
 def main() -> None:
-    app, live = Dash(__name__), connect()
+    app, live = Dash(__name__, backend="fastapi"), connect()
     app.layout = html.Div([dcc.Interval(id="tick", interval=1000), *(dcc.Graph(id=name[4:]) for name in METRICS)])
 
     @app.callback([Output(name[4:], "figure") for name in METRICS], Input("tick", "n_intervals"))
@@ -32,7 +32,7 @@ def main() -> None:
             made.append(figure)
         return made
 
-    waitress.serve(app.server, host="127.0.0.1", port=int(sys.argv[1]), threads=4, connection_limit=1000)
+    uvicorn.run(app.server, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
 
 
 if __name__ == "__main__":

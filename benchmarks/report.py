@@ -13,7 +13,7 @@ from typing import NamedTuple
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 _HEADING = "### "
-PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual", "dash", "waitress")
+PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual", "dash", "uvicorn")
 
 
 _TIMES = (" µs", " ms", " s")

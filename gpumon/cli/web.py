@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.common.privacy import SHOWN
 
     try:
-        from gpumon_web.server.server import Stop, links, serve
+        from gpumon_web.server import Stop, links, serve
     except ImportError as error:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
     from gpumon.common.net import Address, SocketFile, listen
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.components.person_colors import FILE as COLORS
     from gpumon_web.components.person_colors import PersonColors
     from gpumon_web.http.prefix import parse_prefix, put_below
-    from gpumon_web.jobs import threads
+    from gpumon_web.jobs import ThreadWork
     from gpumon_web.names import named_work
 
     if arguments.prometheus and arguments.names not in ("", SHOWN):
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     people = _people(places, arguments.names)
-    thread = named_work(threads(), people)
+    thread = named_work(ThreadWork(), people)
     state_file = functools.partial(_state_file, places)
 
     def make_gate() -> Gate:
@@ -166,12 +166,11 @@ def _machine_app(
     from gpumon_web.app import make_app
     from gpumon_web.components.person_colors import add_past_users
     from gpumon_web.feed import Feed, ring_reader
-    from gpumon_web.jobs import processes
+    from gpumon_web.jobs import LOCKED_FOR, ProcessWork
     from gpumon_web.live.accounts import Accounts
     from gpumon_web.live.runs import Runs
     from gpumon_web.names import named_frames, named_work
     from gpumon_web.routes.pages import Sources
-    from gpumon_web.worker import LOCKED_FOR
 
     set_lock_timeout(LOCKED_FOR)
     with (
@@ -181,7 +180,7 @@ def _machine_app(
         playback = live.playback if recording is None else None
         extent = (lambda: (playback.begin, playback.end)) if playback is not None else None
         feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
-        work = named_work(processes(), people)
+        work = named_work(ProcessWork(), people)
         # The history file belongs to this machine. A simulation or recording played by this process has none.
         has_source = arguments.source is not None
         accounts = Accounts(
@@ -276,7 +275,7 @@ def _allowed_hosts(arguments: argparse.Namespace) -> list[str]:
 
 def _token(places: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
     from gpumon.common.net import token_from
-    from gpumon_web.server.server import TOKEN_FILE
+    from gpumon_web.server import TOKEN_FILE
 
     if arguments.no_token:
         if arguments.token_file:

@@ -96,7 +96,7 @@ OPTIONAL = (
 
 @pytest.mark.parametrize(
     "module",
-    ["gpumon_web.app", "gpumon_web.worker", "gpumon_tui.session", *(f"gpumon.cli.{name}" for name in cli.COMMANDS)],
+    ["gpumon_web.app", "gpumon_web.server", "gpumon_tui.session", *(f"gpumon.cli.{name}" for name in cli.COMMANDS)],
 )
 def test_an_installation_without_extras_is_enough(module: str) -> None:
     loaded_by(f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL})); import {module}")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dash import Dash
-from flask.testing import FlaskClient
 
 from gpumon.cluster import period_queries
 from gpumon.cluster.client import PrometheusAnswer, PrometheusError, PrometheusSeries
@@ -30,6 +29,7 @@ from gpumon_web.app import make_cluster_app
 from gpumon_web.auth.gate import Gate
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.views import ClusterViews
+from tests.web.asked import Client
 
 NOW = 1_800_000_000.0
 HOST = "127.0.0.1:8050"
@@ -179,9 +179,8 @@ class Cluster:
         return self
 
     @property
-    def client(self) -> FlaskClient:
-        found: FlaskClient = self.app.server.test_client()
-        return found
+    def client(self) -> Client:
+        return Client(self.app.server)
 
     def raw(self, page: str = "cluster", **args: str) -> bytes:
         """The bytes that a browser gets that opens a page."""

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, 
 from tests import chromium
 from tests.conftest import cannot
 from tests.programs import PATIENCE, command, environment
-from tests.web.served import TOKEN, Served, on_waitress
+from tests.web.served import TOKEN, Served, on_server
 
 pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there says what it found
 
@@ -108,7 +108,7 @@ def visit(browser: Browser, link: str, *, strict: bool = True, **options: Any) -
 @contextmanager
 def on_a_port(served: Served) -> Iterator[str]:
     """The link to an app of this process, behind the server that people use."""
-    with on_waitress(served) as port:
+    with on_server(served) as port:
         yield f"http://127.0.0.1:{port}/?token={TOKEN}"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from dash import Dash
-from flask.testing import FlaskClient
+from starlette.routing import Mount, Route
 
 from gpumon.common.net import Address, listen
 from gpumon.common.privacy import EVERYBODY, SHOWN, People
@@ -32,11 +33,11 @@ from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed
 from gpumon_web.names import named_frames, named_work
 from gpumon_web.routes.pages import Sources
-from gpumon_web.server.server import create_server
+from gpumon_web.server import WebServer, create_server
 from tests.programs import PATIENCE
+from tests.web.asked import Client
 
 TOKEN = "a-token-for-tests-0123456789"
-HOST = "127.0.0.1:8050"
 
 
 class Steady(Live):
@@ -91,15 +92,12 @@ class Served:
             buckets or Buckets(1e9, 1e9),
         )
 
-    def client(self, *, token: bool = True, cookie: str | None = None) -> FlaskClient:
+    def client(self, *, token: bool = True, cookie: str | None = None) -> Client:
         """A visitor, with the token or without; one with a `cookie` sends it as it is and keeps none."""
-        client = self.app.server.test_client(use_cookies=cookie is None)
-        if cookie is not None:
-            client.environ_base["HTTP_COOKIE"] = cookie
-        client.environ_base["HTTP_HOST"] = HOST
+        headers = {"Cookie": cookie} if cookie is not None else {}
         if token:
-            client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
-        return client
+            headers["Authorization"] = f"Bearer {TOKEN}"
+        return Client(self.app.server, headers, use_cookies=cookie is None)
 
     def known(self) -> Now:
         """All that pages know at the newest tick."""
@@ -121,12 +119,10 @@ class Served:
     def paths(self) -> list[str]:
         """A path for every route that Dash and the server have registered."""
         found = set()
-        for rule in self.app.server.url_map.iter_rules():
-            filled = rule.rule
-            for name in rule.arguments:
-                for shape in (f"<path:{name}>", f"<string:{name}>", f"<{name}>"):
-                    filled = filled.replace(shape, "x")
-            found.add(filled)
+        for route in self.app.server.routes:
+            assert isinstance(route, Mount | Route), "a kind of route that this test does not know"
+            path = f"{route.path}/x" if isinstance(route, Mount) else route.path
+            found.add(re.sub(r"\{\w+(:path)?\}", "x", path))
         return sorted(found)
 
 
@@ -137,23 +133,23 @@ class HasApp(Protocol):
 
 
 @contextmanager
-def running(served: HasApp) -> Iterator[Any]:
-    """The server that people use, with the app, in a thread of this process."""
-    server, ended = create_server(served.app, listen(Address(port=0))), threading.Event()
-    server.is_over = ended.is_set
-    thread = threading.Thread(target=server.run, daemon=True)
+def running(served: HasApp) -> Iterator[tuple[WebServer, int]]:
+    """The server that people use, with the app, in a thread of this process; and its port."""
+    server, listener, ready = create_server(served.app), listen(Address(port=0)), threading.Event()
+    port = listener.getsockname()[1]
+    server.on_ready = ready.set
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
-        yield server
+        assert ready.wait(PATIENCE)
+        yield server, port
     finally:
-        ended.set()
-        server.trigger.pull_trigger()
+        server.stop()
         thread.join(PATIENCE)
-        server.close()
 
 
 @contextmanager
-def on_waitress(served: HasApp) -> Iterator[int]:
+def on_server(served: HasApp) -> Iterator[int]:
     """The port of such a server."""
-    with running(served) as server:
-        yield server.socket.getsockname()[1]
+    with running(served) as (_, port):
+        yield port

@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import jsonschema
 import pytest
-from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from werkzeug.datastructures import MultiDict
+from starlette.datastructures import QueryParams
 
 from gpumon.diagnosis.live_findings import earlier_frames
 from gpumon.live import Live
@@ -21,14 +20,15 @@ from gpumon.reports.status_json import document as status_document
 from gpumon_web.api.openapi import statuses
 from gpumon_web.api.parameters import read
 from gpumon_web.api.serving import ROUTES
-from gpumon_web.jobs import threads
+from gpumon_web.jobs import ThreadWork
 from tests.builders import device, sample, tick
 from tests.fuzzing import examples
 from tests.programs import daemon, environment, status, until
 from tests.runs import Book, training
 from tests.unit.test_whole_runs import ticks, trained
 from tests.web.api import NOW, RUN, at, hostile, make, validator
-from tests.web.served import HOST, TOKEN, Served
+from tests.web.asked import HOST, Client
+from tests.web.served import TOKEN, Served
 from tests.web.test_serve import ask, web
 from tests.web.test_whole_runs import TOLD, Recorded, by_steps
 
@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 @pytest.fixture(scope="module")
-def client(served: Served) -> FlaskClient:
+def client(served: Served) -> Client:
     return served.client()
 
 
@@ -54,7 +54,7 @@ def operations() -> list[str]:
     return [route.name for route in ROUTES]
 
 
-def check(described: Any, client: FlaskClient, name: str, query: Any) -> tuple[int, Any]:
+def check(described: Any, client: Client, name: str, query: Any) -> tuple[int, Any]:
     """Ask, and fail for an answer that the document does not tell of; gives the status and the body."""
     answer = client.get(V1 + name, query_string=query)
     told = described["paths"][f"/{name}"]["get"]["responses"]
@@ -91,13 +91,13 @@ def test_the_document_names_the_path_that_a_proxy_names(served: Served, prefix: 
 
 
 @pytest.mark.parametrize("name", operations())
-def test_a_route_answers_what_its_schema_says(described: Any, client: FlaskClient, name: str) -> None:
+def test_a_route_answers_what_its_schema_says(described: Any, client: Client, name: str) -> None:
     needed = {"series": {"metric": "gpu.utilization,host.load"}, "run": {"id": RUN}, "epochs": {"run": RUN}}
     assert check(described, client, name, needed.get(name, {}))[0] == 200
 
 
 @pytest.mark.parametrize("run", [RUN, "vit-2b3c", "evil-3c4d", "bare-4d5e"])
-def test_every_run_fits_its_schema(described: Any, client: FlaskClient, run: str) -> None:
+def test_every_run_fits_its_schema(described: Any, client: Client, run: str) -> None:
     assert check(described, client, "run", {"id": run})[0] == 200
     assert check(described, client, "epochs", {"run": run})[0] == 200
 
@@ -162,7 +162,7 @@ def test_every_value_that_the_document_allows_is_taken(described: Any) -> None:
     def taken(data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(parameters)))
         value = data.draw(values_of(told[key]["schema"]))
-        assert read([parameters[key]], MultiDict([(key[1], value)]))[key[1]] is not None
+        assert read([parameters[key]], QueryParams([(key[1], value)]))[key[1]] is not None
 
     taken()
 
@@ -176,7 +176,7 @@ def test_whatever_a_frame_has_the_answer_is_documented(described: Any, seed: int
 
 
 def test_what_is_made_elsewhere_comes_the_same_way(tmp_path: Path, described: Any) -> None:
-    client = make(tmp_path, days=1, work=threads()).client()
+    client = make(tmp_path, days=1, work=ThreadWork()).client()
     for name, query in (("runs", {}), ("run", {"id": RUN}), ("epochs", {"run": RUN, "limit": "5"}), ("events", {})):
         assert check(described, client, name, query)[0] == 200
 
@@ -201,7 +201,7 @@ def test_what_is_made_elsewhere_comes_the_same_way(tmp_path: Path, described: An
         ("openapi.json?x=1", "unknown parameter 'x'; parameters of this route: none."),
     ],
 )
-def test_a_parameter_that_cannot_be_meant_is_one_line(client: FlaskClient, path: str, said: str | None) -> None:
+def test_a_parameter_that_cannot_be_meant_is_one_line(client: Client, path: str, said: str | None) -> None:
     answer = client.get(V1 + path)
     if said is None:
         assert answer.status_code == 200
@@ -217,7 +217,7 @@ def test_a_parameter_that_cannot_be_meant_is_one_line(client: FlaskClient, path:
     ("path", "status"), [("nothing", 404), ("run?id=nope", 404), ("epochs?run=nope", 404), ("", 404), ("status/x", 404),
                          ("series?metric=gpu.power&gpu=9", 404)],
 )  # fmt: skip
-def test_a_thing_that_is_not_there_is_a_problem_document(client: FlaskClient, path: str, status: int) -> None:
+def test_a_thing_that_is_not_there_is_a_problem_document(client: Client, path: str, status: int) -> None:
     answer = client.get(V1 + path)
     assert (answer.status_code, answer.mimetype) == (status, "application/problem+json")
 
@@ -379,7 +379,7 @@ def test_a_gpu_that_is_gone_is_answered_from_what_is_kept(tmp_path: Path) -> Non
     assert any(value is not None for value in found["series"][0]["mean"])
 
 
-def test_more_lines_than_an_answer_has_are_refused_with_what_would_do(client: FlaskClient) -> None:
+def test_more_lines_than_an_answer_has_are_refused_with_what_would_do(client: Client) -> None:
     many = "gpu.power,gpu.fan,gpu.utilization,gpu.energy,gpu.temperature"
     answer = client.get(f"{V1}series?metric={many}&points=2000")
     assert answer.status_code == 400
@@ -389,7 +389,7 @@ def test_more_lines_than_an_answer_has_are_refused_with_what_would_do(client: Fl
 
 
 @pytest.mark.parametrize("by", ["user", "device", "hour", "day", "week", "month"])
-def test_accounts_are_grouped_and_say_what_was_not_seen(described: Any, client: FlaskClient, by: str) -> None:
+def test_accounts_are_grouped_and_say_what_was_not_seen(described: Any, client: Client, by: str) -> None:
     status, found = check(described, client, "accounts", {"by": by, "from": NOW - 7200})
     assert (status, found["by"], found["problem"]) == (200, by, None)
     held: dict[str, float] = {}
@@ -401,7 +401,7 @@ def test_accounts_are_grouped_and_say_what_was_not_seen(described: Any, client: 
     assert check(described, client, "accounts", {"by": by, "to": 9000})[1]["groups"] == []
 
 
-def test_hours_of_a_year_are_too_many(client: FlaskClient) -> None:
+def test_hours_of_a_year_are_too_many(client: Client) -> None:
     answer = client.get(f"{V1}accounts?by=hour&from={NOW - 9e6:.0f}")
     assert answer.status_code == 400
     assert "too long for hours: at most 2678400 seconds" in answer.get_json(force=True)["detail"]

@@ -19,7 +19,7 @@ from gpumon.cluster.queries import Period
 from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
 from tests.web.conftest import visit
-from tests.web.served import on_waitress
+from tests.web.served import on_server
 
 SECRET = "s3cr3t-t0ken"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -200,7 +200,7 @@ def test_a_browser_says_at_once_that_nothing_is_answered_and_then_what_to_do(bro
     engine = TableEngine(cluster(3))
     served = Cluster(engine).after(0.0)
     green = "getComputedStyle(document.querySelector('[data-bind=free]')).color"
-    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
+    with on_server(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
         page = visitor.open("#/")
         expect(page.locator("#live")).to_contain_text("live")
         well = page.evaluate(green)

@@ -15,7 +15,7 @@ from gpumon.cluster.client import PrometheusSeries
 from gpumon_web.cluster.node_map import labels
 from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
 from tests.web.conftest import visit
-from tests.web.served import on_waitress
+from tests.web.served import on_server
 
 WIDE = (1440, 1240, 1101, 1100, 1024, 900)
 """Windows in which users have all their columns, on both sides of where the page changes its columns."""
@@ -42,7 +42,7 @@ def opened(
         served.page(kind, id=name)
         served.after(15.0)
     options: dict[str, Any] = {"viewport": {"width": width, "height": 900}}
-    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/", **options) as visitor:
+    with on_server(served) as port, visit(browser, f"http://127.0.0.1:{port}/", **options) as visitor:
         page = visitor.open(place)
         expect(page.locator(".page:not([hidden]) tbody tr").first).to_be_visible()
         yield page
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) 
     served = Cluster(TableEngine(cluster(3))).after(0.0)
     served.page("node", id="gn001")
     served.after(15.0)
-    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
+    with on_server(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
         page = visitor.open("#/node/gn001")
         expect(page.locator("#page-node .look li").first).to_be_visible()
         apart = page.evaluate(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import os
 import re
 import socket
+import threading
 import time
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,17 @@ import pytest
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
+from gpumon_web import connections
+from gpumon_web.auth import gate
+from gpumon_web.auth.api_tokens import NamedTokens
 from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_IN, SIGN_OUT
 from gpumon_web.auth.rate_limit import Buckets, peer_of
 from gpumon_web.auth.session_file import ALL, LASTS, LONGEST, SessionEvent, append, open_sessions, read, shorten
 from gpumon_web.http.error_log import ErrorLog, capture_logger
-from gpumon_web.server import connections, server
+from gpumon_web.jobs import Inline
 from tests.builders import tick
 from tests.programs import PATIENCE, environment, gpumon, until
-from tests.web.served import TOKEN, Served, on_waitress
+from tests.web.served import TOKEN, Served, on_server
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +108,7 @@ def test_health_is_no_way_in(served: Served) -> None:
 def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
     served: Served, header: bytes
 ) -> None:
-    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
+    with on_server(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         smuggled = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + header + b"\r\n0\r\n\r\n" + smuggled)
         found = b""
@@ -152,7 +157,7 @@ def test_a_request_that_drips_is_closed_when_its_time_is_up(
     served: Served, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 1.0)
-    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
+    with on_server(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         if first:
             one.sendall(first)
 
@@ -171,7 +176,7 @@ def test_a_request_that_drips_is_closed_when_its_time_is_up(
 def test_a_connection_that_is_used_stays_open_longer_than_a_request_may_take(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with on_waitress(served) as port:
+    with on_server(served) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         for _ in range(3):
             connection.request("GET", "/healthz")
@@ -189,8 +194,8 @@ def test_a_connection_that_is_used_stays_open_longer_than_a_request_may_take(
 def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 40)
-    with on_waitress(served) as port:
+    monkeypatch.setattr(connections, "CONNECTIONS", 40)
+    with on_server(served) as port:
         viewer = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         viewer.request("GET", "/api/delta", headers={"Authorization": f"Bearer {TOKEN}"})
         assert viewer.getresponse().read()
@@ -208,9 +213,9 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
 def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 40)
+    monkeypatch.setattr(connections, "CONNECTIONS", 40)
     question = f"GET /api/delta HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-    with on_waitress(served) as port, ExitStack() as stack:
+    with on_server(served) as port, ExitStack() as stack:
 
         def connect(source: str) -> socket.socket:
             return stack.enter_context(
@@ -228,20 +233,76 @@ def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
         assert not is_closed(stranger)
 
 
-def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    refusals = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
-    whole = server.TcpWSGIServer.accept
+def test_a_local_user_without_the_token_takes_the_form_to_sign_in_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes from the same address signs in beside idle connections, requests and wrong tokens without end."""
+    monkeypatch.setattr(connections, "CONNECTIONS", 40)
+    over = threading.Event()
+    with on_server(Served([tick(1)], buckets=Buckets(20, 1.0))) as port, ThreadPoolExecutor(4) as flood:
 
-    def accept(server: Any) -> Any:
-        for refusal in refusals if len(server.active_channels) >= 5 else ():
-            raise refusal
-        return whole(server)
+        def ask_on() -> None:
+            idle = []
+            while not over.is_set():
+                with suppress(OSError, http.client.HTTPException):
+                    idle.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+                    ask(port, "/", token="wrong")
+            for one in idle:
+                one.close()
 
-    with on_waitress(served) as port, ExitStack() as stack:
-        monkeypatch.setattr(server.TcpWSGIServer, "accept", accept)
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) for _ in range(8)]
-        until(lambda: sum(map(is_closed, idle)) == 3)
-        assert ask(port) == 200
+        attacks = [flood.submit(ask_on) for _ in range(4)]
+        try:
+            until(lambda: ask_again(port, "wrong") == 429)
+            assert until(partial(sign_in, port)) == 303
+            assert not any(attack.done() for attack in attacks)
+        finally:
+            over.set()
+
+
+def ask_again(port: int, token: str) -> int:
+    """As `ask`; 0 where the connection was closed for newer ones."""
+    try:
+        return ask(port, "/", token=token)
+    except (OSError, http.client.HTTPException):
+        return 0
+
+
+def sign_in(port: int) -> int:
+    """Ask for the form, and send the token in it: the status, or 0 where the connection was closed for newer ones."""
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        assert answer.status in (401, 429)
+        assert b'<form method="post" action="./sign-in"' in answer.read()
+        connection.request("POST", "/sign-in", body=f"token={TOKEN}", headers=form)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
+
+
+def test_a_wrong_token_waits_for_a_slow_disk_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_CHECK_TIMEOUT", PATIENCE)
+    check: Future[Any] = Future()
+
+    class Stuck(Inline):
+        def ask(self, *_: object) -> Future[Any]:
+            return check
+
+    named = NamedTokens(str(tmp_path / "tokens"), work=Stuck())
+    with on_server(Served([tick(1)], named=named)) as port, ThreadPoolExecutor(5) as crowd:
+        wrong = [crowd.submit(ask, port, "/api/delta", f"wrong{number}") for number in range(5)]
+        assert [ask(port) for _ in range(5)] == [200] * 5
+        assert not any(one.done() for one in wrong)
+        check.set_result(None)
+        assert {one.result(PATIENCE) for one in wrong} == {401}
+
+
+def test_fewer_connections_are_kept_where_fewer_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = connections.OTHER_FILES + 40
+    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (limit, limit))
+    assert connections.max_connections() == 40
 
 
 @pytest.mark.parametrize(
@@ -272,7 +333,7 @@ def test_who_reads_no_answer_holds_no_thread() -> None:
     served = Served([tick(1)])
     file = "/_dash-component-suites/dash/dash-renderer/build/dash_renderer.min.js"
     question = f"GET {file} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
-    with on_waitress(served) as port:
+    with on_server(served) as port:
         greedy = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(8)]
         for one in greedy:
             one.sendall(question * 80)

@@ -10,7 +10,8 @@ from gpumon.common.errors import UsageError
 from gpumon_web.auth.gate import LASTS
 from gpumon_web.http.prefix import parse_prefix, put_below
 from tests.builders import tick
-from tests.web.served import HOST, TOKEN, Served
+from tests.web.asked import HOST
+from tests.web.served import TOKEN, Served
 
 
 @pytest.fixture(scope="module")

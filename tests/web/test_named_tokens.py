@@ -36,7 +36,7 @@ from tests.builders import tick
 from tests.fakes import FakeClock
 from tests.fuzzing import examples
 from tests.programs import environment, gpumon, until
-from tests.web.served import TOKEN, Served, on_waitress
+from tests.web.served import TOKEN, Served, on_server
 from tests.web.test_doors import ask as ask_port
 from tests.web.test_serve import ask, web
 
@@ -233,7 +233,7 @@ def test_a_session_ends_with_the_token_that_began_it_and_no_other_does(file: str
 def test_the_quick_way_of_a_tick_ends_with_the_token(file: str) -> None:
     token = add_token(file, "a", NOW)
     served = Served([tick(1)], named=NamedTokens(file))
-    with on_waitress(served) as port:
+    with on_server(served) as port:
         assert ask_port(port, token=token) == 200
         revoke_token(file, "a")
         until(lambda: ask_port(port, token=token) == 401)

@@ -232,7 +232,7 @@ def test_no_script_knows_a_page_that_has_a_module() -> None:
 
 
 def test_reading_the_modules_of_pages_loads_no_dash() -> None:
-    code = "import sys, gpumon_web.live.stored_values; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
+    code = "import sys, gpumon_web.live.stored_values; print({'dash', 'fastapi', 'plotly'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 

@@ -38,17 +38,13 @@ VALUES = st.one_of(_WORDS, _NUMBERS, st.text(max_size=30))
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    found = make(tmp_path_factory.mktemp("routes"), days=2)
-    found.app.server.config["PROPAGATE_EXCEPTIONS"] = False
-    return found
+    return make(tmp_path_factory.mktemp("routes"), days=2)
 
 
 def routes() -> list[str]:
     """Those of the pages, without those for programs."""
-    rules = Served().app.server.url_map.iter_rules()
-    return sorted(
-        rule.rule for rule in rules if rule.endpoint.startswith(PREFIX) and not rule.rule.startswith("/api/v1")
-    )
+    found = [route for route in Served().app.server.routes if route.name.startswith(PREFIX)]
+    return sorted(route.path for route in found if not route.path.startswith("/api/v1"))
 
 
 def test_the_routes_are_found_by_asking_the_app() -> None:

@@ -18,11 +18,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.errors import GpumonError
-from gpumon.common.net import Address, listen, token_from
-from gpumon_web.server.server import create_server
-from tests.builders import tick
-from tests.programs import PATIENCE, command, environment, gpumon, until
-from tests.web.served import Served
+from gpumon.common.net import token_from
+from tests.programs import PATIENCE, Child, command, environment, gpumon, until
 
 
 @contextmanager
@@ -67,13 +64,28 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
         assert server.wait(timeout=PATIENCE) == 0
 
 
-def test_an_interrupt_that_a_library_caught_is_not_lost() -> None:
-    asked: list[int] = []
-    server = create_server(Served([tick(1)]).app, listen(Address(port=0)))
-    server.is_over = lambda: bool(asked.append(1)) or len(asked) > 1
-    server.run()
-    assert len(asked) == 2
-    server.close()
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.6])
+def test_ctrl_c_in_a_terminal_ends_it_in_silence_with_all_that_it_started(live_dir: Path, delay: float) -> None:
+    """The terminal interrupts every process of the group, also the one that reads runs, which starts with the page."""
+    words = command("web", "--source", "sim:one", "--port", 0)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Child(words, env=environment(live_dir), text=True, start_new_session=True, **pipes) as server:
+        assert server.stdout is not None
+        link = server.stdout.readline().strip()
+        assert ask(link, "/")[0] == 200
+        until(lambda: children(server.pid))
+        time.sleep(delay)
+        begun = children(server.pid)
+        os.killpg(server.pid, signal.SIGINT)
+        _, said = server.communicate(timeout=PATIENCE)
+        assert (server.returncode, said.strip()) == (0, "")
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for path in found for word in path.read_text().split()]
 
 
 def test_the_token_is_kept_so_that_links_stay_good(live_dir: Path) -> None:

@@ -19,12 +19,11 @@ from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import LOCKED, LockTimeout, open_to_read
-from gpumon_web.jobs import WorkerProcess
+from gpumon_web.jobs import LOCKED_FOR, ProcessWork
 from gpumon_web.live.stored_values import why_none_listed
-from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill
-from tests.programs import until
+from tests.programs import PATIENCE, until
 from tests.runs import Book, training, uuid_of
 from tests.web.charted import points
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
@@ -78,9 +77,9 @@ def wait_of(path: str) -> int:
 
 
 def test_a_locked_ledger_keeps_the_process_that_reads_for_pages_no_longer_than_a_moment(ledger: Path) -> None:
-    work = WorkerProcess()
+    work = ProcessWork()
     try:
-        assert work.run(wait_of, (str(ledger),)) == round(LOCKED_FOR * 1000) < 1000
+        assert work.ask(wait_of, lambda: (str(ledger),)).result(PATIENCE) == round(LOCKED_FOR * 1000) < 1000
     finally:
         work.close()
     assert wait_of(str(ledger)) >= 1000, "who reads for himself waits until it is made"

@@ -6,6 +6,8 @@ import gzip
 import http.client
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,28 +18,25 @@ from typing import Any
 import pytest
 
 from gpumon.model.frame import RunState
-from gpumon_web.auth.rate_limit import THREADS
 from gpumon_web.jobs import (
     NOTHING,
     UNCHANGED,
     AnswerCache,
     Arguments,
-    Inline,
     Packed,
-    QueuedWork,
+    ProcessWork,
     Task,
     TaskError,
-    WorkerProcess,
+    ThreadWork,
     WorkError,
-    processes,
 )
 from gpumon_web.stored import run_list, run_page
 from gpumon_web.stored.epoch_rows import NEWEST
 from gpumon_web.stored.run_page import ROWS
 from tests.builders import tick
-from tests.programs import PATIENCE, until
+from tests.programs import PATIENCE, Child, until
 from tests.runs import Book, training
-from tests.web.served import TOKEN, Served, on_waitress
+from tests.web.served import TOKEN, Served, on_server
 
 
 class Held:
@@ -91,10 +90,10 @@ def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: 
     work = Held()
     served = Served([tick(1)], [str(book.path)], work=work)
     paths = ["/api/run?id=net-1a2b", "/api/run.csv?id=net-1a2b", "/api/runs", "/api/run/epochs?id=net-1a2b"]
-    with on_waitress(served) as port, ThreadPoolExecutor(8 * len(paths)) as crowd:
+    with on_server(served) as port, ThreadPoolExecutor(8 * len(paths)) as crowd:
         waiting = [crowd.submit(get, port, path) for path in paths for _ in range(8)]
         until(lambda: len(work.asked) == len(paths))
-        assert len(waiting) > THREADS
+        assert len(waiting) == 32
         for _ in range(5):
             assert get(port, "/api/delta")[0] == 200
         assert not any(one.done() for one in waiting)
@@ -105,7 +104,7 @@ def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: 
 
 def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     work = Held()
-    with on_waitress(Served([tick(1)], work=work)) as port, ThreadPoolExecutor(2) as crowd:
+    with on_server(Served([tick(1)], work=work)) as port, ThreadPoolExecutor(2) as crowd:
         waiting = [crowd.submit(get, port, "/api/runs") for _ in range(2)]
         until(lambda: work.asked)
         work.fail()
@@ -118,7 +117,7 @@ def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.C
 
 def test_who_leaves_while_he_waits_harms_nobody(tmp_path: Path) -> None:
     work = Held()
-    with on_waitress(Served([tick(1)], work=work)) as port:
+    with on_server(Served([tick(1)], work=work)) as port:
         for _ in range(20):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
             connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -191,7 +190,7 @@ def wrong() -> None:
 
 
 def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
-    work = processes()
+    work = ProcessWork()
     try:
         pid, niceness = work.ask(where, tuple).result(PATIENCE)
         assert pid != os.getpid()
@@ -205,26 +204,32 @@ def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
 
 
 def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> None:
-    begun: list[WorkerProcess] = []
-
-    def begin() -> WorkerProcess:
-        begun.append(WorkerProcess())
-        return begun[-1]
-
-    work = QueuedWork(begin)
+    work = ProcessWork()
     try:
         for task, given in ((os._exit, 3), (time.sleep, 3600)):
+            assert work.ask(os.getpid, tuple).result(PATIENCE) != os.getpid()
             if task is time.sleep:
-                begun[-1]._timeout = 0.5  # of this piece alone: no other one is given up, however slow the machine
+                work._timeout = 0.5  # of this piece alone: no other one is given up, however slow the machine
             failed = work.ask(task, lambda given=given: (given,))  # type: ignore[misc]
-            assert isinstance(failed.exception(PATIENCE), EOFError | OSError | WorkError)
+            assert isinstance(failed.exception(PATIENCE), WorkError)
+            work._timeout = PATIENCE
             assert work.ask(os.getpid, tuple).result(PATIENCE) != os.getpid()
     finally:
         work.close()
 
 
+def test_an_answer_that_cannot_be_sent_harms_no_other_work() -> None:
+    work = ProcessWork()
+    try:
+        failed = work.ask(threading.Lock, tuple)
+        assert isinstance(failed.exception(PATIENCE), Exception)
+        assert work.ask(os.getpid, tuple).result(PATIENCE) != os.getpid()
+    finally:
+        work.close()
+
+
 def test_the_process_goes_when_there_is_nothing_to_do() -> None:
-    work = QueuedWork(WorkerProcess, idle=0.2)
+    work = ProcessWork(idle=0.2)
     try:
         pid = work.ask(os.getpid, tuple).result(PATIENCE)
         until(lambda: not Path(f"/proc/{pid}").exists())
@@ -234,31 +239,49 @@ def test_the_process_goes_when_there_is_nothing_to_do() -> None:
 
 
 def test_the_process_goes_with_a_server_that_is_killed() -> None:
-    doer = WorkerProcess()
-    try:
-        pid = doer.run(os.getpid, ())
-        doer._connection.close()
-        assert doer._process.wait(PATIENCE) is not None
-        assert pid == doer.pid
-    finally:
-        doer._process.kill()
-        doer._process.wait()
+    code = "import os, time; from gpumon_web.jobs import ProcessWork; work = ProcessWork()\n"
+    code += "if __name__ == '__main__': print(work.ask(os.getpid, tuple).result(), flush=True); time.sleep(3600)"
+    path = os.pathsep.join(sys.path)
+    with Child([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        server.kill()
+        server.wait(PATIENCE)
+        until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_too_much_work_is_refused_at_once() -> None:
+@pytest.mark.parametrize("kind", [ThreadWork, ProcessWork])
+def test_too_much_work_is_refused_at_once(kind: type[ThreadWork]) -> None:
     gate = threading.Event()
+    work = kind()
 
-    class Slow(Inline):
-        def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-            gate.wait(PATIENCE)
+    def arguments() -> tuple[()]:
+        gate.wait(PATIENCE)
+        return ()
 
-    work = QueuedWork(Slow)
-    asked = [work.ask(where, tuple) for _ in range(200)]
-    refused = [one for one in asked if one.done()]
-    assert len(refused) > 100
-    assert all(isinstance(one.exception(), WorkError) for one in refused)
-    gate.set()
-    assert [one.result(PATIENCE) for one in asked if one not in refused] == [None] * (200 - len(refused))
+    try:
+        asked = [work.ask(where, arguments) for _ in range(200)]
+        refused = [one for one in asked if one.done()]
+        assert len(refused) > 100
+        assert all(isinstance(one.exception(), WorkError) for one in refused)
+        gate.set()
+        for one in asked:
+            if one not in refused:
+                assert one.result(PATIENCE)
+        assert work.ask(where, tuple).result(PATIENCE)
+    finally:
+        work.close()
+
+
+def test_work_of_a_thread_is_done_one_piece_after_the_other_and_its_errors_are_its_own() -> None:
+    work = ThreadWork()
+    try:
+        assert isinstance(work.ask(wrong, tuple).exception(PATIENCE), ValueError)
+        asked = [work.ask(threading.get_ident, tuple) for _ in range(5)]
+        assert len({one.result(PATIENCE) for one in asked}) == 1
+    finally:
+        work.close()
 
 
 # What it makes
@@ -315,7 +338,7 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
 def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "net-1a2b", 3)
-    work = processes()
+    work = ProcessWork()
     try:
         here = Served([tick(1)], [str(book.path)])
         there = Served([tick(1)], [str(book.path)], work=work)

@@ -1,4 +1,4 @@
-"""The Dash app: the page skeleton, its routes, and the checks before and after every request.
+"""The Dash app on FastAPI: the page skeleton, its routes, and what stands before and behind them.
 
 The layout is an empty skeleton that our scripts fill. There are no Dash callbacks, so Dash accepts no input from
 browsers: every answer is a static file, the skeleton, or comes from `routes` or `api`.
@@ -8,44 +8,39 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dash import Dash, html
 from dash.exceptions import DependencyException
-from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Rule
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from gpumon_web.api.route import ApiData
 from gpumon_web.api.serving import add_api
 from gpumon_web.assets_bundle import ScriptBundle, placeholder_markup
-from gpumon_web.auth.gate import OPEN, Gate, peer_of
-from gpumon_web.auth.http_errors import (
-    KEEPS_PLACE,
-    NO_TOKEN,
-    SIGN_OUT,
-    TOO_MANY,
-    WRONG_TOKEN,
-    BadNumber,
-    Rejection,
-    error_response,
-    no_such_page,
-    rejection_response,
-)
-from gpumon_web.auth.rate_limit import GUESSES, Buckets
+from gpumon_web.auth.gate import Gate
+from gpumon_web.auth.guard import Guard
+from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_OUT, BadNumber, error_response, no_such_page
+from gpumon_web.auth.rate_limit import Buckets
 from gpumon_web.components.layout import aria, data
 from gpumon_web.components.page import Page
 from gpumon_web.http.error_log import ErrorLog, capture_logger
-from gpumon_web.http.headers import Compressor, add_headers, hash_of, policy
-from gpumon_web.http.prefix import CHANNEL, JOB, PLACEHOLDER, base_of, put_prefix
+from gpumon_web.http.headers import SecurityHeaders, StaticFileCache, hash_of, policy
+from gpumon_web.http.prefix import PLACEHOLDER, base_of, path_of, put_prefix
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
 from gpumon_web.routes.metrics import METRICS, add_metrics
 from gpumon_web.routes.pages import Sources, add_page_routes, add_routes
 from gpumon_web.routes.responses import Sender
-from gpumon_web.routes.ticks import RepeatedTicks
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ASSETS = Path(__file__).parent / "assets"
 _META = [
@@ -53,12 +48,43 @@ _META = [
     {"name": "color-scheme", "content": "light dark"},
     {"name": "referrer", "content": "no-referrer"},
 ]
-_PAGES = ("/", "/_dash-layout", "/_dash-dependencies", "/_favicon.ico", "/healthz")
-_FILES = ("/assets/", "/_dash-component-suites/", "/api/", METRICS)
+_KNOWN = (
+    "/", "/_dash-layout", "/_dash-dependencies", "/_favicon.ico", "/healthz", "/assets/", "/_dash-component-suites/",
+    "/api/", METRICS,
+)  # fmt: skip
+"""Paths, or with a slash at the end folders, that are answered."""
+_MIN_COMPRESSED_BYTES = 1024
 
 
 _UNUSED = re.compile(r'<script src="[^"]*/(?:dash/dcc/|dash/dash_table/|dash/deps/polyfill@)[^"]*"></script>\n?')
 """Scripts that Dash adds to every page and ours does not need: 160 kB of 400 kB to transfer and parse."""
+
+
+class _ErrorAnswers:
+    """ASGI middleware that answers errors of routes. Innermost, as Dash's own one would hide them."""
+
+    def __init__(self, app: ASGIApp, error_log: ErrorLog) -> None:
+        self._app = app
+        self._error_log = error_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            request = Request(scope)
+            kind = type(error).__name__
+            self._error_log.log(kind, f"gpumon web: {path_of(request)[:80]!r}: {kind}: {error}")
+            if is_started:
+                raise
+            text = "The terminal in which gpumon web runs has the details."
+            await error_response(request, 500, "Something went wrong", text)(scope, receive, send)
 
 
 class SlimDash(Dash):
@@ -67,6 +93,8 @@ class SlimDash(Dash):
     bundle: ScriptBundle | None = None
     placeholder: str = ""
     """Markup shown until the scripts have built the page."""
+    on_opened: Callable[[], object] = staticmethod(lambda: None)
+    """Called when a browser requests the page."""
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         """Return the HTML document; this is Dash's hook for customizing it."""
@@ -80,15 +108,16 @@ class SlimDash(Dash):
 def make_app(
     sources: Sources, gate: Gate, now: Callable[[], float] = time.time, buckets: Buckets | None = None
 ) -> Dash:
-    """Create the app for one machine; its WSGI application is `.server`."""
+    """Create the app for one machine; its ASGI application is `.server`."""
     views = PageFeed(sources.feed, sources.colors)
-
-    def add(server: Flask, error_log: ErrorLog) -> None:
-        add_routes(server, sources, views, error_log)
-        add_metrics(server, sources.feed)
-        add_api(server, ApiData(sources.feed, sources.runs, sources.figures), Sender(error_log), gate.cookie)
-
-    return _create_app(PAGES, views, add, gate, now, buckets)
+    app = _create_app(PAGES, gate, now, buckets)
+    error_log: ErrorLog = app.server.state.error_log
+    add_routes(app.server, sources, views, error_log)
+    add_metrics(app.server, sources.feed)
+    add_api(app.server, ApiData(sources.feed, sources.runs, sources.figures), Sender(error_log), gate.cookie)
+    # Start the process that reads runs while the browser loads the page, as both take about as long.
+    app.on_opened = sources.runs.start_reading
+    return app
 
 
 def make_cluster_app(
@@ -96,20 +125,18 @@ def make_cluster_app(
     buckets: Buckets | None = None,
 ) -> Dash:  # fmt: skip
     """Create the app for a whole cluster, whose pages only have values that are sent with a tick."""
-
-    def add(server: Flask, error_log: ErrorLog) -> None:
-        del error_log
-        add_page_routes(server, views, pages)
-
-    return _create_app(pages, views, add, gate, now, buckets)
+    app = _create_app(pages, gate, now, buckets)
+    add_page_routes(app.server, views, pages)
+    return app
 
 
 def _create_app(
-    pages: Mapping[str, Page], views: PageViews, add: Callable[[Flask, ErrorLog], None], gate: Gate,
-    now: Callable[[], float], buckets: Buckets | None,
-) -> Dash:  # fmt: skip
+    pages: Mapping[str, Page], gate: Gate, now: Callable[[], float], buckets: Buckets | None
+) -> SlimDash:  # fmt: skip
     app = SlimDash(
         __name__,
+        server=False,  # until `init_app`
+        backend="fastapi",
         title="gpumon",
         update_title="",
         meta_tags=_META,
@@ -125,24 +152,53 @@ def _create_app(
     app.layout = skeleton(pages, signs_out=gate.has_token)
     app.placeholder = placeholder_markup(pages)
     app.bundle = ScriptBundle.from_folder(ASSETS)
-    app.bundle.add_to(app.server)
-    error_log = ErrorLog()
-    capture_logger(app.server.logger.name, error_log)
-    add(app.server, error_log)
-    buckets = buckets or Buckets()
-    repeats = RepeatedTicks(app.server.wsgi_app, views, gate, buckets)
-    _guard(
-        server=app.server,
+    app.backend.websocket_capability = False  # else Dash adds a route for websockets
+    server, error_log = _create_server(pages), ErrorLog()
+    server.state.error_log = error_log
+    # Each middleware stands around those before it.
+    server.add_middleware(_ErrorAnswers, error_log=error_log)
+    app.init_app(server)
+    server.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=6)
+    server.add_middleware(StaticFileCache)
+    server.add_middleware(
+        Guard,
         gate=gate,
-        csp=policy([*app.csp_hashes(), hash_of(KEEPS_PLACE)]),
-        now=now,
-        buckets=buckets,
-        error_log=error_log,
-        repeats=repeats,
+        headers=SecurityHeaders(policy([*app.csp_hashes(), hash_of(KEEPS_PLACE)])),
+        buckets=buckets or Buckets(),
+        known=_KNOWN,
         pages=pages,
+        now=now,
     )
-    app.server.wsgi_app = repeats  # the way Flask documents to add middleware
+
+    async def page(request: Request) -> Response:
+        app.on_opened()
+        return HTMLResponse(put_prefix(app.index(), base_of(request)))  # type: ignore[no-untyped-call]
+
+    # Before the routes that Dash has for these paths.
+    server.router.routes[:0] = [Route("/", page, methods=["GET"]), app.bundle.route()]
+    capture_logger(app.logger.name, error_log)
     return app
+
+
+def _create_server(pages: Mapping[str, Page]) -> FastAPI:
+    """Create the FastAPI app, without pages, redirects and telemetry of its own, with our answers to errors."""
+
+    async def handle_error(request: Request, error: Exception) -> Response:
+        if isinstance(error, BadNumber):
+            return error_response(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
+        if isinstance(error, HTTPException) and error.status_code == 404:
+            return no_such_page(request, pages)
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        # Dash raises DependencyException for an unknown file of a library.
+        return error_response(request, status, "Not found", "There is no such file.")
+
+    return FastAPI(
+        openapi_url=None,
+        redirect_slashes=False,
+        # Else the environment could name a server to send it to. Earlier versions of FastAPI ignore the argument.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+        exception_handlers=dict.fromkeys((BadNumber, HTTPException, DependencyException), handle_error),
+    )
 
 
 def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
@@ -212,87 +268,3 @@ def _sign_out() -> html.Footer:
     """Return the sign-out button: a plain form, because a script could be tricked into sending it."""
     button = html.Button("Sign out", type="submit", className="button")
     return html.Footer(html.Form(button, action=SIGN_OUT.lstrip("/"), method="post"), className="foot")
-
-
-def _is_known(rule: Rule | None) -> bool:
-    """Whether a path has its own route, not only Dash's catch-all rule."""
-    return rule is not None and rule.rule != "/<path:path>"
-
-
-def _guard(
-    server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, error_log: ErrorLog,
-    repeats: RepeatedTicks, pages: Collection[str],
-) -> None:  # fmt: skip
-    """Register the checks before, and the changes after, every request, and the error handler."""
-    compress = Compressor()
-
-    def check_request() -> Response | None:
-        timestamp = now()
-        rejection = gate.rejection(request, timestamp)
-        if request.environ.get(JOB) is None:  # else it was already counted when its job started
-            response = answer_sign_in(rejection, timestamp)
-            if response is not None:
-                return response
-        if rejection is not None:
-            return rejection_response(request, rejection)
-        channel = request.environ.get(CHANNEL)
-        if channel is not None and not channel.is_proven:
-            channel.is_proven = request.path != OPEN and gate.is_known(request, timestamp)
-        # Dash would answer any path with its page, on which relative addresses would then be wrong.
-        if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
-            return no_such_page(request, base_of(request), pages)
-        return None
-
-    def answer_sign_in(rejection: Rejection | None, timestamp: float) -> Response | None:
-        """Return the answer to a token in a link or a form, or to a client over its rate limit; else None."""
-        forms = request.method == "POST" and rejection is None
-        if forms and request.path == SIGN_OUT:
-            return gate.sign_out(request, timestamp)
-        answer = None
-        if forms:
-            answer = gate.sign_in(request, timestamp)
-        elif rejection in (None, NO_TOKEN) and "token" in request.args:
-            answer = gate.exchange(request, timestamp)
-        if answer is None:
-            # A valid token is never rate-limited, else a client that guesses tokens could lock out the others.
-            source = "form" if forms else gate.wrong_token_source(request) if rejection is NO_TOKEN else ""
-            if source:
-                peer = peer_of(request)
-                is_allowed = buckets.allows(f"guess {peer}", time.monotonic(), GUESSES)
-                gate.failed_logins.log(
-                    peer=peer, source=source, path=request.path, status=401 if is_allowed else 429, now=timestamp
-                )
-                if not is_allowed:
-                    return rejection_response(request, TOO_MANY, is_stranger=rejection is NO_TOKEN)
-            elif rejection is None:
-                gate.record_program(request, timestamp)
-            visitor, times = gate.visitor(request, timestamp)
-            if not buckets.allows(visitor, time.monotonic(), times):
-                return rejection_response(request, TOO_MANY, is_stranger=rejection is NO_TOKEN)
-        return rejection_response(request, WRONG_TOKEN) if forms and answer is None else answer
-
-    def finish_response(answer: Response) -> Response:
-        if answer.mimetype == "text/html" and answer.status_code == 200:
-            answer.set_data(put_prefix(answer.get_data(as_text=True), base_of(request)))
-        timestamp = now()
-        gate.renew(request, answer, timestamp)
-        add_headers(compress(request, answer), csp)
-        repeats.store(request, answer, timestamp)
-        return answer
-
-    def handle_error(error: Exception) -> Response:
-        if isinstance(error, BadNumber):
-            return error_response(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
-        if isinstance(error, HTTPException):
-            return error_response(request, error.code or 500, error.name, "No details are available.")
-        if isinstance(error, DependencyException):  # raised by Dash for an unknown file of a library
-            return error_response(request, 404, "Not found", "There is no such file.")
-        kind = type(error).__name__
-        error_log.log(kind, f"gpumon web: {request.path[:80]!r}: {kind}: {error}")
-        return error_response(
-            request, 500, "Something went wrong", "The terminal in which gpumon web runs has the details."
-        )
-
-    server.before_request(check_request)
-    server.after_request(finish_response)
-    server.register_error_handler(Exception, handle_error)

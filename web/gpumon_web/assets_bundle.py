@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
-from flask import Flask, Response
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from gpumon_web.components.page import Page
 
@@ -61,9 +63,10 @@ class ScriptBundle:
         tag = f'<script src="{first[1]}{SCRIPT}?m={self._version}"></script>\n'
         return tag + _TAG.sub("", html)
 
-    def add_to(self, server: Flask) -> None:
-        """Register the route of the bundle."""
-        server.add_url_rule(f"/assets/{SCRIPT}", "one_script", self._answer, methods=["GET"])
+    def route(self) -> Route:
+        """Return the route of the bundle."""
+        return Route(f"/assets/{SCRIPT}", self._answer, methods=["GET"])
 
-    def _answer(self) -> Response:
-        return Response(self._body, mimetype="text/javascript")
+    async def _answer(self, request: Request) -> Response:
+        del request
+        return Response(self._body, media_type="text/javascript")

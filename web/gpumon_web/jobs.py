@@ -1,35 +1,37 @@
-"""Background jobs for slow answers: workers in a thread or a process, and a cache of recent answers.
+"""Background work for slow answers, in a thread or a process, and a cache of recent answers.
 
-Concurrent requests for the same answer share one job. A route does not block on a job: it raises `Deferred`, its thread
-answers other requests, and the route runs again when the job is done (`server.connections`).
+Concurrent requests for the same answer share one job.
 """
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import multiprocessing
 import os
-import queue
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future
-from multiprocessing.connection import Connection
-from threading import Lock, RLock, Thread
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from threading import BoundedSemaphore, RLock, Thread, Timer
 from typing import Any, NamedTuple, Protocol
+
+from gpumon.storage.sqlite.read import set_lock_timeout
 
 WAITING = 64
 """Longest queue of jobs; when it is full, the server answers that it is busy."""
 LONGEST = 60.0
 """Timeout of a job in seconds: a hanging disk must not block the jobs behind it."""
-STARTING = 60.0
-"""Seconds that the process may take to start on a busy machine."""
 IDLE = 60.0
 """Seconds without a job after which the process is stopped."""
+NICER = 10
+"""Niceness of the process relative to the server, whose ticks have priority."""
+LOCKED_FOR = 0.25
+"""Seconds that a task waits for a file locked by another program; after that the page shows it and retries."""
 
 Task = Callable[..., Any]
 """Module-level function, which is pickled by its name."""
@@ -46,7 +48,7 @@ class BusyError(WorkError):
 
 
 class TaskError(WorkError):
-    """The task itself raised an error; its worker is still usable."""
+    """The task itself raised an error; its process is still usable."""
 
 
 class Work(Protocol):
@@ -64,159 +66,133 @@ class Inline:
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
         future: Future[Any] = Future()
-        _complete(future, lambda: task(*arguments()))
+        try:
+            value = task(*arguments())
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
         return future
 
     def close(self) -> None:
         """Do nothing: there is nothing to stop."""
 
 
-class _Job(NamedTuple):
-    future: Future[Any]
-    task: Task
-    arguments: Arguments
+class ThreadWork:
+    """Runs tasks one after the other in a thread, for tasks too slow for a tick but too short for a process."""
 
-
-class QueuedWork:
-    """Runs tasks one after the other in a background thread; `make_worker` creates the worker at the first task."""
-
-    def __init__(self, make_worker: Callable[[], Worker], idle: float = IDLE) -> None:
-        self._make_worker = make_worker
-        self._idle = idle
-        self._queue: queue.Queue[_Job] = queue.Queue(WAITING)
-        self._lock = Lock()
-        self._thread: Thread | None = None
-        self._worker: Worker | None = None
-        self._closed = False
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "work")
+        self._places = BoundedSemaphore(WAITING)
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
-        future: Future[Any] = Future()
-        with self._lock:
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="work", daemon=True)
-                self._thread.start()
-        try:
-            self._queue.put_nowait(_Job(future, task, arguments))
-        except queue.Full:
+        if not self._places.acquire(blocking=False):
+            future: Future[Any] = Future()
             future.set_exception(BusyError("too many requests at once"))
+            return future
+        future = self._thread.submit(lambda: self._run(task, arguments()))
+        future.add_done_callback(lambda _: self._places.release())
         return future
 
     def close(self) -> None:
-        self._closed = True
-        worker = self._worker
-        if worker is not None:
-            worker.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        while not self._closed:
-            try:
-                job = self._queue.get(timeout=self._idle if self._worker else None)
-            except queue.Empty:
-                self._stop_worker()
-                continue
-            self._run_job(job)
-
-    def _run_job(self, job: _Job) -> None:
-        def result() -> Any:
-            if self._worker is None:
-                self._worker = self._make_worker()
-            return self._worker.run(job.task, job.arguments())
-
-        _complete(job.future, result)
-        error = job.future.exception()
-        if isinstance(error, OSError | EOFError | WorkError) and not isinstance(error, TaskError):
-            self._stop_worker()
-
-    def _stop_worker(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.close()
-
-
-class Worker(Protocol):
-    """Runs one task at a time."""
-
-    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-        """Return the task's result, or raise its error.
-
-        Raises OSError, EOFError or a WorkError other than TaskError if the worker is no longer usable.
-        """
-
-    def close(self) -> None:
-        """Stop, even in the middle of a task."""
-
-
-class ThreadWorker:
-    """Runs tasks in the calling thread."""
-
-    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+    def _run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
         return task(*arguments)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to stop."""
 
+class ProcessWork(ThreadWork):
+    """Runs tasks one after the other in a process of low priority, which is stopped when it is idle.
 
-class WorkerProcess:
-    """Runs tasks in a separate process at low priority (`worker`)."""
+    Reading long runs creates hundreds of thousands of objects: in a thread of the server, that would delay the ticks.
+    """
 
-    def __init__(self, timeout: float = LONGEST) -> None:
+    def __init__(self, timeout: float = LONGEST, idle: float = IDLE) -> None:
+        super().__init__()
         self._timeout = timeout
-        ours, theirs = socket.socketpair()
-        self._connection = Connection(ours.detach())
-        with theirs:
-            # In its own session, so that Ctrl-C in the terminal only reaches this process, which then stops it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpumon_web.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._is_ready = False
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-        if not self._is_ready:
-            self._receive(STARTING)
-            self._is_ready = True
-        self._connection.send((task, arguments))
-        is_result, result = self._receive(self._timeout)
-        if not is_result:
-            raise TaskError(result)
-        return result
-
-    def _receive(self, timeout: float) -> tuple[bool, Any]:
-        if not self._connection.poll(timeout):
-            raise WorkError(f"timed out after {timeout:.0f} s")
-        reply: tuple[bool, Any] = self._connection.recv()
-        return reply
+        self._idle = idle
+        self._lock = RLock()
+        self._pool: ProcessPoolExecutor | None = None
+        self._timer: Timer | None = None
 
     def close(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._connection.close()
+        super().close()
+        self._stop()
+
+    def _run(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        with self._lock:
+            self._cancel_timer()
+            if self._pool is None:
+                # Ctrl-C is for the server, which then stops the process. The process inherits what this thread blocks.
+                resource_tracker.ensure_running()  # multiprocessing starts it too, and then unblocks Ctrl-C
+                signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+                spawn = multiprocessing.get_context("spawn")  # forking would copy the locks of the server's threads
+                self._pool = ProcessPoolExecutor(1, spawn, _start_process)
+            pool = self._pool
+        try:
+            return pool.submit(_run_task, task, arguments).result(self._timeout)
+        except TimeoutError:
+            self._stop()
+            raise WorkError(f"timed out after {self._timeout:.0f} s") from None
+        except BrokenProcessPool:
+            self._stop()
+            raise WorkError("the process ended") from None
+        finally:
+            with self._lock:
+                self._timer = Timer(self._idle, self._stop_idle)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _stop_idle(self) -> None:
+        with self._lock:
+            if self._timer is not None:  # else a task began just now
+                self._stop()
+
+    def _stop(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+            self._cancel_timer()
+        if pool is not None:
+            # Public only since Python 3.14, and a task that hangs has to be stopped.
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def processes() -> QueuedWork:
-    """Return a worker that runs tasks in another process."""
-    return QueuedWork(WorkerProcess)
+def _start_process() -> None:
+    """Prepare the process, which ends if the server is killed.
+
+    Garbage is only collected between tasks: collecting while a run of thousands of epochs is read would double the
+    time.
+    """
+    os.nice(NICER)
+    set_lock_timeout(LOCKED_FOR)
+    gc.disable()
+    gc.freeze()
+    Thread(target=_end_with_server, daemon=True).start()
 
 
-def threads() -> QueuedWork:
-    """Return a worker with one thread of this process, for tasks too slow for a tick but too short for a process."""
-    return QueuedWork(ThreadWorker)
+def _end_with_server() -> None:
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+    os._exit(1)
 
 
-def _complete(future: Future[Any], result: Callable[[], Any]) -> None:
+def _run_task(task: Task, arguments: tuple[Any, ...]) -> Any:
+    """Run a task in the process. Errors of any type become a TaskError, which can always be pickled."""
     try:
-        value = result()
+        return task(*arguments)
     except Exception as error:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+        raise TaskError(f"{type(error).__name__}: {error}") from None
+    finally:
+        del arguments
+        gc.collect()
 
 
 MOST = 16 * 2**20
@@ -241,14 +217,6 @@ UNCHANGED = "unchanged"
 """Result of a task if the cached version is still current."""
 NOTHING = Packed(b"")
 """Answer for an item that does not exist."""
-
-
-class Deferred(BaseException):
-    """Raised while an answer is being made. Not an Exception, so that `except Exception` does not catch it."""
-
-    def __init__(self, job: Future[Packed]) -> None:
-        super().__init__()
-        self.job = job
 
 
 class _Entry(NamedTuple):
@@ -289,7 +257,10 @@ class AnswerCache:
             return job
 
     def _finish(self, key: Hashable, requested: float, future: Future[Any], job: Future[Packed]) -> None:
-        error = future.exception()
+        try:
+            error = future.exception()
+        except CancelledError:  # the server stops
+            error = WorkError("stopped")
         with self._lock:
             self._jobs.pop(key, None)
             if error is None:

@@ -223,7 +223,7 @@ def _operation(route: ApiRoute) -> Mapping[str, Any]:
 
 
 def _body(status: int) -> Mapping[str, Any]:
-    """Return the body of an error; 431 is plain text, because waitress sends it before the app sees the request."""
+    """Return the body of an error; 431 is plain text, because it is sent before the app sees the request."""
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return {"content": {"text/plain": {"schema": {"type": "string"}}}}
     return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}

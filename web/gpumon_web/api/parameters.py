@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from werkzeug.datastructures import MultiDict
+from starlette.datastructures import QueryParams
 
 from gpumon.common.text import clean, cut
 
@@ -63,7 +63,7 @@ def number(name: str, meaning: str, minimum: float, maximum: float, **options: A
     return QueryParameter(name, meaning, {"type": "number", "minimum": minimum, "maximum": maximum}, **options)
 
 
-def read(parameters: Sequence[QueryParameter], query: MultiDict[str, str]) -> ParameterValues:
+def read(parameters: Sequence[QueryParameter], query: QueryParams) -> ParameterValues:
     """Validate the query of a request and return the values. Raises BadParameter."""
     names = [parameter.name for parameter in parameters]
     for name in query:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
-from flask import Flask, Response, request
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpumon_web.api import accounts, events, now, runs, series
 from gpumon_web.api.parameters import BadParameter, read
@@ -67,16 +69,16 @@ _PREFIXES = 8
 """Number of proxy prefixes for which the document is cached."""
 
 
-def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
+def add_api(server: FastAPI, data: ApiData, send: Sender, cookie: str) -> None:
     """Register every route below `/api/v1/`; `cookie` is the name of the session cookie."""
 
-    def openapi_response() -> Response:
+    def openapi_response(request: Request) -> Response:
         """Return the OpenAPI document, which does not include its own route."""
         try:
-            read((), request.args)
+            read((), request.query_params)
         except BadParameter as error:
             return error_response(request, 400, "Bad parameter", f"{error}.")
-        return Response(openapi_json(prefix_of(request.headers) + V1.strip("/")), mimetype="application/json")
+        return Response(openapi_json(prefix_of(request.headers) + V1.strip("/")), media_type="application/json")
 
     @lru_cache(_PREFIXES)
     def openapi_json(server: str) -> str:
@@ -84,16 +86,16 @@ def add_api(server: Flask, data: ApiData, sent: Sender, cookie: str) -> None:
 
         return json.dumps(document(ROUTES, server, cookie))
 
-    server.add_url_rule(f"{V1}{OPENAPI}", "api_v1_openapi", openapi_response, methods=["GET"])
+    server.add_route(f"{V1}{OPENAPI}", openapi_response, methods=["GET"], name="api_v1_openapi")
     for route in ROUTES:
-        server.add_url_rule(f"{V1}{route.name}", f"api_v1_{route.name}", _view(route, data, sent), methods=["GET"])
+        server.add_route(f"{V1}{route.name}", _view(route, data, send), methods=["GET"], name=f"api_v1_{route.name}")
 
 
-def _view(route: ApiRoute, data: ApiData, sent: Sender) -> Callable[[], Response]:
-    def view() -> Response:
+def _view(route: ApiRoute, data: ApiData, send: Sender) -> Callable[[Request], Awaitable[Response]]:
+    async def view(request: Request) -> Response:
         try:
-            values = read(route.parameters, request.args)
-            return sent(lambda: route.start(data, values), route.item)
+            values = read(route.parameters, request.query_params)
+            return await send(request, lambda: route.start(data, values), route.item)
         except BadParameter as error:
             return error_response(request, 400, "Bad parameter", f"{error}.")
 

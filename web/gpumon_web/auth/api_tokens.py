@@ -195,8 +195,6 @@ _CHECK_INTERVAL = 2.0
 """Seconds between checks of the file."""
 _RECHECK_INTERVAL = 0.2
 """Seconds between checks of the file after an unknown token, which may have been added just now."""
-_CHECK_TIMEOUT = 0.5
-"""Seconds to wait for a check of the file."""
 _WRITE_INTERVAL = 60.0
 """Seconds between writes of last uses."""
 _MAX_TOKEN_LENGTH = 200
@@ -219,10 +217,9 @@ class NamedTokens:
         self._tokens: tuple[NamedToken, ...] = ()
         self._stamp: Any = None
         self._checked_at = -_CHECK_INTERVAL
+        self._check: Future[Any] | None = None
         self._unwritten: dict[str, TokenUse] = {}
         self._written_at = -_WRITE_INTERVAL
-        self.changes = 0
-        """Number of changes of the tokens. Permissions granted before the last one must be checked again."""
         if path:
             self._read()
 
@@ -230,15 +227,14 @@ class NamedTokens:
         """Return the named token whose hash matches `token`; None if there is none."""
         if not self._path or not 0 < len(token) <= _MAX_TOKEN_LENGTH:
             return None
-        check = self._check_file(_CHECK_INTERVAL)
-        match = self._find(token)
-        if match is None:
-            check = check or self._check_file(_RECHECK_INTERVAL)
-            if check is not None:
-                with suppress(TimeoutError):
-                    check.result(_CHECK_TIMEOUT)
-                match = self._find(token)
-        return match
+        self._check_file(_CHECK_INTERVAL)
+        return self._find(token)
+
+    def check_for(self, token: str) -> Future[Any] | None:
+        """Return the check of the file after which an unknown token may be known; None if none is due."""
+        if not self._path or not 0 < len(token) <= _MAX_TOKEN_LENGTH:
+            return None
+        return self._check_file(_RECHECK_INTERVAL)
 
     def exists(self, tag: str) -> bool:
         """Whether the token with this tag still exists."""
@@ -266,11 +262,15 @@ class NamedTokens:
         return match
 
     def _check_file(self, pause: float) -> Future[Any] | None:
+        """Return the check in progress, or start one if the last began `pause` seconds ago; else None."""
         now = self._clock()
+        if self._check is not None and not self._check.done():
+            return self._check
         if now - self._checked_at < pause:
             return None
         self._checked_at = now
-        return self._work.ask(self._read, tuple)
+        self._check = self._work.ask(self._read, tuple)
+        return self._check
 
     def _read(self) -> None:
         stamp = None
@@ -287,4 +287,3 @@ class NamedTokens:
         with self._lock:
             self._stamp = stamp
             self._tokens = tokens
-            self.changes += 1

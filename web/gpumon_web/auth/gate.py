@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from flask import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpumon.common.net import LOCAL, host_of
 from gpumon_web.auth.api_tokens import NamedToken, NamedTokens
 from gpumon_web.auth.failed_login_log import FailedLoginLog
-from gpumon_web.auth.http_errors import FOREIGN, NO_TOKEN, ONLY_READS, SIGN_IN, SIGN_OUT, UNKNOWN_HOST, V1, Rejection
+from gpumon_web.auth.http_errors import FOREIGN, ONLY_READS, SIGN_IN, SIGN_OUT, UNKNOWN_HOST, V1, Rejection
 from gpumon_web.auth.rate_limit import PROGRAMS, network_of
 from gpumon_web.auth.session_file import LASTS, Session, Sessions, new_id, tag_of
-from gpumon_web.http.prefix import PEER, prefix_of
+from gpumon_web.http.prefix import path_of, prefix_of
+
+__all__ = ["LASTS", "Gate"]
+
+OPEN = "/healthz"
+"""The only path that is answered without a token."""
+RENEWED = 3600
+"""Age in seconds after which the cookie of an active session is renewed."""
+PEER = "gpumon.peer"
+"""Key in the ASGI scope for the client of the connection, from `rate_limit.peer_of`."""
+_FOREIGN = ("cross-site", "same-site")
+_COOKIES = 4
+"""Cookies of our name that are checked: other programs on the host can set some too."""
+_CHECK_TIMEOUT = 0.5
+"""Seconds to wait for a check of the file of named tokens."""
 
 
 def peer_of(request: Request) -> str:
     """Return the client of a request: a local user (unix socket) or an address without the port."""
-    peer = request.environ.get(PEER)
-    return peer if isinstance(peer, str) else network_of(request.remote_addr or "")
+    peer = request.scope.get(PEER)
+    return peer if isinstance(peer, str) else network_of(request.client.host if request.client else "")
 
 
 def bearer_of(request: Request) -> str | None:
@@ -52,11 +69,12 @@ def is_own_form(request: Request) -> bool:
     return origin in (None, "null") or netloc_of(origin).lower() == request.headers.get("Host", "").lower()
 
 
-def form_token(request: Request) -> str | None:
+async def form_token(request: Request) -> str | None:
     """Return the token in a form; None if it has none or several."""
-    if request.mimetype != "application/x-www-form-urlencoded":
+    media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media_type != "application/x-www-form-urlencoded":
         return None
-    text = request.get_data(cache=False).decode("ascii", "replace")
+    text = (await request.body()).decode("ascii", "replace")
     try:
         tokens = parse_qs(text, max_num_fields=4).get("token", [])
     except ValueError:
@@ -64,26 +82,31 @@ def form_token(request: Request) -> str | None:
     return tokens[0].strip() if len(tokens) == 1 else None
 
 
-__all__ = ["LASTS", "Gate"]
-
-OPEN = "/healthz"
-"""The only path that is answered without a token."""
-RENEWED = 3600
-"""Age in seconds after which the cookie of an active session is renewed."""
-_FOREIGN = ("cross-site", "same-site")
-_SESSION = "gpumon.session"
-"""Key in the WSGI environment, which clients cannot set: the session of the request, cached."""
-_BEARER = "gpumon.bearer"
-"""Key in the WSGI environment: the result of checking the bearer token, cached."""
-_COOKIES = 4
-"""Cookies of our name that are checked: other programs on the host can set some too."""
-
-
 class ValidToken(NamedTuple):
     """A valid token."""
 
     named: NamedToken | None
     """None for the token that `gpumon web` prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request has sent to prove that it may be answered."""
+
+    session: Session | None
+    """Session of its cookie; None if there is none, its signature is wrong, or it is over."""
+    bearer: ValidToken | None
+    """Valid token in the Authorization header."""
+    is_bearer_wrong: bool
+    link_token: str | None
+    """Token in the address, valid or not."""
+    link: ValidToken | None
+    """The same token if it is valid."""
+
+    @property
+    def are_valid(self) -> bool:
+        """Whether there is a valid session or bearer token."""
+        return self.session is not None or self.bearer is not None
 
 
 class Gate:
@@ -109,16 +132,11 @@ class Gate:
         """Whether a token is needed."""
         return self._key is not None
 
-    @property
-    def ended(self) -> int:
-        """Number of ended sessions and token changes. Permissions granted before the last one must be checked again."""
-        return self._sessions.ended + self._named.changes
-
-    def rejection(self, request: Request, now: float) -> Rejection | None:
-        """Return why a request must be rejected; None if it may be answered."""
+    def rejection(self, request: Request) -> Rejection | None:
+        """Return why a request must be rejected whatever token it has; None if it may be answered with one."""
         if not self._is_allowed_host(request.headers.get("Host", "")):
             return UNKNOWN_HOST
-        if request.method == "POST" and request.path in (SIGN_IN, SIGN_OUT):
+        if is_form(request):
             return None if is_own_form(request) else FOREIGN
         if request.method not in ("GET", "HEAD"):
             return ONLY_READS
@@ -129,141 +147,137 @@ class Gate:
         fetched = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
         if fetched and request.headers.get("Sec-Fetch-Site") in _FOREIGN:
             return FOREIGN
-        if self._key is None or request.path == OPEN or self.is_admitted(request, now):
-            return None
-        return NO_TOKEN
+        return None
 
-    def is_admitted(self, request: Request, now: float) -> bool:
-        """Whether the request has a valid token or session, or no token is needed."""
-        return self._key is None or self.is_known(request, now)
+    async def credentials(self, request: Request, now: float) -> Credentials:
+        """Return the credentials of a request; `now`: seconds since 1970."""
+        bearer_token = bearer_of(request)
+        link_tokens = request.query_params.getlist("token")
+        link_token = link_tokens[0] if link_tokens else None
+        bearer = await self.validate(bearer_token)
+        return Credentials(
+            session=self._session(request, now),
+            bearer=bearer,
+            is_bearer_wrong=bearer_token is not None and bearer is None,
+            link_token=link_token,
+            link=await self.validate(link_token),
+        )
 
-    def has_bearer(self, request: Request) -> bool:
-        """Whether the request has a valid bearer token."""
-        if _BEARER not in request.environ:
-            request.environ[_BEARER] = self._validate(bearer_of(request))
-        valid_token: ValidToken | None = request.environ[_BEARER]
-        return valid_token is not None
+    def is_admitted(self, request: Request, credentials: Credentials) -> bool:
+        """Whether the request has a valid token or session, or none is needed."""
+        return self._key is None or path_of(request) == OPEN or credentials.are_valid
 
-    def wrong_token_source(self, request: Request) -> str:
-        """Return how a wrong token was sent, `link` or `header`; empty if none was."""
-        token = request.args.get("token")
-        if token is not None and self._validate(token) is None:
-            return "link"
-        return "header" if bearer_of(request) is not None and not self.has_bearer(request) else ""
-
-    def record_program(self, request: Request, now: float) -> None:
+    def record_program(self, request: Request, credentials: Credentials, now: float) -> None:
         """Record the use of a named token that was sent as a bearer token."""
-        if self.has_bearer(request):
-            self._record_use(request.environ[_BEARER], request, now)
+        if credentials.bearer is not None:
+            self._record_use(credentials.bearer, request, now)
 
-    def session(self, request: Request, now: float) -> Session | None:
-        """Return the session of the request's cookie; None if the signature is wrong or the session is over."""
-        if _SESSION not in request.environ:
-            sessions = map(self._session_of, request.cookies.getlist(self.cookie)[:_COOKIES])
-            request.environ[_SESSION] = next(
-                (session for session in sessions if session is not None and not self._is_over(session, now)), None
-            )
-        session: Session | None = request.environ[_SESSION]
-        return session
-
-    def exchange(self, request: Request, now: float) -> Response | None:
+    def exchange(self, request: Request, credentials: Credentials, now: float) -> Response | None:
         """Begin a session for a link with a token, and redirect to the same address without the token.
 
         Returns None if the address has no token or a wrong one.
         """
         # Programs must send the token in a header, because addresses end up in logs.
-        in_program = request.path == OPEN or request.path.startswith(V1)
-        valid_token = None if in_program else self._validate(request.args.get("token"))
-        if valid_token is None:
+        in_program = path_of(request) == OPEN or path_of(request).startswith(V1)
+        if in_program or credentials.link is None:
             return None
-        arguments = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
+        arguments = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         # Relative, which keeps a proxy's prefix and can never lead to another site.
-        name = quote(request.path.rpartition("/")[2], safe="")
+        name = quote(path_of(request).rpartition("/")[2], safe="")
         answer = _redirect(f"./{name}" + (f"?{urlencode(arguments)}" if arguments else ""))
-        self._begin_session(request, answer, valid_token, now)
+        self._begin_session(request, answer, credentials.link, now)
         return answer
 
-    def sign_in(self, request: Request, now: float) -> Response | None:
+    async def sign_in(self, request: Request, now: float) -> Response | None:
         """Begin a session for the sign-in form; None if its token is wrong."""
-        valid_token = self._validate(form_token(request))
+        valid_token = await self.validate(await form_token(request))
         if valid_token is None:
             return None
         answer = _redirect("./")
         self._begin_session(request, answer, valid_token, now)
         return answer
 
-    def sign_out(self, request: Request, now: float) -> Response:
+    def sign_out(self, request: Request, credentials: Credentials, now: float) -> Response:
         """End the session of the request, also for copies of its cookie elsewhere."""
-        session = self.session(request, now)
-        if session is not None:
-            self._sessions.end(session, now)
+        if credentials.session is not None:
+            self._sessions.end(credentials.session, now)
         answer = _redirect("./")
-        answer.delete_cookie(self.cookie, path=prefix_of(request.headers), httponly=True, samesite="Lax")
+        path = prefix_of(request.headers)
+        answer.headers.append("Set-Cookie", f"{self.cookie}=; Max-Age=0; Path={path}; HttpOnly; SameSite=Lax")
         return answer
 
-    def renew(self, request: Request, answer: Response, now: float) -> None:
-        """Renew the cookie of an active session. Without a token, set one on the first page to distinguish visitors."""
-        session = self.session(request, now)
+    def renewed_cookie(self, request: Request, credentials: Credentials, status: int, now: float) -> str | None:
+        """Return the Set-Cookie header that renews the cookie of an active session; None if it is young.
+
+        Without a token, the first page sets one to distinguish visitors.
+        """
+        session = credentials.session
         if session is not None and now - session.seen > RENEWED:
-            self.set_session_cookie(request, answer, session, now)
-        elif session is None and self._key is None and request.path == "/" and answer.status_code == 200:
-            self.set_session_cookie(request, answer, Session(new_id(), int(now), int(now)), now)
+            return self._session_cookie(request, session, now)
+        if session is None and self._key is None and path_of(request) == "/" and status == 200:
+            return self._session_cookie(request, Session(new_id(), int(now), int(now)), now)
+        return None
 
-    def set_session_cookie(self, request: Request, answer: Response, session: Session, now: float) -> None:
-        """Set the cookie of a session, restricted to our path prefix and hidden from scripts."""
-        payload = f"{int(now)}.{session.begun:x}~{session.id}"
-        secure = request.is_secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-        answer.set_cookie(
-            self.cookie,
-            f"{payload}.{self._sign(payload)}",
-            max_age=LASTS,
-            secure=secure,
-            httponly=True,
-            samesite="Lax",
-            path=prefix_of(request.headers),
-        )
-
-    def is_known(self, request: Request, now: float) -> bool:
-        """Whether the request has a valid session or bearer token."""
-        return self.session(request, now) is not None or self.has_bearer(request)
-
-    def visitor(self, request: Request, now: float) -> tuple[bytes, float]:
+    def visitor(self, request: Request, credentials: Credentials) -> tuple[bytes, float]:
         """Return the key of a visitor for rate limits, and the factor of the usual limit.
 
         The key is the session, else the token and address, else the address alone.
         """
-        session = self.session(request, now)
-        if session is not None:
-            return _visitor_key(f"session {session.id}"), 1.0
-        if self.has_bearer(request):
-            valid_token: ValidToken = request.environ[_BEARER]
-            return _visitor_key(
-                f"programs {valid_token.named.tag if valid_token.named else ''} {peer_of(request)}"
-            ), PROGRAMS
+        if credentials.session is not None:
+            return _visitor_key(f"session {credentials.session.id}"), 1.0
+        if credentials.bearer is not None:
+            named = credentials.bearer.named
+            return _visitor_key(f"programs {named.tag if named else ''} {peer_of(request)}"), PROGRAMS
         return _visitor_key(f"strangers {peer_of(request)}"), 1.0
+
+    async def validate(self, token: str | None) -> ValidToken | None:
+        """Return the valid token; None for a wrong one. An unknown one may wait for a check of the tokens file."""
+        if self._key is None or token is None:
+            return None
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self._key):
+            return ValidToken(None)
+        named_token = self._named.find(token)
+        if named_token is None:
+            check = self._named.check_for(token)
+            if check is not None:
+                await asyncio.wait([asyncio.wrap_future(check)], timeout=_CHECK_TIMEOUT)
+                named_token = self._named.find(token)
+        return ValidToken(named_token) if named_token is not None else None
 
     def _is_allowed_host(self, netloc: str) -> bool:
         return host_of(netloc) in self._hosts
-
-    def _validate(self, token: str | None) -> ValidToken | None:
-        """Return the valid token; None for a wrong one."""
-        if self._key is None or token is None:
-            return None
-        is_first = hmac.compare_digest(token.encode("utf-8", "replace"), self._key)
-        if is_first:
-            return ValidToken(None)
-        named_token = self._named.find(token)
-        return ValidToken(named_token) if named_token is not None else None
 
     def _begin_session(self, request: Request, answer: Response, valid_token: ValidToken, now: float) -> None:
         """Begin a session for a browser that sent a valid token."""
         self._record_use(valid_token, request, now)
         tag = valid_token.named.tag if valid_token.named else ""
-        self.set_session_cookie(request, answer, self._sessions.begin(peer_of(request), now, tag), now)
+        session = self._sessions.begin(peer_of(request), now, tag)
+        answer.headers.append("Set-Cookie", self._session_cookie(request, session, now))
+
+    def _session_cookie(self, request: Request, session: Session, now: float) -> str:
+        """Return the Set-Cookie header of a session, restricted to our path prefix and hidden from scripts."""
+        payload = f"{int(now)}.{session.begun:x}~{session.id}"
+        is_secure = "https" in (request.scope["scheme"], request.headers.get("X-Forwarded-Proto", "").lower())
+        return "; ".join(
+            (
+                f"{self.cookie}={payload}.{self._sign(payload)}",
+                f"Max-Age={LASTS}",
+                *(("Secure",) if is_secure else ()),
+                "HttpOnly",
+                f"Path={prefix_of(request.headers)}",
+                "SameSite=Lax",
+            )
+        )
 
     def _record_use(self, valid_token: ValidToken, request: Request, now: float) -> None:
         if valid_token.named is not None:
             self._named.record_use(valid_token.named, peer_of(request), now)
+
+    def _session(self, request: Request, now: float) -> Session | None:
+        pairs = (pair.partition("=") for header in request.headers.getlist("Cookie") for pair in header.split(";"))
+        values = [value.strip() for name, _, value in pairs if name.strip() == self.cookie]
+        sessions = map(self._session_of, values[:_COOKIES])
+        return next((session for session in sessions if session is not None and not self._is_over(session, now)), None)
 
     def _is_over(self, session: Session, now: float) -> bool:
         """Whether a session is over, or the token that began it was revoked."""
@@ -287,11 +301,14 @@ class Gate:
         return hmac.digest(self._signs, payload.encode("utf-8", "replace"), "sha256").hex()
 
 
+def is_form(request: Request) -> bool:
+    """Whether a request is a form posted to one of the two paths that accept one."""
+    return request.method == "POST" and path_of(request) in (SIGN_IN, SIGN_OUT)
+
+
 def _visitor_key(text: str) -> bytes:
     return sha256(text.encode("utf-8", "replace")).digest()[:12]
 
 
 def _redirect(location: str) -> Response:
-    answer = Response(status=303, headers={"Location": location})
-    answer.autocorrect_location_header = False
-    return answer
+    return Response(status_code=303, headers={"Location": location})

@@ -8,10 +8,11 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import quote
 
-from flask import Request, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from gpumon.common.text import clean
-from gpumon_web.http.prefix import base_of
+from gpumon_web.http.prefix import base_of, path_of
 
 API = "/api/"
 """Path prefix of routes for programs, which get errors as JSON."""
@@ -97,14 +98,14 @@ class PageLink(NamedTuple):
     label: str
 
 
-def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Response:
+def no_such_page(request: Request, pages: Collection[str]) -> Response:
     """Return a 404 answer; if the path is the name of a page, it links to that page's `#` address."""
-    path = clean(request.path, _MAX_PATH_LENGTH)
+    path = clean(path_of(request), _MAX_PATH_LENGTH)
     name = path.strip("/").partition("/")[0]
     fragment = f"#/{quote(path.strip('/'))}" if name in pages else ""
     label = f"Open /{fragment}" if fragment else "Open gpumon"
     text = f"There is no page at {path}."
-    return error_response(request, 404, "No such page", text, page_link=PageLink(prefix + fragment, label))
+    return error_response(request, 404, "No such page", text, page_link=PageLink(base_of(request) + fragment, label))
 
 
 def error_page(
@@ -116,7 +117,7 @@ def error_page(
     if page_link:
         extra += _LINK.format(href=escape(page_link.href), label=escape(page_link.label))
     page = _PAGE.format(title=escape(title), text=escape(text), more=extra)
-    return Response(page, status=status, mimetype="text/html", headers={"Cache-Control": "no-store", **(headers or {})})
+    return HTMLResponse(page, status, {"Cache-Control": "no-store", **(headers or {})})
 
 
 def error_response(
@@ -124,14 +125,14 @@ def error_response(
     sign_in: str = "", page_link: PageLink | None = None,
 ) -> Response:  # fmt: skip
     """Return an error answer: JSON below `/api/`, else an HTML page."""
-    if not request.path.startswith(API):
+    if not path_of(request).startswith(API):
         return error_page(status, title, text, headers, sign_in=sign_in, page_link=page_link)
     all_headers = {"Cache-Control": "no-store", **(headers or {})}
-    if request.path.startswith(V1):
+    if path_of(request).startswith(V1):
         problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": text})
-        return Response(problem, status=status, mimetype="application/problem+json", headers=all_headers)
+        return Response(problem, status, all_headers, "application/problem+json")
     body = json.dumps({"error": f"gpumon: {title}", "text": text})
-    return Response(body, status=status, mimetype="application/json", headers=all_headers)
+    return Response(body, status, all_headers, "application/json")
 
 
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
@@ -174,7 +175,7 @@ def rejection_response(request: Request, rejection: Rejection, *, is_stranger: b
     elif rejection.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
         sign_in = base_of(request) + SIGN_IN.lstrip("/")
-        if request.path.startswith(V1):
+        if path_of(request).startswith(V1):
             rejection = rejection._replace(text=TO_PROGRAMS)
     elif rejection.status == 429:
         headers["Retry-After"] = "2"

@@ -30,9 +30,6 @@ IDLE_SECONDS = 30
 """Seconds for which a connection may be idle, or read nothing of an answer."""
 REQUEST_SECONDS = 10
 """Seconds within which a request must be complete, from its first byte or from the opening of the connection."""
-UNREAD = 2**20
-"""Bytes of unread answers above which a client does not get the next one."""
-THREADS = 4
 
 
 class Buckets:

@@ -78,8 +78,6 @@ class Sessions:
         self._stamp: tuple[int, ...] = ()
         self._ended: dict[str, int] = {}
         self._all_ended = 0
-        self.ended = 0
-        """Number of ended sessions so far."""
 
     def begin(self, peer: str, now: float, tag: str = "") -> Session:
         """Begin a session; `tag` is the tag of the named token used, empty for the printed token."""
@@ -127,7 +125,6 @@ class Sessions:
             shorten(self._path, time.time())
 
     def _add_end(self, session_id: str, now: int) -> None:
-        self.ended += 1
         if session_id == ALL:
             self._all_ended = max(self._all_ended, now)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from asyncio import CancelledError
 from logging import ERROR, Handler, LogRecord, getLogger
 from threading import Lock
 
@@ -37,6 +38,8 @@ class _ErrorLogHandler(Handler):
 
     def emit(self, record: LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CancelledError):  # a request that was being answered when the server stopped
+            return
         kind = type(error).__name__ if error is not None else str(record.msg)
         self._error_log.log(f"{record.name} {kind}", f"gpumon web: {record.name}: {kind}")
 

@@ -1,73 +1,78 @@
-"""Response headers: gzip compression, caching, the content security policy and other security headers.
-
-Static files are compressed once and cached, because Dash's scripts take 0.1 s of a core. Live data is compressed by its
-own route, once for all viewers.
-"""
+"""Response headers: caching, the content security policy and other security headers; and cached static files."""
 
 from __future__ import annotations
 
-import gzip
+from asyncio import Future
 from base64 import b64encode
+from collections import OrderedDict
 from collections.abc import Iterable
 from hashlib import sha256
-from threading import Lock
+from typing import TYPE_CHECKING
 
-from flask import Request, Response
+from starlette.datastructures import Headers, MutableHeaders
 
-_TYPES = frozenset(
-    ("text/javascript", "application/javascript", "text/css", "text/html", "application/json", "text/csv")
-)
-_MIN_BYTES = 1024
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 _STATIC = ("/assets/", "/_dash-component-suites/")
 _FOREVER = "private, max-age=31536000, immutable"
 """Cache-Control of files whose address contains their version or time. Private, as they require the token."""
+_FOR_AN_HOUR = "private, max-age=3600"
 _MAX_CACHED = 128
+"""Number of static files kept in memory; a page has about 20."""
 
 
-class Compressor:
-    """Compresses responses for browsers that accept it. Thread-safe."""
+class StaticFileCache:
+    """ASGI middleware that keeps static files in memory as they were first sent, compressed.
 
-    def __init__(self) -> None:
-        self._cache: dict[tuple[str, str], bytes] = {}
-        self._lock = Lock()
+    Compressing Dash's scripts for each visitor would take 0.1 s of a core. Requests come in only through the gate.
+    """
 
-    def __call__(self, request: Request, answer: Response) -> Response:
-        """Return `answer`, compressed if it is large enough, with Cache-Control set for static files."""
-        static = request.path.startswith(_STATIC)
-        if static and answer.status_code == 200:
-            answer.headers["Cache-Control"] = _FOREVER if _is_versioned(request) else "private, max-age=3600"
-        if (
-            answer.status_code != 200
-            or "Content-Encoding" in answer.headers
-            or (answer.mimetype or "") not in _TYPES
-            or "gzip" not in request.headers.get("Accept-Encoding", "").lower()
-        ):
-            return answer
-        answer.direct_passthrough = False
-        body = answer.get_data()
-        if len(body) < _MIN_BYTES:
-            return answer
-        answer.set_data(self._compress_static(request.path, body) if static else gzip.compress(body, 3))
-        answer.headers["Content-Encoding"] = "gzip"
-        answer.headers["Vary"] = "Accept-Encoding"
-        answer.headers.pop("ETag", None)  # it identifies the uncompressed file
-        return answer
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._files: OrderedDict[tuple[str, bytes, bool], list[Message]] = OrderedDict()
 
-    def _compress_static(self, path: str, body: bytes) -> bytes:
-        key = (path, f"{len(body)}.{hash(body)}")
-        with self._lock:
-            compressed = self._cache.get(key)
-        if compressed is None:
-            compressed = gzip.compress(body, 9, mtime=0)
-            with self._lock:
-                if len(self._cache) >= _MAX_CACHED:
-                    self._cache.clear()
-                self._cache[key] = compressed
-        return compressed
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(_STATIC):
+            await self._app(scope, receive, send)
+            return
+        is_compressed = "gzip" in Headers(scope=scope).get("Accept-Encoding", "").lower()
+        key = (scope["path"], scope["query_string"], is_compressed)
+        if key not in self._files:
+            # Whoever asks first gets a whole file: no header such as Range, and no end if the client leaves.
+            encoding = [(b"accept-encoding", b"gzip")] if is_compressed else []
+            messages: list[Message] = []
+
+            async def collect(message: Message) -> None:
+                messages.append(message)
+
+            await self._app({**scope, "headers": encoding}, _receive_nothing, collect)
+            start = messages[0]
+            if start["status"] != 200:
+                for message in messages:
+                    await send(message)
+                return
+            _set_caching(start, scope)
+            body = b"".join(message.get("body", b"") for message in messages[1:])
+            MutableHeaders(raw=start["headers"])["Content-Length"] = str(len(body))
+            self._files[key] = [start, {"type": "http.response.body", "body": body}]
+            if len(self._files) > _MAX_CACHED:
+                self._files.popitem(last=False)
+        start, body_message = self._files[key]
+        await send({**start, "headers": list(start["headers"])})
+        await send(body_message)
 
 
-def _is_versioned(request: Request) -> bool:
-    return "m" in request.args or ".v" in request.path
+async def _receive_nothing() -> Message:
+    return await Future()
+
+
+def _set_caching(start: Message, scope: Scope) -> None:
+    headers = MutableHeaders(raw=start["headers"])
+    is_versioned = scope["query_string"].startswith(b"m=") or ".v" in scope["path"]
+    headers["Cache-Control"] = _FOREVER if is_versioned else _FOR_AN_HOUR
+    for name in ("ETag", "Last-Modified", "Accept-Ranges"):
+        del headers[name]
 
 
 _FIXED = {
@@ -103,12 +108,17 @@ def policy(script_hashes: Iterable[str]) -> str:
     )
 
 
-def add_headers(answer: Response, csp: str) -> Response:
-    """Add the security headers. HTML, JSON and answers without Cache-Control get `no-store`."""
-    for name, value in _FIXED.items():
-        answer.headers[name] = value
-    answer.headers["Content-Security-Policy"] = csp
-    answer.headers.pop("Server", None)
-    if "Cache-Control" not in answer.headers or answer.mimetype in ("text/html", "application/json"):
-        answer.headers["Cache-Control"] = "no-store"
-    return answer
+class SecurityHeaders:
+    """The headers that every answer gets."""
+
+    def __init__(self, csp: str) -> None:
+        fixed = {**_FIXED, "Content-Security-Policy": csp}
+        self._fixed = [(name.lower().encode(), value.encode()) for name, value in fixed.items()]
+
+    def add_to(self, start: Message) -> None:
+        """Add the headers to a response. HTML, JSON and answers without Cache-Control get `no-store`."""
+        headers = MutableHeaders(raw=start["headers"])
+        media_type = headers.get("Content-Type", "").partition(";")[0]
+        if "Cache-Control" not in headers or media_type in ("text/html", "application/json"):
+            headers["Cache-Control"] = "no-store"
+        start["headers"] = [*headers.raw, *self._fixed]

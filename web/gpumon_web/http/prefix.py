@@ -1,37 +1,30 @@
-"""The path prefix of a reverse proxy, and the keys that our server adds to the WSGI environment."""
+"""The path prefix of a reverse proxy: reading it from a request, serving below it, and putting it into the page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from flask import Request
-from werkzeug.datastructures import Headers
+from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from gpumon.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
     from dash import Dash
-
-
-TICK = "/api/delta"
-"""Path that each page requests once a second."""
-JOB = "gpumon.job"
-"""Finished job that the request waited for, or None. Without this key the server cannot rerun requests (`jobs`)."""
-CHANNEL = "gpumon.channel"
-"""The `Channel` of the request."""
-HEAD = "gpumon.head"
-"""The raw header lines, without the request line."""
-PEER = "gpumon.peer"
-"""Client of the connection, from `rate_limit.peer_of`."""
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 PLACEHOLDER = "/__gpumon_prefix__/"
 NAMED_BY = ("X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath")
 """Headers that name the prefix: nginx and Traefik usually send the first, jupyter-server-proxy the others."""
 _PATH = re.compile(r"(/[A-Za-z0-9._~@%+-]{1,128}){1,16}/?")
+
+
+def path_of(request: Request) -> str:
+    """Return the decoded path of a request, without the prefix."""
+    path: str = request.scope["path"]
+    return path
 
 
 def prefix_of(headers: Headers) -> str:
@@ -54,19 +47,26 @@ def _is_path(value: str) -> bool:
     return _PATH.fullmatch(value) is not None and ".." not in value
 
 
+class _Below:
+    """ASGI middleware that serves below a prefix unless a header names another, whether or not the proxy strips it."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if not any(headers.get(name) for name in NAMED_BY):
+            named = [(NAMED_BY[0].lower().encode(), self._prefix.encode()), *scope["headers"]]
+            scope = {**scope, "headers": named}
+        if scope["path"].startswith(f"{self._prefix}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self._prefix)}
+        await self._app(scope, receive, send)
+
+
 def put_below(app: Dash, prefix: str) -> None:
-    """Serve below `prefix` unless a header names another one, whether or not the proxy strips it."""
-    inner: WSGIApplication = app.server.wsgi_app
-    names = [f"HTTP_{name.upper().replace('-', '_')}" for name in NAMED_BY]
-
-    def below(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if not any(environ.get(name) for name in names):
-            environ[names[0]] = prefix
-        if environ["PATH_INFO"].startswith(f"{prefix}/"):
-            environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix(prefix)
-        return inner(environ, start)
-
-    app.server.wsgi_app = below  # the way Flask documents to add middleware
+    """Serve the app below `prefix`, which has no trailing slash."""
+    app.server.add_middleware(_Below, prefix=prefix)
 
 
 def base_of(request: Request) -> str:
@@ -75,7 +75,7 @@ def base_of(request: Request) -> str:
     Relative, because a proxy may add a path without naming it in a header.
     """
     prefix = prefix_of(request.headers)
-    return prefix if prefix != "/" else "./" + "../" * (request.path.count("/") - 1)
+    return prefix if prefix != "/" else "./" + "../" * (path_of(request).count("/") - 1)
 
 
 def put_prefix(page: str, prefix: str) -> str:

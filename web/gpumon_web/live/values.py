@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -56,6 +58,8 @@ def is_stalled(run: Cells, now: Now) -> bool:
     )
 
 
+AWAKE = 2.0
+"""Seconds after an answer within which few frames are new."""
 MAX_CACHED = 64
 """Number of pages with arguments, and of answers per page, that are cached."""
 MEAN_EVERY = 5.0
@@ -169,6 +173,8 @@ class PageViews(ABC):
         self._pages = pages
         self._first = next(iter(pages.values()))
         self._views: OrderedDict[tuple[Any, ...], PageVersions] = OrderedDict()
+        self._answered = -math.inf
+        """When a viewer was last answered, seconds of the monotonic clock."""
 
     @abstractmethod
     def now(self) -> Now:
@@ -178,15 +184,21 @@ class PageViews(ABC):
     def server(self, now: Now) -> Cells:
         """Return the values common to all pages: for their head and for navigation."""
 
-    def accepts(self, page: str, arguments: Mapping[str, str]) -> bool:
-        """Whether all `arguments` are arguments of the page."""
-        return not arguments or arguments.keys() <= self._pages.get(page, self._first).args.keys()
+    def is_quick(self, boot: str, since: int) -> bool:
+        """Whether `answer` takes a few milliseconds for a viewer that has seen frame `since` of `boot`.
+
+        It takes longer for the first answer of a page, after a pause without viewers, and while frames are being read.
+        """
+        is_awake = time.monotonic() - self._answered < AWAKE
+        return is_awake and since > 0 and boot == self._paged.boot and not self._paged.lock.locked()
 
     def answer(self, page: str, arguments: Mapping[str, str], boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page`, or of the first page if it is unknown."""
         definition = self._pages.get(page, self._first)
         args = {name: arguments.get(name, "")[:MAX_TEXT] or default for name, default in definition.args.items()}
-        return self.delta(definition, args, boot, since)
+        answer = self.delta(definition, args, boot, since)
+        self._answered = time.monotonic()
+        return answer
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
@@ -237,16 +249,16 @@ class PageFeed(PageViews):
         if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
             return self._now
         self._boot, self._seen = feed.boot, feed.newest
-        time, about = feed.frame.time, feed.about
-        if not 0 <= time - self._means_at < MEAN_EVERY:
-            self._means_at = time
+        newest, about = feed.frame.time, feed.about
+        if not 0 <= newest - self._means_at < MEAN_EVERY:
+            self._means_at = newest
             self._means = {gpu["uuid"]: feed.mean(gpu["uuid"], SPARK, FIRST_WINDOW) for gpu in about["gpus"]}
         gpus = []
         for gpu in about["gpus"]:
             counted = feed.values(gpu["uuid"])
             gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
         self._now = Now(
-            time, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
+            newest, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
             not_judged=about["not_judged"],
             processes_known=about["processes_known"], driver=about["driver"],
             host={**host_row(feed.frame), **feed.host_rates()}, problem=feed.live.origin().problem,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from flask import Flask, Response, request
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpumon.common.errors import MissingPackage
 from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 METRICS = "/metrics"
 
 
-def add_metrics(server: Flask, feed: Feed) -> None:
+def add_metrics(server: FastAPI, feed: Feed) -> None:
     """Register the route. The exporter is only imported at the first scrape, as most servers are never scraped."""
 
     @cache
@@ -29,7 +31,8 @@ def add_metrics(server: Flask, feed: Feed) -> None:
         # A server's feed always reads a `Live`; only feeds of positions in a recording do not.
         return Exporter(cast("LiveData", feed.live), lock=feed.lock)
 
-    def metrics() -> Response:
+    def metrics(request: Request) -> Response:
+        """Answer a scrape, in a thread of the server."""
         try:
             snapshot = exporter().scrape(
                 request.headers.get("Accept", ""),
@@ -40,10 +43,10 @@ def add_metrics(server: Flask, feed: Feed) -> None:
             return error_response(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
         except TimeoutError:
             return error_response(request, 503, "Too late", "Others are being answered.")
-        response = Response(snapshot.body, content_type=snapshot.content_type)
-        response.headers["Vary"] = "Accept, Accept-Encoding"
+        response = Response(snapshot.body, headers={"Vary": "Accept, Accept-Encoding"})
+        response.headers["Content-Type"] = snapshot.content_type
         if snapshot.encoding:
             response.headers["Content-Encoding"] = snapshot.encoding
         return response
 
-    server.add_url_rule(METRICS, "metrics", metrics)
+    server.add_route(METRICS, metrics, methods=["GET"])

@@ -1,6 +1,6 @@
 """The data routes of the pages. All are read-only and return JSON, except for the CSV downloads.
 
-A tick is answered at once. All other answers are made by workers, where they do not delay ticks.
+A tick is answered at once. All other answers are made by background work, where they do not delay ticks.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
-from flask import Flask, Response, request
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpumon.storage.history.query import MAX_POINTS
-from gpumon_web.auth.http_errors import BadNumber, error_response
+from gpumon_web.auth.http_errors import error_response
 from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.components.page import Page, StoredSubject
 from gpumon_web.components.person_colors import PersonColors
@@ -27,19 +30,17 @@ from gpumon_web.live.positions import RecordedPosition, Recording
 from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
-from gpumon_web.routes.responses import MAX_WAIT, Sender
-from gpumon_web.routes.ticks import PACKED, choose_body, takes_gzip
+from gpumon_web.routes.arguments import MAX_LIST, MAX_TEXT, read_list, read_number, read_text, read_whole
+from gpumon_web.routes.responses import Sender
+from gpumon_web.routes.ticks import Ticks
 
-MAX_TEXT = 200
-"""Longest argument in characters; a longer one cannot name anything that exists."""
-MAX_LIST = 1000
-"""Longest argument that is a list of names, in characters."""
-MAX_TIME = 1e11
-"""Largest time accepted as an argument (s since 1970): calendars do not go further."""
+MAX_WAIT = 60.0
+"""Seconds to wait for a job within another one."""
 MAX_FIGURE_BYTES = 4 * 2**20
 """Size in bytes of the cache of GPU charts, each of which is valid for one tick."""
 PREFIX = "api_"
-"""Prefix of the Flask endpoint names of these routes."""
+"""Prefix of the names of these routes."""
+View = Callable[[Request], Response | Awaitable[Response]]
 
 
 class Sources(NamedTuple):
@@ -56,54 +57,47 @@ class Sources(NamedTuple):
     """Colors of users; None: colors that are not stored."""
 
 
-def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) -> None:
+def add_page_routes(server: FastAPI, views: PageViews, pages: Mapping[str, Page]) -> None:
     """Register the routes of pages that only have live values: ticks and layouts."""
-    for name, view in (("delta", lambda: _tick(views)), ("layout", _layouts(pages))):
-        server.add_url_rule(f"/api/{name}", f"{PREFIX}{name}", view)
+    _add(server, "delta", Ticks(views).answer)
+    _add(server, "layout", _layouts(pages))
 
 
-def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: ErrorLog) -> None:
+def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: ErrorLog) -> None:
     """Register all page routes below `/api/`; failures are written to `error_log`."""
     feed, runs, answers, send = sources.feed, sources.runs, AnswerCache(limit=MAX_FIGURE_BYTES), Sender(error_log)
-    layout = _layouts(PAGES)
+    ticks = Ticks(views)
 
-    @server.after_request
-    def _(response: Response) -> Response:
-        """Start the worker process while the browser loads the page, as both take about as long."""
-        if request.path == "/" and response.status_code == 200:
-            runs.start_reading()
-        return response
-
-    def position_opener() -> Callable[[], RecordedPosition] | None:
+    def position_opener(request: Request) -> Callable[[], RecordedPosition] | None:
         """Return a function that opens the requested position in the recording; None for the common position."""
-        position, boot = _number("at"), _text("boot")
+        position, boot = read_number(request, "at"), read_text(request, "boot")
         recording = sources.recording
         if position is None or recording is None:
             return None
         return partial(recording.at, position, boot)
 
-    def delta() -> Response:
-        open_position = position_opener()
-        if open_position is not None:
-            page, arguments, boot, since = _text("page"), request.args.to_dict(), _text("boot"), _whole("since")
-            return send(
-                lambda: sources.figures.ask(
-                    lambda: Packed(open_position().views.answer(page, arguments, boot, since).packed), tuple
-                ),
-                "this position",
-            )
-        return _tick(views)
+    async def delta(request: Request) -> Response:
+        open_position = position_opener(request)
+        if open_position is None:
+            return await ticks.answer(request)
+        page, boot, since = read_text(request, "page"), read_text(request, "boot"), read_whole(request, "since")
+        arguments = dict(request.query_params)
 
-    def kept() -> Response:
-        page, whole = PAGES.get(_text("page")), bool(_text("rest"))
+        def make() -> Packed:
+            return Packed(open_position().views.answer(page, arguments, boot, since).packed)
+
+        return await send(request, lambda: sources.figures.ask(make, tuple), "this position")
+
+    async def kept(request: Request) -> Response:
+        page, whole = PAGES.get(read_text(request, "page")), bool(read_text(request, "rest"))
         if page is None or (page.rest if whole else page.kept) is None:
             return error_response(request, 404, "No such page", "No page of this name shows what is kept.")
         longest = MAX_LIST if page.kept_of is StoredSubject.COMPARED else MAX_TEXT
-        args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
+        args = {name: read_text(request, name, longest) for name in (*page.args, *page.kept_args)}
         what = page.kept_of.value
         if page.kept_of in (StoredSubject.ACCOUNTS, StoredSubject.EVENTS, StoredSubject.DAY):
-            return send(partial(sources.accounts.kept, page, args), what)
-        open_position = position_opener()
+            return await send(request, partial(sources.accounts.kept, page, args), what)
+        open_position = position_opener(request)
         if open_position is not None:
 
             def make() -> Packed:
@@ -111,12 +105,14 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
                 answer = position_runs.rest(page, args) if whole else position_runs.kept(page, args)
                 return answer.result(MAX_WAIT)
 
-            return send(lambda: sources.figures.ask(make, tuple), what)
-        return send(partial(runs.rest if whole else runs.kept, page, args), what)
+            return await send(request, lambda: sources.figures.ask(make, tuple), what)
+        return await send(request, partial(runs.rest if whole else runs.kept, page, args), what)
 
-    def gpu() -> Response:
-        gpu_id, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
-        points, panels = max(2, min(_whole("points") or MAX_POINTS, MAX_POINTS)), _list("panels") or USUAL
+    async def gpu(request: Request) -> Response:
+        gpu_id, length = read_text(request, "gpu"), read_number(request, "window")
+        begin, end = read_number(request, "from"), read_number(request, "to")
+        points = max(2, min(read_whole(request, "points") or MAX_POINTS, MAX_POINTS))
+        panels = read_list(request, "panels") or USUAL
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
@@ -145,65 +141,73 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, error_log: Erro
 
             return make
 
-        open_position = position_opener()
+        open_position = position_opener(request)
         if open_position is not None:
-            return send(lambda: sources.figures.ask(lambda: figure_of(open_position().feed)(), tuple), "this GPU")
-        with feed.lock:
-            feed.refresh()
-            key = (feed.boot, feed.newest, gpu_id, begin, end, length, points, panels)
-        return send(
-            partial(answers.get, key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple)), "this GPU"
-        )
-
-    def all_runs() -> Response:
-        return send(runs.all, "the list of runs")
-
-    def one_run() -> Response:
-        return send(partial(runs.run, _text("id"), _text("gpu")), "this run")
-
-    def zoom() -> Response:
-        run, device, begin, end = _text("id"), _text("gpu"), _number("from"), _number("to")
-        open_position = position_opener()
-        if open_position is not None:
-            return send(
-                lambda: sources.figures.ask(
-                    lambda: open_position().runs.zoomed(run, device, begin, end).result(MAX_WAIT), tuple
-                ),
-                "this run on this GPU",
+            return await send(
+                request, lambda: sources.figures.ask(lambda: figure_of(open_position().feed)(), tuple), "this GPU"
             )
-        return send(partial(runs.zoomed, run, device, begin, end), "this run on this GPU")
 
-    def epochs() -> Response:
-        return send(partial(runs.epochs, _text("id")), "this run")
+        def start() -> Future[Packed]:
+            with feed.lock:
+                feed.refresh()
+                key = (feed.boot, feed.newest, gpu_id, begin, end, length, points, panels)
+            return answers.get(key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple))
 
-    def table() -> Response:
-        answer = send(partial(runs.table, _text("id")), "this run", "text/csv")
+        return await send(request, start, "this GPU")
+
+    async def all_runs(request: Request) -> Response:
+        return await send(request, runs.all, "the list of runs")
+
+    async def one_run(request: Request) -> Response:
+        return await send(request, partial(runs.run, read_text(request, "id"), read_text(request, "gpu")), "this run")
+
+    async def zoom(request: Request) -> Response:
+        run, device = read_text(request, "id"), read_text(request, "gpu")
+        begin, end = read_number(request, "from"), read_number(request, "to")
+        open_position = position_opener(request)
+        what = "this run on this GPU"
+        if open_position is None:
+            return await send(request, partial(runs.zoomed, run, device, begin, end), what)
+
+        def make() -> Packed:
+            return open_position().runs.zoomed(run, device, begin, end).result(MAX_WAIT)
+
+        return await send(request, lambda: sources.figures.ask(make, tuple), what)
+
+    async def epochs(request: Request) -> Response:
+        return await send(request, partial(runs.epochs, read_text(request, "id")), "this run")
+
+    async def table(request: Request) -> Response:
+        run = read_text(request, "id")
+        answer = await send(request, partial(runs.table, run), "this run", "text/csv")
         if answer.status_code == 200:
-            name = "".join(
-                letter for letter in _text("id") if letter.isascii() and (letter.isalnum() or letter in "-_")
-            )
+            name = "".join(letter for letter in run if letter.isascii() and (letter.isalnum() or letter in "-_"))
             answer.headers["Content-Disposition"] = f'attachment; filename="epochs-{name[:80]}.csv"'
         return answer
 
-    def accounts() -> Response:
-        args = {name: _text(name) for name in PAGES["users"].kept_args}
-        answer = send(partial(sources.accounts.table, args), "this window", "text/csv")
+    async def accounts(request: Request) -> Response:
+        args = {name: read_text(request, name) for name in PAGES["users"].kept_args}
+        answer = await send(request, partial(sources.accounts.table, args), "this window", "text/csv")
         if answer.status_code == 200:
             window = sources.accounts.window(args).file_name
-            subject = "user" if _text("user") else "users"
+            subject = "user" if read_text(request, "user") else "users"
             answer.headers["Content-Disposition"] = f'attachment; filename="{subject}-by-day-{window}.csv"'
         return answer
 
-    def news() -> Response:
-        since = _number("since")
-        return send(lambda: sources.accounts.news(since), "the events")
+    async def news(request: Request) -> Response:
+        since = read_number(request, "since")
+        return await send(request, lambda: sources.accounts.news(since), "the events")
 
-    for path, view in (
-        ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
-        ("run/zoom", zoom), ("run/epochs", epochs), ("run.csv", table),
-        ("users.csv", accounts), ("news", news),
-    ):  # fmt: skip
-        server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
+    views_by_path: Mapping[str, View] = {
+        "delta": delta, "layout": _layouts(PAGES), "kept": kept, "gpu": gpu, "runs": all_runs, "run": one_run,
+        "run/zoom": zoom, "run/epochs": epochs, "run.csv": table, "users.csv": accounts, "news": news,
+    }  # fmt: skip
+    for path, view in views_by_path.items():
+        _add(server, path, view)
+
+
+def _add(server: FastAPI, path: str, view: View) -> None:
+    server.add_route(f"/api/{path}", view, methods=["GET"], name=f"{PREFIX}{path.replace('.', '_')}")
 
 
 def layout_json(page: Page) -> str:
@@ -218,50 +222,17 @@ def _packed(value: Any) -> Packed:
     return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
 
 
-def _tick(views: PageViews) -> Response:
-    """Answer a tick: the values that changed for the viewer."""
-    answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
-    is_packed, body = choose_body(answer, takes_gzip(request))
-    return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
-
-
-def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
+def _layouts(pages: Mapping[str, Page]) -> View:
     """Return the view of page layouts, each encoded once."""
     layouts = {name: layout_json(page) for name, page in pages.items()}
     first = next(iter(layouts.values()))
-    # As for values, an unknown page is answered with the first one.
-    return lambda: Response(layouts.get(_text("page"), first), mimetype="application/json")
+
+    async def layout(request: Request) -> Response:
+        # As for values, an unknown page is answered with the first one.
+        return Response(layouts.get(read_text(request, "page"), first), media_type="application/json")
+
+    return layout
 
 
 def _matches(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, device.label)
-
-
-def _text(name: str, max_length: int = MAX_TEXT) -> str:
-    value = request.args.get(name, "")
-    return value if len(value) <= max_length else ""
-
-
-def _list(name: str) -> tuple[str, ...]:
-    """Parse a comma-separated list."""
-    value = request.args.get(name, "")
-    return tuple(value.split(",")) if value and len(value) <= MAX_LIST else ()
-
-
-def _whole(name: str) -> int:
-    value = request.args.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else 0
-
-
-def _number(name: str) -> float | None:
-    """Parse a number of seconds; None if it is not given. Raises BadNumber if it is invalid or out of range."""
-    value = _text(name).strip()
-    if not value:
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        raise BadNumber(name) from None
-    if not abs(number) <= MAX_TIME:
-        raise BadNumber(name)
-    return number

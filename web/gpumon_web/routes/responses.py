@@ -1,22 +1,24 @@
-"""Turns jobs into HTTP responses, without blocking a thread while they run."""
+"""Turns jobs into HTTP responses."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from flask import Response, request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gpumon.common.errors import SourceError
 from gpumon_web.auth.http_errors import error_response
 from gpumon_web.http.error_log import ErrorLog
-from gpumon_web.http.prefix import JOB
-from gpumon_web.jobs import BusyError, Deferred, Packed, WorkError
-from gpumon_web.routes.ticks import PACKED, takes_gzip
+from gpumon_web.jobs import BusyError, Packed, WorkError
 
-MAX_WAIT = 60.0
-"""Seconds to wait for a job on a server that cannot rerun requests."""
+MAX_WAIT = 120.0
+"""Seconds to wait for a job: the longest that one may take, after another that takes as long."""
+PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 
 
 class Sender:
@@ -25,13 +27,17 @@ class Sender:
     def __init__(self, error_log: ErrorLog) -> None:
         self._error_log = error_log
 
-    def __call__(self, start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
+    async def __call__(
+        self, request: Request, start: Callable[[], Future[Packed]], what: str, media_type: str = "application/json"
+    ) -> Response:
         """Return the answer of the job that `start` begins, or an error response; `what` names it in errors.
 
-        Raises Deferred while the job is running.
+        `start` is called in a thread, as it may wait for the lock of a feed.
         """
         try:
-            return _respond(start, what, mimetype)
+            job = await run_in_threadpool(start)
+            # Others may wait for the same job, which is not canceled if this one gives up.
+            answer = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job)), MAX_WAIT)
         except SourceError as error:
             return error_response(request, 404, "Not found", f"{error}.")
         except (WorkError, OSError, EOFError) as error:
@@ -39,21 +45,18 @@ class Sender:
                 kind = f"cannot create {what}: {type(error).__name__}"
                 self._error_log.log(kind, f"gpumon web: {kind}: {error}")
             return error_response(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
+        if answer.unread:
+            text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
+            return error_response(request, 503, "Not readable now", text, {"Retry-After": "2"})
+        if not answer.body:
+            why = f": {answer.missing}" if answer.missing else ""
+            return error_response(request, 404, "Not found", f"There is no record of {what}{why}.")
+        if takes_gzip(request):
+            return Response(answer.body, headers=PACKED, media_type=media_type)
+        body = await run_in_threadpool(gzip.decompress, answer.body)
+        return Response(body, headers={"Vary": "Accept-Encoding"}, media_type=media_type)
 
 
-def _respond(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Response:
-    job: Future[Packed] | None = request.environ.get(JOB)
-    if job is None:
-        job = start()
-        if not job.done() and JOB in request.environ:
-            raise Deferred(job)
-    answer = job.result(MAX_WAIT)
-    if answer.unread:
-        text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
-        return error_response(request, 503, "Not readable now", text, {"Retry-After": "2"})
-    if not answer.body:
-        why = f": {answer.missing}" if answer.missing else ""
-        return error_response(request, 404, "Not found", f"There is no record of {what}{why}.")
-    if takes_gzip(request):
-        return Response(answer.body, mimetype=mimetype, headers=PACKED)
-    return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})
+def takes_gzip(request: Request) -> bool:
+    """Whether the client accepts gzip."""
+    return "gzip" in request.headers.get("Accept-Encoding", "").lower()

@@ -1,1 +1,0 @@
-"""The HTTP server: fair sharing of connections, and protection against slow clients."""
