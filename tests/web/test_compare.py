@@ -101,7 +101,7 @@ def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) 
         break_off(book, IDS[1], ", seconds = 4.2, metrics = '{}'")
     by = noted(book)
     for texts in by.values():
-        assert "B: epoch 5 broke off after 4.2 s: excluded from medians." in texts
+        assert "B: epoch 5 stopped early after 4.2 s: excluded from medians." in texts
     [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
     assert said.startswith("B second")
     assert said.endswith("the axis of time alone has it.")
@@ -113,7 +113,7 @@ def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
         break_off(book, IDS[1])
-    assert not any("broke off" in one["text"] for one in document(str(book.path))["notes"])
+    assert not any("stopped early" in one["text"] for one in document(str(book.path))["notes"])
 
 
 def test_energies_of_a_step_have_one_precision() -> None:

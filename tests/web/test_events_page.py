@@ -62,9 +62,9 @@ def kinds(found: dict[str, Any]) -> list[str]:
 
 def test_time_that_nobody_watched_is_said_and_hatched(served: Served) -> None:
     found = shown(served)
-    [row] = [row for row in found["tables"]["events"]["cells"].values() if "nobody watched" in row["took"]]
+    [row] = [row for row in found["tables"]["events"]["cells"].values() if "not sampled" in row["took"]]
     assert row["kind"] == "daemon stopped"
-    assert row["took"] in ("nobody watched for 1 h", "nobody watched for 1 h 1 min")
+    assert row["took"] in ("not sampled for 1 h", "not sampled for 1 h 1 min")
     strip = found["tables"]["lanes"]["cells"][device(0).uuid]["strip"]
     assert [share for _, share, *_ in strip["unseen"]], "the hours without a daemon"
     assert strip["parts"]
@@ -205,7 +205,7 @@ def test_since_when_nobody_watched_is_there_to_read(browser: Browser, tmp_path: 
         page = visitor.open("#/events")
         for width in (1440, 1024, 768, 400):
             page.set_viewport_size({"width": width, "height": 800})
-            cell = page.locator("#page-events .c-took", has_text="nobody watched for")
+            cell = page.locator("#page-events .c-took", has_text="not sampled for")
             cell.wait_for()
             assert cell.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth"), f"cut at {width}"
 

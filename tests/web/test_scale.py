@@ -175,8 +175,8 @@ class TestLongRunsCompared:
         assert ends[0]["energy"] == ends[1]["energy"]
         for name in ("between_seconds", "cpu_seconds"):
             assert [row.get(name) for row in found["saved"]] == [row.get(name) for row in whole["saved"]]
-        assert [note for note in found["notes"] if "broke off" in note["text"]] == [
-            note for note in whole["notes"] if "broke off" in note["text"]
+        assert [note for note in found["notes"] if "stopped early" in note["text"]] == [
+            note for note in whole["notes"] if "stopped early" in note["text"]
         ]
 
     def test_nothing_is_sampled_beside_a_run_without_epochs(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
