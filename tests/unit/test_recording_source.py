@@ -194,7 +194,9 @@ def test_a_damaged_recording_plays_up_to_the_damage_and_says_so(path: Path) -> N
     whole = bytearray(path.read_bytes())
     whole[whole.index(b"GPMB") + 100] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(SourceError, match=r"^a.gpumon: block 1, at byte \d+ of \d+, is damaged: nothing of it plays$"):
+    with pytest.raises(
+        SourceError, match=r"^a.gpumon: block 1, at byte \d+ of \d+, is damaged: no part of it can be played$"
+    ):
         Player(path)
 
 
