@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise, starmap, takewhile
 from math import isclose, isfinite
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ EPOCHS, RUNS = 64, 64
 """Maximum number of epochs stored per run, and maximum number of runs."""
 _REL_TOLERANCE = 1e-6
 """Maximum relative difference between a number in a frame and the same number in the ledger."""
+_AGREEING = 3
+"""Number of changes from epoch to epoch that must go in the same direction; at least two must be known."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
 _MARKS_WITH_VALUES = (*_ENDS, Mark.LOG)
 """Boundaries whose values were logged in the boundary's epoch. The end of a run is not included, because it repeats
@@ -89,18 +92,23 @@ class LoggedEpochs:
         return self.values(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return the relative change of a metric since the end of the previous epoch; NaN if unknown.
+        """Return the relative change of a metric since the end of the previous epoch; NaN if unknown or noise.
 
-        If the metric was not logged in the current epoch yet, the last two epochs are compared. `kept`: returns the
-        last value of an epoch in the ledger, NaN if unknown. It has priority, so that the result agrees with the table
-        of epochs.
+        It is noise if the last changes go up and down, or if there is only one. If the metric was not logged in the
+        current epoch yet, the last epochs are compared. `kept`: returns the last value of an epoch in the ledger, NaN
+        if unknown. It has priority, so that the result agrees with the table of epochs.
         """
-        value, previous = run.metrics.get(name, NAN), self._final(run, name, run.epoch - 1, kept)
+        value, epoch = run.metrics.get(name, NAN), run.epoch - 1
+        previous = self._final(run, name, epoch, kept)
         if isclose(value, previous, rel_tol=_REL_TOLERANCE) and not is_known(self.value(run.id, run.epoch, name)):
-            previous = self._final(run, name, run.epoch - 2, kept)
-        # A relative change is meaningless if the sign changes.
-        is_defined = isfinite(value) and isfinite(previous) and value * previous > 0
-        return (value - previous) / abs(previous) if is_defined else NAN
+            epoch -= 1
+            previous = self._final(run, name, epoch, kept)
+        change = _relative_change(value, previous)
+        if not is_known(change):
+            return NAN
+        finals = (self._final(run, name, epoch - back, kept) for back in range(_AGREEING))
+        earlier = [*starmap(_relative_change, pairwise(takewhile(is_known, finals)))]
+        return change if earlier and all(found * change >= 0 for found in earlier) else NAN
 
     def _final(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
         """Return the value with which an epoch of a run ended."""
@@ -108,6 +116,12 @@ class LoggedEpochs:
             return NAN
         value = kept(epoch)
         return value if is_known(value) else self.value(run.id, epoch, name)
+
+
+def _relative_change(value: float, previous: float) -> float:
+    """Return the relative change of a value; NaN if it is meaningless because the sign changes."""
+    is_defined = isfinite(value) and isfinite(previous) and value * previous > 0
+    return (value - previous) / abs(previous) if is_defined else NAN
 
 
 def _is_same(value: float, other: float | None) -> bool:

@@ -125,7 +125,7 @@ def _curve(record: Record, epochs: Sequence[EpochSummary], metric: str) -> Epoch
     return EpochCurve([epoch.ended - record.run.started for epoch in ended], values, finite_range(values))
 
 
-_NEWEST = 3
+_NEWEST = 6
 """Number of newest epochs read; they include the active epoch and the last ended epoch of each rank."""
 
 
