@@ -7,7 +7,8 @@ backward pass and an optimizer step of a small network in torch on one core, and
 installed checksums over a megabyte. For the slowdown, steps with and without a tag alternate in pairs, in
 random order, so that every second tagged step publishes, twice as many as in a training; what counts is the
 median of their differences, with its 95 % interval. There a step is one of some 7 ms, filled up to 10 ms: what
-a step takes differs by far more than what a tag costs.
+a step takes differs by far more than what a tag costs. Epochs of 1 ms, each with a logged loss, run in blocks
+with and without a run, in random order.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from tests.programs import daemon
 STEP_US, FILLED_US, OTHER_US = 10_000, 7_000, 200
 """Of a whole step; of the training in a step that is filled up; of other work between two tags."""
 _PAIRS = 4000
+_EPOCHS, _EPOCH_US, _BLOCK = 20_000, 1000, 100
+"""Short epochs, their duration, and the number of them that run with or without gpumon at a time."""
 Found = dict[str, Any]
 
 
@@ -51,6 +54,10 @@ def measure(stage: Stage, effort: Effort) -> Result:
                 f"({slower[2]:+.3f} to {slower[3]:+.3f}, {slower[4]} pairs of steps); the quartiles of the pairs are "
                 f"{slower[5]:+.2f} and {slower[6]:+.2f} %."
             )
+    ratio, milliseconds, count = ours["epochs"]
+    result.notes.append(
+        f"{count} epochs of {number(milliseconds)} ms with a logged loss take {ratio:.3f} times as long with gpumon."
+    )
     step = max(ours["tags"]["gpumon: run.step()"][0], ours["tags"]["gpumon: a batch of run.steps()"][0])
     result.budgets.append(Budget("one tag, median CPU", step, 3, " µs"))
     result.budgets.append(Budget("slowdown of 10 ms steps", ours["slower"][1], 0.1, " %"))
@@ -97,6 +104,27 @@ def slowdown(step: Callable[[], object], tagged: Callable[[], object], pairs: in
         for value in (shares[1], shares[0], shares[2], differences.quantile(0.25), differences.quantile(0.75))
     )
     return [plain.median, middle, low, high, pairs, *quartiles]
+
+
+def short_epochs(count: int) -> list[float]:
+    """Time of epochs with a run divided by that of as many without; duration of one without, ms; their number."""
+    import gpumon
+
+    work, chance, seconds = work_of(_EPOCH_US), random.Random(3), {True: 0.0, False: 0.0}
+    blocks = max(1, count // _BLOCK)
+    with gpumon.run("short epochs", epochs=blocks * _BLOCK) as run:
+        epochs = run.epochs()
+        for _ in range(blocks):
+            for is_tagged in chance.sample((True, False), 2):
+                begun = time.perf_counter()
+                for _ in range(_BLOCK):
+                    if is_tagged:
+                        next(epochs)
+                    work()
+                    if is_tagged:
+                        run.log(loss=0.5)
+                seconds[is_tagged] += time.perf_counter() - begun
+    return [seconds[True] / seconds[False], 1000 * seconds[False] / (blocks * _BLOCK), blocks * _BLOCK]
 
 
 def work_of(microseconds: float) -> Callable[[], object]:
@@ -159,7 +187,8 @@ def training_step(microseconds: float = STEP_US) -> tuple[str, Callable[[], obje
 
 
 def _train(who: str, place: Place, effort: Effort) -> Found:
-    words = [sys.executable, "-m", "benchmarks.tags", who, str(effort.times(5000)), str(effort.times(_PAIRS))]
+    words = [sys.executable, "-m", "benchmarks.tags", who]
+    words += [str(effort.times(times)) for times in (5000, _PAIRS, _EPOCHS)]
     done = subprocess.run(words, env=place.env, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr}")
@@ -172,7 +201,7 @@ def _costs(tag: Callable[[], object], count: int, step: Callable[[], object]) ->
     return [value for figures in found for value in (figures.median, figures.quantile(0.99))]
 
 
-def gpumon_trainer(count: int, pairs: int) -> Found:
+def gpumon_trainer(count: int, pairs: int, epochs: int) -> Found:
     """A run with a board, as a training script has it."""
     import gpumon
 
@@ -180,12 +209,12 @@ def gpumon_trainer(count: int, pairs: int) -> Found:
     with gpumon.run("benchmark", epochs=1_000_000) as run:
         if not run.on:
             raise RuntimeError("no board could be made")
-        batches, epochs = iter(run.steps(repeat(None))), run.epochs()
+        batches, numbers = iter(run.steps(repeat(None))), run.epochs()
         tags = {
             "gpumon: run.step()": _costs(run.step, count, step),
             "gpumon: a batch of run.steps()": _costs(lambda: next(batches), count, step),
             "gpumon: run.log(loss=, accuracy=)": _costs(lambda: run.log(loss=0.5, accuracy=0.9), count // 4, step),
-            "gpumon: an epoch's end and the next one's begin": _costs(lambda: next(epochs), count // 4, step),
+            "gpumon: an epoch's end and the next one's begin": _costs(lambda: next(numbers), count // 4, step),
         }
 
         filled = steady(training_step(FILLED_US)[1])
@@ -194,10 +223,11 @@ def gpumon_trainer(count: int, pairs: int) -> Found:
             filled()
             run.step()
 
-        return {"step": kind, "tags": tags, "slower": slowdown(filled, tagged, pairs)}
+        slower = slowdown(filled, tagged, pairs)
+    return {"step": kind, "tags": tags, "slower": slower, "epochs": short_epochs(epochs)}
 
 
-def nvitop_trainer(count: int, pairs: int) -> Found:
+def nvitop_trainer(count: int, pairs: int, _: int) -> Found:
     """nvitop's collector. Its sampling thread runs beside the steps without a tag too, in its favor."""
     from nvitop import ResourceMetricCollector
 
@@ -223,4 +253,4 @@ def nvitop_trainer(count: int, pairs: int) -> Found:
 
 if __name__ == "__main__":
     trainer = {"gpumon": gpumon_trainer, "nvitop": nvitop_trainer}[sys.argv[1]]
-    print(json.dumps(trainer(int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(trainer(*map(int, sys.argv[2:]))))
