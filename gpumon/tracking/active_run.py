@@ -27,7 +27,7 @@ from numbers import Integral
 from operator import index
 from threading import get_ident
 from time import monotonic_ns
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from gpumon.common import paths
@@ -52,7 +52,7 @@ class ActiveRun(RunTags):
     """A run that has been started. Its methods may be called from several threads. The last call takes effect.
 
     The run belongs to the process that started it. In a forked child, and as a copy or after unpickling, it does
-    nothing.
+    nothing. A program that becomes a daemon by forking starts its run after that.
     """
 
     def __init__(
@@ -291,6 +291,13 @@ class ActiveRun(RunTags):
 
     def __reduce__(self) -> tuple[Callable[..., ActiveRun], tuple[Description, int | None, int]]:
         return _unpickle, (self._board.description, self._planned, self._board.steps)
+
+
+for _method in (*vars(RunTags).values(), *vars(ActiveRun).values()):
+    if isinstance(_method, FunctionType):
+        # Called within a tf.function, AutoGraph would convert it, or warn that it cannot. So it does for its own code:
+        # https://github.com/tensorflow/tensorflow/blob/v2.21.0/tensorflow/python/autograph/impl/api.py
+        _method.autograph_info__ = None  # type: ignore[attr-defined]
 
 
 def _epoch_count(over: Any) -> int | None:

@@ -265,6 +265,10 @@ def test_on_tensorflow(on_tensorflow: Cases, held: Callable[[Cases], None]) -> N
     held(on_tensorflow)
 
 
+def test_a_run_in_a_compiled_function_brings_no_warning_of_tensorflow(on_tensorflow: Cases) -> None:
+    assert on_tensorflow.seen["compiled"]["warned"] == []
+
+
 def test_the_wait_for_data_is_unknown_on_tensorflow(on_tensorflow: Cases) -> None:
     test_the_wait_for_data_is_measured_at_each_fetch_whatever_callbacks_there_are(on_tensorflow, "waits")
 

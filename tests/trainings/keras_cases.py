@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import logging
 import os
 import pickle
 import sys
@@ -267,6 +268,30 @@ def mirrored() -> None:
     told["mirrored"] = {"replicas": strategy.num_replicas_in_sync}
 
 
+def compiled() -> None:
+    """A run whose methods are called in a function that TensorFlow compiles."""
+    import tensorflow as tf
+
+    warned: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    tf.get_logger().addHandler(handler)
+    with gpumon.run("compiled") as run:
+
+        @tf.function
+        def step(loss: Any) -> Any:
+            with run.phase("validate"):
+                run.step()
+                run.log(loss=0.5)
+            run.config(lr=0.1)
+            return loss + 1.0
+
+        for _ in run.epochs(1):
+            step(tf.constant(1.0))
+    tf.get_logger().removeHandler(handler)
+    told["compiled"] = {"warned": warned}
+
+
 def divide_cpu() -> None:
     """Make two logical devices of the CPU, which TensorFlow allows before it first computes."""
     import tensorflow as tf
@@ -289,6 +314,7 @@ def differing(net: Any) -> None:
     threads(net)
     if keras.backend.backend() == "tensorflow":
         mirrored()
+        compiled()
 
 
 def main() -> None:
