@@ -53,10 +53,14 @@ while True:
     time.sleep(max(0, begun - time.monotonic()))
 """
 HONEST = f"""
-import gpumon, time
-with gpumon.run("honest", epochs={SECONDS}) as run:
+import gpumon, json, sys, time
+begins, ends = [], []
+with gpumon.run("honest", epochs={SECONDS}, devices=[sys.argv[1]]) as run:
     for _ in run.epochs():
+        begins.append(time.monotonic())
         time.sleep(1)
+        ends.append(time.monotonic())
+print(json.dumps([*zip(begins, ends)]))
 """
 
 
@@ -75,7 +79,10 @@ def test_a_user_with_a_hundred_busy_runs_costs_others_no_epoch_and_the_daemon_li
                 try:
                     assert busy.stdout is not None
                     assert busy.stdout.readline().strip() == str(BOARDS)
-                    subprocess.run([sys.executable, "-c", HONEST], env=env, timeout=SECONDS + PATIENCE, check=True)
+                    honest = subprocess.run(
+                        [sys.executable, "-c", HONEST, stub.uuid(0)],
+                        env=env, timeout=SECONDS + PATIENCE, check=True, stdout=subprocess.PIPE, text=True,
+                    )  # fmt: skip
                 finally:
                     busy.kill()
             took, ticks = time.monotonic() - begun, newest(live) - first
@@ -86,6 +93,14 @@ def test_a_user_with_a_hundred_busy_runs_costs_others_no_epoch_and_the_daemon_li
                 assert ticks >= 0.9 * took - 1
             found = until(lambda: epochs_of(env))
         assert [epoch["epoch"] for epoch in found] == [*range(SECONDS)]
+        times = json.loads(honest.stdout)
+        truth = [stub.truth("gpu.energy", 0, end) - stub.truth("gpu.energy", 0, begin) for begin, end in times]
+        for epoch, joules in zip(found, truth, strict=True):
+            # The readings are a second apart, and the power of the stub changes between them.
+            assert epoch["energy"] is None or epoch["energy"] == pytest.approx(joules, rel=0.1)
+            assert (epoch["energy_least"] or 0) <= 1.1 * joules
+        # A reading that is late on a busy machine may cost an epoch a part of its energy.
+        assert sum(epoch["energy_least"] or 0 for epoch in found) > 0.8 * sum(truth)
 
 
 def newest(live: Path) -> int:
