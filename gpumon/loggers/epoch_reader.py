@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, thread_time
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
@@ -26,6 +26,8 @@ from gpumon.tracking.warn import warn_once
 
 MIN_INTERVAL, MAX_INTERVAL = 1.0, 30.0
 """Seconds between two reads of the ledger."""
+_MAX_SHARE = 0.02
+"""Maximum share of a CPU core that reads use."""
 PATIENCE = 120.0
 """Seconds after the end of an epoch during which the ledger is read. The daemon waits up to 20 s for samples."""
 SETTLED_AFTER = 25.0
@@ -140,14 +142,16 @@ class EpochReader:
                 warn_once("log_to", f"log_to has nothing to write yet: {reason or no_daemon(self._places)}")
             while not self._over.is_set():
                 is_last = self._waited.is_set() and (self._is_last or not self._is_recorded())
+                began = thread_time()
                 self.read()
+                pause = max(MIN_INTERVAL, (thread_time() - began) / _MAX_SHARE)
                 has_all = self._read == self._ended and self._rows_read >= self._rows_to
                 self._check_daemon(at_once=is_last and not has_all)
                 if has_all or is_last:
                     self._all.set()
                 self._wake.wait(self._interval())
                 self._wake.clear()
-                self._waited.wait(MIN_INTERVAL)  # bounds the number of reads if epochs are short
+                self._waited.wait(pause)  # bounds the cost if epochs are short, or the run has very many of them
         except Exception as error:  # logging must never fail a training
             warn_once("log_to", f"log_to writes nothing more: {type(error).__name__}: {error}")
         finally:
@@ -182,9 +186,9 @@ class EpochReader:
         return None if since > PATIENCE else min(MAX_INTERVAL, max(MIN_INTERVAL, since / 2))
 
     def _read_run(self, ledger: Ledger, run_id: str) -> None:
-        # Read before the record: the rows of an epoch that is settled at this point will not change any more.
-        settled = ledger.settled_epochs(run_id)
-        record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MAX_EPOCHS))
+        with ledger.snapshot():
+            settled = ledger.settled_epochs(run_id)
+            record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MAX_EPOCHS))
         # After the end of the rank, it is unknown which epochs are settled.
         is_running = not any(is_known(rank.ended) for rank in record.ranks if rank.key == self._key)
         for epoch in aggregate.epoch_summaries(record):
