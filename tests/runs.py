@@ -7,7 +7,7 @@ import math
 import sqlite3
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -98,6 +98,19 @@ class Book:
                 "seconds": 10.0, "steps": 100, "wait": 0.5, "metrics": "{}", **cells,
             },
         )  # fmt: skip
+
+    def lose(self, key: str, numbers: Collection[int]) -> None:
+        """Remove these epochs of a rank, as if their boundaries had been lost before the recorder counted them."""
+        rows = self.db.execute("SELECT ordinal, epoch FROM epoch WHERE rank = ? ORDER BY ordinal", (key,)).fetchall()
+        kept = [ordinal for ordinal, number in rows if number not in numbers]
+        self.db.execute("PRAGMA foreign_keys = OFF")
+        for table in ("epoch", "phase", "usage"):
+            for ordinal in {ordinal for ordinal, _ in rows} - {*kept}:
+                self.db.execute(f"DELETE FROM {table} WHERE rank = ? AND ordinal = ?", (key, ordinal))
+            for place, ordinal in enumerate(kept):
+                moved = (place, key, ordinal)
+                self.db.execute(f"UPDATE {table} SET ordinal = ? WHERE rank = ? AND ordinal = ?", moved)
+        self.db.execute("PRAGMA foreign_keys = ON")
 
     def phase(self, key: str, ordinal: int, phase: str, seconds: float, **cells: Any) -> None:
         """A row of `phase`."""

@@ -139,6 +139,8 @@ def sampled_text(summary: EpochSummary) -> str:
 
     If all of its time was sampled, only a part of its energy is unknown.
     """
+    if summary.lacks_ranks:
+        return "not all ranks"
     if summary.sampled_share == 0:
         return "not sampled"
     text = units.share(summary.sampled_share)

@@ -169,7 +169,7 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "ordinal",
         lambda row: row.epoch.ordinal if row.part == EPOCH else None,
-        "Position of the epoch among the epochs that the rank began, from 0; empty for the other parts.",
+        "Position of the epoch among the epochs of the run, from 0, the same in all ranks; empty for the other parts.",
     ),
     ExportField(
         "epoch",

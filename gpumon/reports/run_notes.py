@@ -52,7 +52,16 @@ def notes(
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
         yield f"{OPEN.strip()} epoch that has not ended{', or whose end boundary was overwritten' if lost else ''}."
-    missed = [epoch for epoch in epochs if epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy]
+    partial = [epoch for epoch in epochs if epoch.lacks_ranks]
+    if partial:
+        text = _join_some([f"epoch {epoch.epoch} ({epoch.ranks})" for epoch in partial])
+        ranks = len(record.ranks)
+        yield f"Recorded by fewer than {ranks} ranks: {text}; the epochs were too short, or boundaries were lost."
+    missed = [
+        epoch
+        for epoch in epochs
+        if not epoch.lacks_ranks and (epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy)
+    ]
     if missed:
         text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
         yield f"Incompletely sampled: {text}; no daemon was running, or it was too slow."

@@ -15,6 +15,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.storage.ledger.combine import (
     by_stretch,
     highest,
+    lower_bounds,
     lowest,
     mean,
     over_devices_each,
@@ -32,6 +33,7 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
     has_steps_outside,
+    has_unequal_rows,
     is_only_begun,
     max_steps,
 )
@@ -156,18 +158,45 @@ def epoch_summaries(record: Record) -> list[EpochSummary]:
     counted = StepCounts(record)
     used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
     joined = over_devices_each(used)
+    incomplete = _incomplete_epochs(record)
     return [
         _epoch(
             rows=rows,
             usage=held,
-            values=values,
+            values=lower_bounds(values) if ordinal in incomplete else values,
+            lacks_ranks=ordinal in incomplete,
             batch=batch,
             single=single,
             counted=counted,
-            is_settled=record.settled.has(rows[0].ordinal),
+            is_settled=record.settled.has(ordinal),
         )
-        for rows, held, values in zip(groups.values(), used, joined, strict=True)
+        for (ordinal, rows), held, values in zip(groups.items(), used, joined, strict=True)
     ]
+
+
+def _incomplete_epochs(record: Record) -> set[int]:
+    """Return the ordinals of the epochs in which a rank with a device is missing.
+
+    It merged them into other rows, or their boundaries were lost. A rank that ran only before or after an epoch is not
+    missing in it, and neither is a rank that may still begin it.
+    """
+    ranks = [rank for rank in record.ranks if rank.key in record.with_epochs and rank.devices]
+    groups: dict[int, list[EpochRow]] = {}
+    if len(ranks) > 1:
+        for row in record.epochs:
+            groups.setdefault(row.ordinal, []).append(row)
+    incomplete = set()
+    for ordinal, rows in groups.items():
+        if len(rows) >= len(ranks):
+            continue
+        present, begun = {row.rank for row in rows}, min(row.begun for row in rows)
+        ended = max(row.ended for row in rows) if all(is_known(row.ended) for row in rows) else NAN
+        for rank in ranks:
+            is_elsewhere = rank.ended <= begun or rank.started >= ended
+            may_come = not is_known(rank.ended) and not is_known(ended)
+            if rank.key not in present and not is_elsewhere and not may_come:
+                incomplete.add(ordinal)
+    return incomplete
 
 
 def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
@@ -204,6 +233,8 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: fl
         steps, trained, wait_of = counted.outside(), counted.trained(), _outside_measured(record)
     elif counted.between():
         trained = counted.trained() + (trained if trained > 0 else sums.stepped)
+    if has_unequal_rows(record):
+        trained = NAN
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = single_devices(record)
     return EpochSummary(
@@ -262,6 +293,7 @@ def _epoch(
     rows: Sequence[EpochRow],
     usage: Sequence[UsageRow],
     values: Sequence[float],
+    lacks_ranks: bool,
     batch: float,
     single: set[str],
     counted: StepCounts,
@@ -306,7 +338,8 @@ def _epoch(
         trained=trained,
         wait_of=wait_of,
         peak=fullest(rows, single),
-        sampled_share=seen_share(usage),
+        sampled_share=0.0 if lacks_ranks else seen_share(usage),
+        lacks_ranks=lacks_ranks,
         is_open=ended != ended,
         is_settled=is_settled,
     )
@@ -339,6 +372,7 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
     used = [usage.get(key, ()) for key in groups]
+    incomplete = _incomplete_epochs(record)
     summary: dict[int, list[EpochSummary]] = {}
     for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         summary.setdefault(ordinal, []).append(
@@ -355,9 +389,10 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
                 metrics={},
                 ranks=len(rows),
                 utilization_from=seen_by(held),
-                values=values,
+                values=lower_bounds(values) if ordinal in incomplete else values,
                 peak=fullest(rows, single),
-                sampled_share=seen_share(held),
+                sampled_share=0.0 if ordinal in incomplete else seen_share(held),
+                lacks_ranks=ordinal in incomplete,
             )
         )
     order: dict[str, int] = {}

@@ -20,6 +20,7 @@ _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
 _NEEDS_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
 """Columns whose combined value is unknown if the value of any device is unknown."""
+_SUMS = frozenset(column.key for column in USAGE if column.over_devices is OverDevices.SUM)
 
 Values = Sequence[float]
 
@@ -67,6 +68,16 @@ def totals(rows: Sequence[UsageRow]) -> Values:
     for row in sorted(rows, key=itemgetter(1)):
         groups.setdefault(row.ordinal, []).append(row)
     return over_time(over_devices_each(list(groups.values())))
+
+
+def lower_bounds(values: Values) -> Values:
+    """Return the usage of a period in which the usage of another device is missing. Of its sums, only the lower bound
+    of the energy is known."""
+    known = [
+        NAN if name in _NEEDS_ALL or name in _SUMS else value for name, value in zip(USAGE_INDEX, values, strict=True)
+    ]
+    known[_ENERGY_LEAST] = values[_ENERGY] if is_known(values[_ENERGY]) else values[_ENERGY_LEAST]
+    return known
 
 
 def seen_share(rows: Iterable[UsageRow]) -> float:

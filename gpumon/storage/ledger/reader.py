@@ -34,6 +34,7 @@ from gpumon.storage.ledger.decode import (
     step_rows,
     usage_rows,
 )
+from gpumon.storage.ledger.epoch_join import join_run
 from gpumon.storage.ledger.long_run import LongRun, epoch_times, has_totals, long_run
 from gpumon.storage.ledger.metadata import metadata_conditions, metadata_from_rows, tag_names
 from gpumon.storage.ledger.records import (
@@ -60,6 +61,7 @@ NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish 
 _MAX_METADATA_ROWS = 1024
 """Maximum number of parameters, notes or tags that are read for a run. gpumon itself records fewer."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
+_WITH_EPOCHS = "SELECT key FROM rank WHERE run = ? AND EXISTS (SELECT 1 FROM main.epoch WHERE epoch.rank = rank.key)"
 
 
 class Ledger:
@@ -72,6 +74,11 @@ class Ledger:
         self.path = path
         self._db = _open_file(path)
         self._db.row_factory = decode.cells_of
+        self._db.execute("PRAGMA temp_store = MEMORY")
+        self._joined = ""
+        """Stored id of the run whose epochs were joined in the open transaction."""
+        self._is_counted_differently = False
+        """Whether the ranks of this run count its epochs differently; see `epoch_join`."""
 
     def __enter__(self) -> Ledger:
         return self
@@ -158,8 +165,7 @@ class Ledger:
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
         bounds: tuple[object, ...] = (*(ordinals or ()),)
         spent = part if phases else f"{part} AND phase != '{TRAINING}'"
-        with self._reading():
-            run_id = self._as_written(run_id)
+        with self._reading_run(run_id) as run_id:
             rows = self._rows("SELECT * FROM run WHERE id = ?", run_id)
             if not rows:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
@@ -203,6 +209,7 @@ class Ledger:
                 ),
                 outside_usage=usage_rows(self._columns(outside, run_id)),
                 settled=settled,
+                with_epochs=frozenset(row.text("key") for row in self._rows(_WITH_EPOCHS, run_id)),
             )
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -215,8 +222,7 @@ class Ledger:
         None is returned if the run does not have more epochs, or if its total usage is not stored and must be summed
         over all its epochs. `phases`: maximum number of epochs in `LongRun.with_phases`.
         """
-        with self._reading():
-            run_id = self._as_written(run_id)
+        with self._reading_run(run_id) as run_id:
             begun = self._begun(run_id)
             return (
                 long_run(self._db, run_id, begun, phases) if begun > longer and has_totals(self._db, run_id) else None
@@ -233,14 +239,14 @@ class Ledger:
             f" FROM epoch WHERE rank {_RANKS} AND begun < ?"
             f" AND coalesce(ended, begun + (coalesce(seconds, 0) + {UNSEEN_AFTER}) * 1e9) > ?"
         )
-        with self._reading():
-            (row,) = self._rows(query, self._as_written(run_id), end * 1e9, begin * 1e9)
+        with self._reading_run(run_id) as run_id:
+            (row,) = self._rows(query, run_id, end * 1e9, begin * 1e9)
             return row.whole("first"), row.whole("after")
 
     def epoch_count(self, run_id: str) -> int:
         """Return the number of epochs that a run has started, which is the highest ordinal plus 1."""
-        with self._reading():
-            return self._begun(self._as_written(run_id))
+        with self._reading_run(run_id) as run_id:
+            return self._begun(run_id)
 
     def _begun(self, run_id: str) -> int:
         return self._count(f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}", run_id)
@@ -254,8 +260,7 @@ class Ledger:
 
     def epoch_times(self, run_id: str) -> list[EpochTimes]:
         """Return the times, steps and energy of a run's epochs in groups. See `long_run.epoch_times`."""
-        with self._reading():
-            run_id = self._as_written(run_id)
+        with self._reading_run(run_id) as run_id:
             return epoch_times(self._db, run_id, self._begun(run_id))
 
     def lowest_metric(self, run_id: str, metric: str) -> float:
@@ -264,7 +269,7 @@ class Ledger:
         If several ranks log the metric, the values of the lowest rank are used.
         """
         query = (
-            "SELECT min(logged.value) AS value FROM rank JOIN epoch ON epoch.rank = rank.key,"
+            "SELECT min(logged.value) AS value FROM rank JOIN main.epoch ON epoch.rank = rank.key,"
             " json_each(CASE WHEN json_valid(epoch.metrics) THEN epoch.metrics ELSE '{}' END) AS logged"
             " WHERE rank.run = ? AND logged.key = ? AND logged.type IN ('real', 'integer') AND epoch.ended > 0"
             " GROUP BY rank.key ORDER BY rank.rank, rank.key LIMIT 1"
@@ -285,8 +290,8 @@ class Ledger:
 
         A `record` that is read after this call contains these final rows.
         """
-        with self._reading():
-            return self._settled(self._as_written(run_id), "LEFT JOIN")
+        with self._reading_run(run_id) as run_id:
+            return self._settled(run_id, "LEFT JOIN")
 
     def _settled(self, run_id: str, join: str) -> SettledEpochs:
         """Return the settled epochs of a run.
@@ -295,11 +300,23 @@ class Ledger:
         of them do. A rank that has ended keeps its row in `progress` until the samples of its last seconds are written.
         """
         query = (
-            f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key WHERE rank.run = ?"
+            f"SELECT rank.key, progress.state FROM rank {join} progress ON progress.rank = rank.key WHERE rank.run = ?"
             f" AND (rank.state = {RunState.RUNNING:d} OR (progress.rank IS NOT NULL AND rank.ended > ?))"
         )
-        states = [row.get("state") for row in self._rows(query, run_id, time.time_ns() - SAMPLE_DELAY)]
-        return SettledEpochs.from_progress(state if isinstance(state, str) else None for state in states)
+        settled = SettledEpochs()
+        for row in self._rows(query, run_id, time.time_ns() - SAMPLE_DELAY):
+            state = row.get("state")
+            rank = SettledEpochs.from_progress([state if isinstance(state, str) else None])
+            settled = settled.combine(self._in_run(row.text("key"), rank) if self._is_counted_differently else rank)
+        return settled
+
+    def _in_run(self, rank: str, settled: SettledEpochs) -> SettledEpochs:
+        """Return the settled epochs of a rank by their ordinals in the run. `settled` has the ordinals in the rank."""
+        limit = "SELECT coalesce(max(ordinal), -1) + 1 FROM temp.joined WHERE rank = ? AND own < ?"
+        unsettled = "SELECT ordinal FROM temp.joined WHERE rank = ? AND own IN (SELECT value FROM json_each(?))"
+        rows = self._rows(unsettled, rank, json.dumps(sorted(settled.unsettled)))
+        begun = max(0, min(settled.limit, 1 << 62))
+        return SettledEpochs(self._count(limit, rank, begun), frozenset(row.whole("ordinal") for row in rows))
 
     def traces(self, run_id: str) -> list[RunTrace]:
         """Return the traces of a run: one for each device of each rank, and one per rank with its logged metrics."""
@@ -312,20 +329,17 @@ class Ledger:
 
     def _summary(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
-        ended = "count(DISTINCT CASE WHEN ended > 0 THEN ordinal END)"
-        first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
-        (counted,) = self._rows(f"SELECT {ended} AS ended, {first} AS first FROM epoch WHERE rank {_RANKS}", run_id)
         # SQLite takes `epoch` from the row with the highest ordinal. A file of another user may have other types there.
-        numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
+        numbers = f"SELECT epoch, ordinal, rank FROM main.epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
         newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
-        usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
+        usage = f"SELECT * FROM main.usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
         rows = rows or usage_rows(self._columns(f"{usage} AND ordinal >= 0", run_id))
         whole = totals(rows)
         return RunSummary(
             run=run,
-            done=self._done(run, run_id, *counted.values()),
+            done=self._done(run, run_id),
             gpus=gpus,
             energy=whole[USAGE_INDEX["energy"]],
             utilization=whole[USAGE_INDEX["utilization_mean"]],
@@ -334,21 +348,27 @@ class Ledger:
             energy_least=whole[USAGE_INDEX["energy_least"]],
         )
 
-    def _done(self, run: RunRow, run_id: str, ended: int, first: int | None) -> int | None:
+    def _done(self, run: RunRow, run_id: str) -> int | None:
         """Return the number of epochs that ended in a run, or None if it is unknown.
 
-        Epochs that ended before a daemon noticed the run are included. `ended`: number of recorded epochs that ended.
-        `first`: lowest recorded epoch number, None if no epoch is recorded.
+        Epochs that ended before a daemon noticed the run are included, and short epochs that were merged into the rows
+        of others. The rank with the most epochs counts.
         """
-        if first is not None:
-            return ended + self._folded(run_id) + max(0, first - run.first_epoch)
+        first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
+        counts = self._rows(
+            f"SELECT rank, count(CASE WHEN ended > 0 THEN 1 END) AS ended, {first} AS first FROM main.epoch"
+            f" WHERE rank {_RANKS} GROUP BY rank",
+            run_id,
+        )
+        ended = {row.text("rank"): row.whole("ended") for row in counts}
+        numbers = [row.whole("first") for row in counts if row.get("first") is not None]
+        if numbers:
+            ranks = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
+            done = max(ended.get(row.text("key"), 0) + int(facts_from_row(row).folded) for row in ranks)
+            return done + max(0, min(numbers) - run.first_epoch)
         has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
-        return None if not ended and self._count(has_steps, run_id) else ended
-
-    def _folded(self, run_id: str) -> int:
-        """Return the number of short epochs that were merged into the rows of other epochs."""
-        rows = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
-        return max((int(facts_from_row(row).folded) for row in rows), default=0)
+        most = max(ended.values(), default=0)
+        return None if not most and self._count(has_steps, run_id) else most
 
     def metadata(self, run_id: str) -> RunMetadata:
         """Return the parameters, facts about the program, notes and tags of a run."""
@@ -394,6 +414,18 @@ class Ledger:
         return run_id
 
     @contextmanager
+    def _reading_run(self, run_id: str) -> Iterator[str]:
+        """Run the enclosed queries in one read transaction, in which ordinals are those of `epoch_join.join_run`.
+
+        Yields the stored id of the run.
+        """
+        with self._reading():
+            stored = self._as_written(run_id)
+            if stored != self._joined:
+                self._joined, self._is_counted_differently = stored, join_run(self._db, stored)
+            yield stored
+
+    @contextmanager
     def _reading(self) -> Iterator[None]:
         """Run the enclosed queries in one read transaction. Use the open transaction if there is one."""
         try:
@@ -405,6 +437,7 @@ class Ledger:
                 yield
             finally:
                 self._db.execute("ROLLBACK")
+                self._joined, self._is_counted_differently = "", False
         except sqlite3.Error as error:
             raise _unreadable(self.path, error) from error
         except UnicodeDecodeError as error:

@@ -47,9 +47,12 @@ class SettledEpochs:
         """
         settled = cls()
         for state in states:
-            rank = cls._from_state(state)
-            settled = cls(min(settled.limit, rank.limit), settled.unsettled | rank.unsettled)
+            settled = settled.combine(cls._from_state(state))
         return settled
+
+    def combine(self, other: SettledEpochs) -> SettledEpochs:
+        """Return the epochs that are settled in both."""
+        return SettledEpochs(min(self.limit, other.limit), self.unsettled | other.unsettled)
 
     @classmethod
     def _from_state(cls, state: str | None) -> SettledEpochs:
@@ -292,7 +295,7 @@ class EpochRow(NamedTuple):
     rank: str
     """Key of the rank."""
     ordinal: int
-    """Index of the epoch among all epochs that the rank has started, from 0."""
+    """Index of the epoch among all epochs of the run, from 0: the same in all ranks, see `epoch_join`."""
     epoch: int
     """Epoch number as the training counts it."""
     begun: float
@@ -421,6 +424,8 @@ class Record:
     """Time of ranks outside their epochs: a row for each phase, and a row for the sum (phase `schema.WHOLE_EPOCH`)."""
     step_rows: Sequence[StepRow] = ()
     """Rows of steps of a run without epochs."""
+    with_epochs: frozenset[str] = frozenset()
+    """Keys of the ranks that have epochs, also if none of them was read."""
     outside_usage: Sequence[UsageRow] = ()
     """Usage outside epochs (`ordinal` is `schema.OUTSIDE_EPOCHS`) and in rows of steps (`schema.STEP_ROWS` minus the
     ordinal of the row)."""
@@ -448,6 +453,14 @@ def has_steps_outside(record: Record) -> bool:
     return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
 
 
+def has_unequal_rows(record: Record) -> bool:
+    """Return whether rows of several ranks may stand for different epochs, because each rank merges short epochs.
+
+    Then the highest value over ranks, summed over the rows, counts some epochs twice.
+    """
+    return len(record.ranks) > 1 and any(rank.facts.folded for rank in record.ranks)
+
+
 class StepCounts:
     """Counts the steps of a run, of its epochs and of its phases; None if a number is unknown."""
 
@@ -456,7 +469,8 @@ class StepCounts:
         self._phases = {phase.phase for phase in record.phases if phase.steps}
         self._outside = [row for row in record.outside if row.phase not in EVALUATION and row.phase != WHOLE_EPOCH]
         self._record = record
-        self._complete = not any(rank.lost_events for rank in record.ranks)  # no boundary was lost
+        is_lost = any(rank.lost_events for rank in record.ranks)
+        self._complete = not is_lost and not has_unequal_rows(record)
 
     def epoch(self, row: EpochRow) -> int | None:
         """Return the steps of one rank in an epoch, or None if unknown.
@@ -473,8 +487,8 @@ class StepCounts:
     def whole(self, epochs: list[int | None]) -> int | None:
         """Return the steps of the whole run, or None if unknown. `epochs` has the steps of each epoch.
 
-        If boundaries were lost, epochs may be missing. Then the training's own step counter is used, except for
-        frameworks that continue the counter of an earlier run.
+        If boundaries were lost, epochs may be missing; if ranks merged epochs, some are counted twice. Then the
+        training's own step counter is used, except for frameworks that continue the counter of an earlier run.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
         if known and not self._complete and has_steps_outside(self._record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +10,15 @@ from typing import NamedTuple
 from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.columns import EPOCHS
-from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record
+from gpumon.storage.ledger.records import (
+    UNMEASURED,
+    USAGE_INDEX,
+    EpochRow,
+    LivePeak,
+    PhaseRow,
+    Record,
+    has_unequal_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,9 @@ class EpochSummary:
     sampled_share: float = NAN
     """Share of the time covered by samples, for the rank and device with the lowest share. NaN if the length of the
     time is unknown."""
+    lacks_ranks: bool = False
+    """Whether a rank has no row for this epoch, because short epochs were merged or boundaries were lost. Then
+    `sampled_share` is 0, and of the energy only a lower bound is known."""
     is_open: bool = False
     """True for an epoch, a row of steps or a run that has not ended. False for phases and the time between epochs."""
     is_settled: bool = True
@@ -168,8 +180,13 @@ def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
     """
     base = record.run.base
     first = min((epoch.epoch for epoch in epochs if epoch.epoch >= 0), default=base)
-    folded = max((int(rank.facts.folded) for rank in record.ranks), default=0)
-    return sum(is_known(epoch.ended) for epoch in epochs) + folded + max(0, first - base)
+    ended = sum(is_known(epoch.ended) for epoch in epochs)
+    if has_unequal_rows(record):
+        rows = Counter(row.rank for row in record.epochs if is_known(row.ended))
+        ended = max(rows[rank.key] + int(rank.facts.folded) for rank in record.ranks)
+    else:
+        ended += max((int(rank.facts.folded) for rank in record.ranks), default=0)
+    return ended + max(0, first - base)
 
 
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
