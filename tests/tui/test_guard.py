@@ -50,6 +50,14 @@ def open_view(live_dir: Path, scratch: Path) -> Iterator[Open]:
     assert list(scratch.iterdir()) == []
 
 
+def test_it_draws_on_its_terminal_where_stderr_is_a_file(open_view: Open, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    view = open_view("sh", "-c", f'exec "$@" 2>{log}', "sh", *command("tui", "--source", "sim:one"))
+    view.until("resnet50")
+    os.write(view.master, b"q")
+    assert (view.ended(), view.left_behind(), log.read_bytes()) == (0, [], b"")
+
+
 @pytest.mark.parametrize(
     "number",
     [

@@ -130,3 +130,41 @@ class TestOutputFile:
         write_output(os.devnull, b"nothing")
         with pytest.raises(GpumonError, match="No space left"):
             write_output("/dev/full", b"too much")
+
+
+class TestUnknownWords:
+    def test_help_names_a_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for name in COMMANDS:
+            assert main(["help", name]) == 0
+            by_word = capsys.readouterr()
+            assert main([name, "--help"]) == 0
+            assert (by_word.out, by_word.err) == (capsys.readouterr().out, "")
+            assert by_word.out.startswith(f"usage: gpumon {name}")
+
+    @pytest.mark.parametrize("words", [["help", "tiu"], ["tiu"], ["tiu", "--help"]])
+    def test_a_mistyped_command_is_suggested(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(words) == 2
+        assert "Did you mean 'tui'?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"completion", "record", "run"}))  # these need arguments
+    def test_a_mistyped_option_is_suggested(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        options = [word for action in next(parsers(name))._actions for word in action.option_strings]
+        for option in [word for word in options if len(word) > len("--abc")]:
+            assert main([name, f"{option[:-2]}{option[-1]}x"]) == 2
+            assert f"Did you mean '{option}'?" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "kind"),
+        [
+            (["status", "--interval", "x"], "not a number"), (["tui", "--speed=x"], "not a number"),
+            (["runs", "--limit", "1.5"], "not a whole number"), (["web", "--port", "x"], "not a whole number"),
+            (["top", "-n", "x"], "not a whole number"),
+        ],
+    )  # fmt: skip
+    def test_a_value_that_is_no_number_is_named(
+        self, words: list[str], kind: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert f"{kind}: '{words[-1].rpartition('=')[2]}'" in error
+        assert "invalid" not in error
