@@ -320,7 +320,7 @@ def test_a_write_that_fails_is_said_once_and_tried_again(
     monkeypatch.setattr(keeper.exporter, "scrape", scrape)
     until(file.exists)
     until(lambda: len(keeper.said) == 2)
-    assert keeper.said[1] == f"writes {file} again"
+    assert keeper.said[1] == f"can write {file} again"
     keeper.stop()
     assert list(tmp_path.iterdir()) == []
 
