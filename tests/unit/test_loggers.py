@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -196,6 +197,27 @@ def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> 
         reader.read()
         assert [epoch.epoch for epoch in reader.pop_arrived()] == [1]
         assert reader.pop_arrived() == []
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0.001, 1.0), (0.2, 10.0)])
+def test_reads_that_cost_much_are_rare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float
+) -> None:
+    times = iter((5.0, 5.0 + seconds))
+    monkeypatch.setattr("gpumon.loggers.epoch_reader.thread_time", lambda: next(times))
+    reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state=str(tmp_path)))
+    pauses: list[float] = []
+
+    class Waited(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            reader._over.set()
+            return False
+
+    reader._waited = Waited()
+    reader._wake.set()
+    reader._run()
+    assert pauses == pytest.approx([pause])
 
 
 def test_a_training_without_log_to_reads_no_ledger(tmp_path: Path) -> None:
