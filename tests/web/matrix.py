@@ -20,7 +20,7 @@ from tests.web.sources import MADE, REAL, MatrixSource, Opened
 
 expect.set_options(timeout=PATIENCE_MS)
 
-WIDTHS = {"1440": 900, "1024": 768, "768": 1024, "400": 800}
+WIDTHS = {"1440": 900, "1024": 768, "768": 1024, "400": 800, "320": 700}
 """Widths of windows, and the heights that go with them."""
 ZONES = ("UTC", "Asia/Kolkata", "America/New_York", "Europe/Berlin")
 ALL = {source.name: source for source in (*REAL, *MADE)}
