@@ -52,10 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from gpumon.common.scratch import scratch_directory
-    from gpumon_tui.guard import check
+    from gpumon_tui.terminal_guard import check_terminal
 
     places, arguments = resolve_options(arguments)
-    check()
+    check_terminal()
     live = follow(places)
     # A daemon that hangs in the driver still has the last known values. Calling the driver here would hang, too.
     if arguments.source is None and live.has_writer():

@@ -44,7 +44,7 @@ from gpumon.storage.events import run_watch
 from gpumon.storage.ledger import writer
 from gpumon_tui import notifications
 from gpumon_tui.render import overview_rows
-from gpumon_tui.widgets import runs_sheet
+from gpumon_tui.widgets import runs_widget
 from gpumon_web.components import levels
 from tests.fakes import FakeClock, Inline
 
@@ -203,8 +203,8 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     ends = states - {RunState.RUNNING}
     for words in (
         overview_rows.ENDED_STATES,
-        notifications._SAID,
-        runs_sheet.END_LABELS,
+        notifications._END_TEXTS,
+        runs_widget.END_LABELS,
         run_watch._WORST,
         writer._BY_SEVERITY,
     ):

@@ -17,14 +17,14 @@ from textual.strip import Strip
 
 from gpumon_tui import palette
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.themes import BY_NAME as THEMES
+from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.color_themes import BY_NAME as THEMES
 
-LOOKS: Mapping[str, TerminalLook] = {
-    "dark": TerminalLook(),
-    "light": TerminalLook(theme=THEMES["light"]),
-    "16 colors": TerminalLook(depth=Depth.SIXTEEN),
-    "ASCII": TerminalLook(depth=Depth.NONE, is_ascii=True),
+LOOKS: Mapping[str, Appearance] = {
+    "dark": Appearance(),
+    "light": Appearance(theme=THEMES["light"]),
+    "16 colors": Appearance(depth=ColorDepth.SIXTEEN),
+    "ASCII": Appearance(depth=ColorDepth.NONE, is_ascii=True),
 }
 OLD = "~"
 """Stands before the color of what is no longer so."""
@@ -44,7 +44,7 @@ class RoleStyle(NamedTuple):
         ground = "" if self.back == "ground" else f"/{_short(self.back)}"
         return f"{OLD if self.is_old else ''}{_short(self.ink)}{'*' if self.bold else ''}{ground}"
 
-    def seen(self, look: TerminalLook) -> Style:
+    def seen(self, look: Appearance) -> Style:
         """Return what a terminal of a look shows of it."""
         style = Style(color=_color(self.ink), bgcolor=_color(self.back), bold=self.bold or None)
         return look.cells(style, is_old=self.is_old)
@@ -58,7 +58,7 @@ def parsed(text: str) -> RoleStyle | None:
     """Return the style that `str` wrote so; None of a color that has no role."""
     ink, _, back = text.removeprefix(OLD).partition("/")
     style = RoleStyle(_long(ink.removesuffix("*")), _long(back or "ground"), ink.endswith("*"), text.startswith(OLD))
-    return style if palette.meant(style.ink) and palette.meant(style.back) else None
+    return style if palette.role_of(style.ink) and palette.role_of(style.back) else None
 
 
 class Run(NamedTuple):
@@ -75,7 +75,7 @@ class GoldenScreen(NamedTuple):
     letters: Mapping[str, list[str]]
 
 
-class InRoles(TerminalLook):
+class InRoles(Appearance):
     """A look in which the name of each color tells the roles of the cell."""
 
     __slots__ = ()
@@ -90,7 +90,7 @@ class InRoles(TerminalLook):
 
 def screen_of(app: GpumonApp) -> GoldenScreen:
     """Return what is on screen, and in each look; each is held against what the roles are in that look."""
-    in_roles: dict[tuple[Depth, bool], list[list[Run]]] = {}
+    in_roles: dict[tuple[ColorDepth, bool], list[list[Run]]] = {}
     letters = {}
     for name, look in LOOKS.items():
         kind = look.depth, look.is_ascii
@@ -100,7 +100,7 @@ def screen_of(app: GpumonApp) -> GoldenScreen:
         for number, (row, strip) in enumerate(zip(rows, _painted(app, look), strict=True)):
             _compare(f"{name}, row {number}", row, strip, seen)
         letters[name] = [text_of(row) for row in rows]
-    app.show_in(TerminalLook())
+    app.set_appearance(Appearance())
     return GoldenScreen(next(iter(in_roles.values())), letters)
 
 
@@ -122,7 +122,7 @@ def text_of(row: Iterable[Run]) -> str:
 class _Seen(dict[RoleStyle, Style]):
     """Styles in a look, by the roles of a cell; each is worked out once."""
 
-    def __init__(self, look: TerminalLook) -> None:
+    def __init__(self, look: Appearance) -> None:
         super().__init__()
         self._look = look
 
@@ -131,9 +131,9 @@ class _Seen(dict[RoleStyle, Style]):
         return found
 
 
-def _painted(app: GpumonApp, look: TerminalLook) -> list[Strip]:
+def _painted(app: GpumonApp, look: Appearance) -> list[Strip]:
     """What is on screen in a look."""
-    app.show_in(look)
+    app.set_appearance(look)
     app.footer.show()  # some keys have other names in ASCII
     return app.screen._compositor.render_strips()
 
@@ -164,7 +164,7 @@ def _alike(one: RoleStyle | None, other: RoleStyle | None) -> bool:
 
 
 def _color(name: str) -> Color:
-    role, share = palette.meant(name) or ("text", 1.0)
+    role, share = palette.role_of(name) or ("text", 1.0)
     return palette.color(role, share)
 
 

@@ -197,7 +197,7 @@ def screens(name: str, size: tuple[int, int]) -> dict[Scene, GoldenScreen]:
         clock = FakeClock(start=SECONDS * SECOND, time=NOW * SECOND)
 
         def before(app: GpumonApp) -> None:
-            app.view.kept.prices = session.prices
+            app.view.ledger_runs.prices = session.prices
 
         play(feed, size, script, before=before, clock=clock, **kept)
     return found
@@ -247,6 +247,6 @@ async def settle(app: GpumonApp, pilot: Pilot[Any]) -> None:
 
 
 def _idle(app: GpumonApp) -> Iterator[bool]:
-    yield app.view.kept.asked.is_idle
+    yield app.view.ledger_runs.queries.is_idle
     if isinstance(app.page, ProcessesPage):
-        yield app.page.sheet.detail.trail.asked.is_idle
+        yield app.page.content.detail.trail.asked.is_idle

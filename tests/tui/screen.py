@@ -49,10 +49,10 @@ def play(
 
     async def session() -> list[str]:
         app = GpumonApp(feed, live=False, **{"clock": FeedClock(feed), **options})
-        app.intake.takes = inf  # all frames at once, however busy the machine is
+        app.frame_queue.step_seconds = inf  # all frames at once, however busy the machine is
         before(app)
         async with app.run_test(size=size) as pilot:
-            while app.view.filling:
+            while app.view.is_loading:
                 await pilot.pause()
             app.draw()
             await pilot.pause()

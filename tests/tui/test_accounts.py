@@ -24,8 +24,8 @@ from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
 from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS, parse_window
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.background import NOT_YET as NOT_ASKED
-from gpumon_tui.look import TerminalLook
+from gpumon_tui.appearance import Appearance
+from gpumon_tui.background_queries import PENDING as NOT_ASKED
 from gpumon_tui.render.accounts import TITLES
 from gpumon_tui.render.text_width import width
 from gpumon_tui.screens.account_rows import READING
@@ -63,7 +63,7 @@ async def press(app: GpumonApp, pilot: Pilot[Any], *keys: str) -> None:
 
 def shown(
     feed: FakeFeed, *keys: str, size: tuple[int, int] = WIDE, script: Script | None = None,
-    prices: Prices | None = None, look: TerminalLook | None = None,
+    prices: Prices | None = None, look: Appearance | None = None,
 ) -> list[str]:  # fmt: skip
     """The screen of accounts after some keys."""
 
@@ -74,9 +74,9 @@ def shown(
             await settle(app, pilot)
 
     def before(app: GpumonApp) -> None:
-        app.view.kept.prices = prices
+        app.view.ledger_runs.prices = prices
 
-    return play(feed, size, session, before=before, look=look, clock=clock_of(feed))
+    return play(feed, size, session, before=before, appearance=look, clock=clock_of(feed))
 
 
 def clock_of(feed: FakeFeed) -> FakeClock:
@@ -248,11 +248,11 @@ def test_the_palette_and_the_help_know_the_screen(history: Path) -> None:
     async def help_of(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, "3", "question_mark")
 
-    assert any("A accounts: whose the GPUs were" in line for line in play(feed_of(history), (120, 60), help_of))
+    assert any("A accounts: GPU hours by user" in line for line in play(feed_of(history), (120, 60), help_of))
 
 
 async def _palette(app: GpumonApp, pilot: Pilot[Any]) -> None:
-    await press(app, pilot, "3", "colon", *"whose", "enter")
+    await press(app, pilot, "3", "colon", *"hours", "enter")
 
 
 def line_of(lines: list[str], words: str) -> tuple[int, int]:
@@ -364,7 +364,7 @@ def test_a_long_or_hostile_name_neither_moves_a_column_nor_reaches_the_terminal(
 
 
 def test_in_ascii_it_says_the_same(history: Path) -> None:
-    lines = shown(feed_of(history), "m", look=TerminalLook(is_ascii=True))
+    lines = shown(feed_of(history), "m", look=Appearance(is_ascii=True))
     assert all(line.isascii() for line in lines)
     assert lines[0].endswith("< November 2026 >")
 
@@ -383,10 +383,10 @@ def test_a_row_is_copied_with_all_its_columns(history: Path) -> None:
 def test_what_was_read_is_forgotten_when_the_screen_closes(history: Path) -> None:
     async def closed(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert isinstance(app.screen, AccountsScreen)
-        asked = app.screen.sheet.of._asked
-        assert [one for one in asked if app.view.kept.asked.known(one).found is not None]
+        asked = app.screen.content.selection._queries
+        assert [one for one in asked if app.view.ledger_runs.queries.cached(one).result is not None]
         await press(app, pilot, "escape")
-        assert all(app.view.kept.asked.known(one) is NOT_ASKED for one in asked)
+        assert all(app.view.ledger_runs.queries.cached(one) is NOT_ASKED for one in asked)
 
     shown(feed_of(history), script=closed)
 

@@ -25,8 +25,8 @@ from gpumon_tui.render.findings import (
     wrap_words,
 )
 from gpumon_tui.render.text_width import join_pieces, length, width
-from gpumon_tui.screens.findings import Attention
-from gpumon_tui.screens.window import Scrolled
+from gpumon_tui.screens.findings import FindingsWindow
+from gpumon_tui.screens.window import ModalWindow
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 
@@ -171,8 +171,8 @@ def test_a_key_opens_the_list_and_any_other_closes_it(size: tuple[int, int]) -> 
         seen["closed"] = type(app.screen)
 
     play(FakeFeed(lost=(3,)), size, script)
-    assert seen["kind"] is Attention
-    assert seen["closed"] is not Attention
+    assert seen["kind"] is FindingsWindow
+    assert seen["closed"] is not FindingsWindow
     screen = "\n".join(seen["open"])
     assert "Attention" in screen
     assert "GPU 3  critical" in screen
@@ -196,7 +196,7 @@ def test_keys_typed_faster_than_a_window_closes_end_nothing(opened: str) -> None
             app.post_message(events.Key(key, None))
         await pilot.pause()
         await pilot.pause()
-        seen["page"], seen["above"] = app.page.name_shown, isinstance(app.screen, Scrolled)
+        seen["page"], seen["above"] = app.page.page_name, isinstance(app.screen, ModalWindow)
 
     play(FakeFeed(lost=(3,)), (80, 24), script)
     assert seen == {"page": "Processes", "above": False}
@@ -214,7 +214,7 @@ class Leftover(FakeFeed):
 
 def test_what_is_good_to_know_is_counted_beside_what_needs_attention_and_told_where_all_is() -> None:
     feed = Leftover(gpus=1, source="nvml", label="", seconds=5)
-    assert "1 more to know" in attention_of(feed, (120, 40))[0]
+    assert "1 more to note" in attention_of(feed, (120, 40))[0]
 
     async def script(app: GpumonApp, pilot: Pilot[None]) -> None:
         await pilot.press("exclamation_mark")
@@ -244,7 +244,7 @@ def test_advice_beside_a_chart_is_told_in_full_where_there_is_room_and_is_never_
     )  # fmt: skip
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.view.found.pressing = lambda: [long]  # type: ignore[method-assign]
+        app.view.findings.warnings = lambda: [long]  # type: ignore[method-assign]
         await pilot.press("2")
         app.draw()
 

@@ -17,8 +17,8 @@ from gpumon.reports import run_text
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.background import OFTEN, Asked
-from gpumon_tui.widgets.runs_sheet import RunsSheet
+from gpumon_tui.background_queries import ACTIVE_VALID_FOR, BackgroundQueries
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.runs import GIB, Book, measured
 from tests.tui.fakes import START, FakeFeed
@@ -70,7 +70,7 @@ def shown(path: str, size: tuple[int, int], feed: FakeFeed | None = None) -> lis
         while app.view.selected_run != "id-0":
             await pilot.press("down")
         await pilot.press("enter")
-        while app.query_one(RunsSheet).opened.found is None:
+        while app.query_one(RunsWidget).opened.detail is None:
             await pilot.pause(0.01)
             app.draw()
 
@@ -116,7 +116,7 @@ def test_the_epochs_of_a_run_are_those_of_its_own_ledger_and_never_what_a_record
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert app.view.selected_run == "id-0"
-        while not app.view.kept.asked.is_idle:
+        while not app.view.ledger_runs.queries.is_idle:
             await pilot.pause(0.01)
         feed.advance()
         app.poll()
@@ -136,7 +136,7 @@ def test_a_loss_is_compared_with_the_one_that_its_own_ledger_has_of_the_epoch_be
     path = kept(tmp_path, label=of, before=before, metrics=f'{{"loss": {loss / 1.25}}}')
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        while not app.view.kept.asked.is_idle:
+        while not app.view.ledger_runs.queries.is_idle:
             await pilot.pause(0.01)
         app.draw()
 
@@ -150,7 +150,7 @@ def test_epochs_that_the_ledger_does_not_have_yet_are_told_by_frames(tmp_path: P
     path, feed = kept(tmp_path, epochs=5, label=""), FakeFeed(source="nvml", label="")
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        while not app.view.kept.asked.is_idle:
+        while not app.view.ledger_runs.queries.is_idle:
             await pilot.pause(0.01)
         feed.advance()
         app.poll()
@@ -177,7 +177,7 @@ def test_an_epoch_that_goes_on_says_how_much_of_it_its_run_waited(is_kept: bool,
     path = kept(tmp_path, label="")
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        while not app.view.kept.asked.is_idle:
+        while not app.view.ledger_runs.queries.is_idle:
             await pilot.pause(0.01)
         app.draw()
 
@@ -193,13 +193,13 @@ def test_the_ledger_is_asked_anew_at_once_for_an_epoch_that_has_ended_in_frames(
     paths = [kept(tmp_path / "before", epochs=6, label="")]
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        while not app.view.kept.asked.is_idle:
+        while not app.view.ledger_runs.queries.is_idle:
             await pilot.pause(0.01)
         feed.advance()
         app.poll()
         paths[:] = [then]  # it has been written meanwhile
         began = monotonic()
-        while monotonic() - began < 0.9 * OFTEN and not any(row.search(line) for line in text(app)):
+        while monotonic() - began < 0.9 * ACTIVE_VALID_FOR and not any(row.search(line) for line in text(app)):
             app.draw()
             await pilot.pause(0.1)
 
@@ -216,67 +216,67 @@ def test_epochs_keep_most_of_a_small_table(tmp_path: Path) -> None:
 
 
 def test_a_question_is_answered_beside_drawing_and_not_asked_again_while_its_answer_is_good() -> None:
-    asked, made = Asked(), []
+    asked, made = BackgroundQueries(), []
 
     def answer() -> int:
         made.append(1)
         return 7
 
-    assert asked.ask("q", answer).found is None
+    assert asked.get("q", answer).result is None
     while not asked.is_idle:
         time.sleep(0.001)
-    assert [asked.ask("q", answer).found for _ in range(3)] == [7, 7, 7]
+    assert [asked.get("q", answer).result for _ in range(3)] == [7, 7, 7]
     assert len(made) == 1
-    asked.forget("q")
-    assert asked.ask("q", answer).found == 7, "the old answer until there is a new one"
+    asked.expire("q")
+    assert asked.get("q", answer).result == 7, "the old answer until there is a new one"
     while not asked.is_idle:
         time.sleep(0.001)
     assert len(made) == 2
 
 
 def test_while_a_picture_is_held_what_is_known_stays_and_what_is_new_is_answered() -> None:
-    asked, made = Asked(), iter(range(9))
+    asked, made = BackgroundQueries(), iter(range(9))
 
     def answer(question: str) -> int | None:
-        asked.forget(question)  # an answer that took long, as on a busy machine, would be good for longer
-        asked.ask(question, lambda: next(made), 0.0)
+        asked.expire(question)  # an answer that took long, as on a busy machine, would be good for longer
+        asked.get(question, lambda: next(made), 0.0)
         while not asked.is_idle:
             time.sleep(0.001)
-        return asked.known(question).found
+        return asked.cached(question).result
 
     assert [answer("epochs"), answer("epochs")] == [0, 1]
-    asked.is_held = lambda: True
+    asked.is_paused = lambda: True
     assert [answer("epochs"), answer("events"), answer("events")] == [1, 2, 2]
-    asked.is_held = lambda: False
+    asked.is_paused = lambda: False
     assert answer("epochs") == 3
 
 
 def test_a_question_without_an_answer_is_not_asked_again_at_once() -> None:
     """The answer's end draws the page, which asks again: a ledger that is missing would keep a core busy."""
-    asked, tries = Asked(), []
+    asked, tries = BackgroundQueries(), []
 
     def answer() -> int:
         tries.append(1)
         raise GpumonError("no ledger")
 
     for _ in range(3):
-        asked.ask("runs", answer, 0.0)
+        asked.get("runs", answer, 0.0)
         while not asked.is_idle:
             time.sleep(0.001)
     assert len(tries) == 1
 
 
 def test_a_question_without_an_answer_says_why() -> None:
-    asked = Asked()
+    asked = BackgroundQueries()
 
     def fails(error: Exception) -> int:
         raise error
 
     for error, told in ((GpumonError("locked"), "locked"), (KeyError("x"), "cannot read it: KeyError")):
-        asked.ask(told, lambda error=error: fails(error))  # type: ignore[misc]
+        asked.get(told, lambda error=error: fails(error))  # type: ignore[misc]
         while not asked.is_idle:
             time.sleep(0.001)
-        assert told in asked.ask(told, lambda: 1).problem
+        assert told in asked.get(told, lambda: 1).problem
 
 
 def test_a_run_that_is_over_has_all_of_it(tmp_path: Path) -> None:

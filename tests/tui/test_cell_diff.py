@@ -9,8 +9,8 @@ from typing import Any
 from textual._compositor import CompositorUpdate
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.textual_private import PARTS, missing, partial_updates
-from gpumon_tui.textual_private.cell_diff import cell_diff
+from gpumon_tui.textual_private import UPDATE_NAMES, missing, partial_updates
+from gpumon_tui.textual_private.screen_updates import cell_diff
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import text
 
@@ -102,9 +102,9 @@ def test_the_private_parts_of_textual_are_there() -> None:
 
 
 def test_without_a_private_part_updates_stay_as_textual_makes_them() -> None:
-    for part in (("textual._compositor", "Gone", ()), ("textual.gone", "App", ()), (*PARTS[1][:2], ("other",))):
-        assert len(missing([*PARTS, part])) == 1
-        update = partial_updates([*PARTS, part])
+    for part in (("textual._compositor", "Gone", ()), ("textual.gone", "App", ()), (*UPDATE_NAMES[1][:2], ("other",))):
+        assert len(missing([*UPDATE_NAMES, part])) == 1
+        update = partial_updates([*UPDATE_NAMES, part])
         assert update("anything") == "anything"
         assert update is not cell_diff
 
@@ -112,7 +112,7 @@ def test_without_a_private_part_updates_stay_as_textual_makes_them() -> None:
 def test_the_view_is_drawn_without_the_private_parts_too() -> None:
     async def lines() -> list[str]:
         app = GpumonApp(FakeFeed(), live=False)
-        app._changed_only = partial_updates([("textual.gone", "App", ())])
+        app._convert_update = partial_updates([("textual.gone", "App", ())])
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
             return text(app)

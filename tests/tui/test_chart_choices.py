@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Scope
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.preferences import Remembered
+from gpumon_tui.preferences import Preferences
 from gpumon_tui.screens.chart.layouts import LAYOUTS, PRESETS
 from gpumon_tui.screens.chart.page import ChartPage
 from gpumon_tui.screens.chart.state import Overlay
@@ -28,10 +28,10 @@ def play(
 
     async def session(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await script(app, pilot)
-        app.view.remembered.close()
+        app.view.preferences.close()
 
     def begin(app: GpumonApp) -> None:
-        app.view.remembered = Remembered(str(path)) if path else app.view.remembered
+        app.view.preferences = Preferences(str(path)) if path else app.view.preferences
 
     play_screen(feed or FakeFeed(), size, session, before=begin)
 
@@ -135,10 +135,10 @@ def test_a_key_turns_through_the_layouts_that_differ_here() -> None:
         await pilot.press("2")
         state = chart(app).state
         assert "All GPUs" in "\n".join(text(app))
-        assert state.plan.smalls == 4
+        assert state.plan.small_charts == 4
         rows = [state.plan.rows]
         await pilot.press("f")
-        assert state.plan.smalls == 0
+        assert state.plan.small_charts == 0
         assert "All GPUs" in "\n".join(text(app))
         rows.append(state.plan.rows)
         await pilot.press("f")
@@ -164,7 +164,7 @@ def test_choices_of_the_charts_are_there_again_at_the_next_start(tmp_path: Path)
         await pilot.press("2", "p", "p", "m", "c", "f", "minus")
 
     async def again(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert app.page.name_shown == "Overview", "what is of now comes first"
+        assert app.page.page_name == "Overview", "what is of now comes first"
         await pilot.press("2")
         state, screen = chart(app).state, text(app)
         assert (state.preset.name, state.metric.name) == ("power and heat", "gpu.temperature")
@@ -210,7 +210,7 @@ def test_choices_that_mean_nothing_are_passed_over(tmp_path: Path, kept: dict[st
         state = chart(app).state
         assert (state.preset, state.layout, state.overlay) == (PRESETS[0], LAYOUTS[0], Overlay.PEERS)
         assert state.metric.name == "gpu.utilization"
-        assert app.view.shown.chosen == 0
+        assert app.view.chart_time.length == 0
 
     play(script, path)
 
@@ -235,9 +235,11 @@ def test_small_charts_that_have_no_values_leave_their_room_to_the_others() -> No
         await pilot.press("2")
         state = chart(app).state
         before = state.plan
-        assert len(state.smalls()) == before.smalls == 4
+        assert len(state.smalls()) == before.small_charts == 4
         await pilot.press("G")
-        assert len(state.smalls()) == state.plan.smalls == 3, "of the host there is one large and three small ones"
+        assert len(state.smalls()) == state.plan.small_charts == 3, (
+            "of the host there is one large and three small ones"
+        )
         assert state.plan.rows + 3 * state.plan.small_rows > before.rows + 3 * before.small_rows
         assert state.plan.bottom <= before.bottom
 

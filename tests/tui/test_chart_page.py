@@ -24,8 +24,8 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.tiers import DAY, SHAPES
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keybindings import CHART, pressed
-from gpumon_tui.look import Depth, TerminalLook
+from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.keybindings import CHART, key_binding
 from gpumon_tui.render.axis import value_axis
 from gpumon_tui.render.time_columns import HOLD
 from gpumon_tui.screens.chart.layouts import chart_plan
@@ -82,7 +82,7 @@ def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None
 @pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16, 32])
 def test_the_parts_fit_the_page(width: int, height: int, gpus: int) -> None:
     plan = chart_plan(width, height, gpus)
-    assert plan.left + plan.cells + plan.side <= width
+    assert plan.left + plan.cells + plan.panel_cells <= width
     assert plan.title + plan.bottom <= height
     assert plan.rows >= 5
 
@@ -109,13 +109,13 @@ def test_the_list_of_metrics_goes_to_its_ends_and_by_the_wheel() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "enter")
         chooser, window = page_of(app).chooser, app.view.window
-        last = len(chooser.known) - 1
+        last = len(chooser.metrics) - 1
         for key, place in {"end": last, "home": 0, "pagedown": 10, "pageup": 0, "G": last, "g": 0}.items():
             await pilot.press(key)
-            assert (chooser.display, chooser.place) == (True, place), key
+            assert (chooser.display, chooser.cursor) == (True, place), key
         chooser.post_message(wheel_down(chooser))
         await pilot.pause()
-        assert (chooser.place, app.view.window) == (1, window)
+        assert (chooser.cursor, app.view.window) == (1, window)
         assert not app.view.shows_past, "the cursor of the chart behind it stays where it is"
         await pilot.press("enter")
         assert "Memory   GPU 0" in text(app)[2]
@@ -250,7 +250,7 @@ def test_lines_without_colors_have_the_numbers_of_their_gpus_on_them(is_ascii: b
         on_lines = set(re.findall(r"(?<![\d:.])(\d)(?![\d:.])", chart))
         assert {"0", "1", "2", "3", "4"} <= on_lines, chart
 
-    play(FakeFeed(), (160, 50), script, look=TerminalLook(depth=Depth.NONE, is_ascii=is_ascii))
+    play(FakeFeed(), (160, 50), script, appearance=Appearance(depth=ColorDepth.NONE, is_ascii=is_ascii))
 
 
 def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
@@ -260,7 +260,7 @@ def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
         newest = text(app)[2].split()[2]
         await pilot.press("minus", "minus", "minus", *["less_than_sign"] * 3)
         await pilot.pause()
-        assert app.view.shown.is_past
+        assert app.view.chart_time.is_past
         row = text(app)[2].split()
         assert "now" not in row
         assert row[1] == "epoch"
@@ -273,7 +273,7 @@ def test_beside_a_picture_of_the_past_stand_the_values_of_its_end() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", "minus", *["less_than_sign"] * 3)
         await pilot.pause()
-        assert app.view.shown.is_past
+        assert app.view.chart_time.is_past
         beside = [line[125:] for line in text(app)]
         assert not any(re.search(r"\bnow\b", line) for line in beside[:-1]), beside
         assert not any(re.search(r"\bnow$", line) for line in text(app)[:-1]), "where a live chart has it on its axis"
@@ -296,7 +296,7 @@ def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
         assert re.search(r"GPU 1 \d+  2 \d+  3 \d+  4 \d+  5 \d+  6 \d+  7 \d+%", legend), "with their values of now"
         await pilot.press(*["left"] * 20)
         state = page_of(app).state
-        told = [round(100 * state.read_out()[uuid]["gpu.utilization"].mean) for uuid in state.overlaid]
+        told = [round(100 * state.readouts()[uuid]["gpu.utilization"].mean) for uuid in state.overlaid]
         assert [int(one) for one in re.findall(r"\d+", text(app)[3])[1::2]] == told, "at the cursor, of its moment"
         await pilot.press("escape", "c")
         assert "GPU 1 " not in text(app)[3]
@@ -368,7 +368,7 @@ def test_other_gpus_with_larger_values_have_room_in_the_chart_and_a_color_of_the
         alone = state.large_axis.high
         await pilot.press("c")
         assert state.overlay is Overlay.EACH
-        largest = max(value for line in state.laid_over() for value in line if is_known(value))
+        largest = max(value for line in state.overlaid_curves() for value in line if is_known(value))
         assert alone < largest <= state.large_axis.high, "a line above the axis would lie flat at its top"
         uuids = [sample.device.uuid for sample in app.view.samples]
         await pilot.press("c")
@@ -392,7 +392,7 @@ def test_the_cursor_reads_out_what_the_history_answers() -> None:
         for sample in app.view.samples:
             subject = sample.device.uuid
             query = Query(subject, names, grid.begin - 0.001 * grid.step, grid.end, grid=grid, hold=HOLD)
-            answer, found = history.query(query), state.read_out()[subject]
+            answer, found = history.query(query), state.readouts()[subject]
             series = answer["gpu.utilization"]
             assert found["gpu.utilization"] == (series.low[0], series.mean[0], series.high[0])
         own = history.query(query._replace(subject=app.view.subject))
@@ -413,7 +413,7 @@ def test_the_cursor_reads_out_the_line_between_two_samples_too() -> None:
         read = []
         for _ in range(12):
             await pilot.press("left")
-            found = state.read_out()[app.view.subject]["gpu.utilization"]
+            found = state.readouts()[app.view.subject]["gpu.utilization"]
             place = state.cursor
             curve = state.curves()["gpu.utilization"]
             read.append(found.mean)
@@ -443,7 +443,7 @@ def test_the_step_of_now_is_that_which_the_run_reports_in_every_frame() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         for _ in range(4):
-            app.instead.feed.advance(1)  # type: ignore[attr-defined]
+            app.source.feed.advance(1)  # type: ignore[attr-defined]
             app.poll()
             await pilot.pause()
             run = next(run for run in app.view.runs if app.view.subject in run.gpus)
@@ -530,7 +530,9 @@ def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over(state: RunState)
             await pilot.pause()
             assert ("epoch" in text(app)[2]) is is_told, second
         await pilot.press("0", "left_square_bracket")
-        assert ("epoch" in text(app)[2]) is (app.view.shown.end < START + over), "at the end of a picture of the past"
+        assert ("epoch" in text(app)[2]) is (app.view.chart_time.end < START + over), (
+            "at the end of a picture of the past"
+        )
 
     play(feed, (80, 24), script)
 
@@ -580,11 +582,11 @@ def test_panning_and_the_way_back_to_now() -> None:
         await pilot.press("2", "minus", "minus")
         live = text(app)
         await pilot.press("left_square_bracket", "left_square_bracket", "left")
-        assert app.view.shown.is_past
-        assert is_known(app.view.shown.cursor)
+        assert app.view.chart_time.is_past
+        assert is_known(app.view.chart_time.cursor)
         await pilot.press("escape")
-        assert not app.view.shown.is_past
-        assert not is_known(app.view.shown.cursor)
+        assert not app.view.chart_time.is_past
+        assert not is_known(app.view.chart_time.cursor)
         assert text(app) == live
         await pilot.press("left", "0")
         assert text(app) == live
@@ -596,7 +598,7 @@ def test_panning_and_the_way_back_to_now() -> None:
 def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, int]) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", "left", "left", "left")
-        state, shown = page_of(app).state, app.view.shown
+        state, shown = page_of(app).state, app.view.chart_time
         column, at = state.cursor, shown.cursor
         await pilot.press("left_square_bracket")
         assert state.cursor == column
@@ -609,29 +611,29 @@ def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, in
 
 
 def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
-    here, there = pressed(CHART, "left_square_bracket"), pressed("Overview", "left_square_bracket")
+    here, there = key_binding(CHART, "left_square_bracket"), key_binding("Overview", "left_square_bracket")
     assert here is not None
     assert there is not None
     assert (here.action, there.action) == ("pan", "seek")
-    braces = pressed(CHART, "left_curly_bracket")
+    braces = key_binding(CHART, "left_curly_bracket")
     assert braces is not None
     assert braces.action == "seek"
-    assert "{ }" in here.what, "the help says so"
+    assert "{ }" in here.description, "the help says so"
 
 
 def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", *["left"] * 5)
         state: ChartState = page_of(app).state
-        assert not app.view.shown.is_past
+        assert not app.view.chart_time.is_past
         await pilot.press("home")
-        assert app.view.shown.is_past
+        assert app.view.chart_time.is_past
         assert state.cursor == 0
         assert state.column.begin <= START < state.column.end, "at the oldest sample"
         await pilot.press("left")
         assert state.column.begin <= START < state.column.end, "there is nothing older to read out"
         await pilot.press("end")
-        assert not app.view.shown.is_past
+        assert not app.view.chart_time.is_past
         assert state.column.begin <= app.view.now < state.column.end
 
     play(FakeFeed(), (160, 50), script)
@@ -639,17 +641,17 @@ def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
 
 def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        feed = app.instead.feed
+        feed = app.source.feed
         assert isinstance(feed, FakeFeed)
         await pilot.press("2", "minus", "minus", "minus", *["left"] * 3)
-        state, moment = page_of(app).state, app.view.shown.cursor
+        state, moment = page_of(app).state, app.view.chart_time.cursor
         for _ in range(5):
             feed.advance(20)
             app.poll()
             await pilot.pause()
-            assert app.view.shown.cursor == moment
+            assert app.view.chart_time.cursor == moment
             assert state.cursor >= 0
-        assert app.view.shown.is_past
+        assert app.view.chart_time.is_past
 
     play(FakeFeed(), (160, 50), script)
 
@@ -667,10 +669,10 @@ def test_where_there_is_no_longer_or_shorter_window_it_is_said() -> None:
 def test_zooming_keeps_the_cursor_in_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["shift+left"] * 6)
-        moment = app.view.shown.cursor
+        moment = app.view.chart_time.cursor
         for key in ["minus"] * 6 + ["plus"] * 9:
             await pilot.press(key)
-            assert app.view.shown.cursor == moment
+            assert app.view.chart_time.cursor == moment
             assert page_of(app).state.cursor >= 0, key
 
     play(FakeFeed(), (160, 50), script)
@@ -704,7 +706,7 @@ def test_the_wheel_zooms_and_a_click_sets_the_cursor_or_selects_a_gpu() -> None:
 def test_a_picture_is_drawn_anew_only_when_a_column_is_complete() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
-        feed, board = app.instead.feed, page_of(app).board
+        feed, board = app.source.feed, page_of(app).board
         assert isinstance(feed, FakeFeed)
         drawn = []
         for _ in range(20):
@@ -722,14 +724,14 @@ def test_a_silent_daemon_dims_the_charts_and_dates_them() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         assert any(line[: LEFT + 120].rstrip().endswith("now") for line in text(app)[4:])
-        app.instead.feed.live = LiveState(False, "the daemon does not answer", 1.0, age=15.0, since=app.view.now)  # type: ignore[attr-defined]
+        app.source.feed.live = LiveState(False, "the daemon does not answer", 1.0, age=15.0, since=app.view.now)  # type: ignore[attr-defined]
         app.poll()
         await pilot.pause()
         assert app.view.age > 0
         screen = "\n".join(text(app)[1:])
         assert "15 s ago" in screen
         assert "now" not in screen
-        assert page_of(app).board._style_cache.faded
+        assert page_of(app).board._style_cache.is_faded
 
     play(FakeFeed(), (160, 50), script)
 
@@ -759,8 +761,8 @@ def test_another_source_is_shown_as_of_now() -> None:
         await pilot.press("2", "minus", "left_square_bracket", "left")
         app.view.forget()
         app.page.forget()
-        assert not app.view.shown.is_past
-        assert not is_known(app.view.shown.cursor)
+        assert not app.view.chart_time.is_past
+        assert not is_known(app.view.chart_time.cursor)
 
     play(FakeFeed(gpus=1), (80, 24), script)
 
@@ -812,14 +814,14 @@ def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         for age, said in ((30, ""), (1800, ""), (7200, "kept by 10 s"), (3 * DAY, "kept by 5 min")):
-            app.view.shown.hold(now - age, 2)
+            app.view.chart_time.fix(now - age, 2)
             app.draw()
             await pilot.pause()
             title, *_ = (line for line in text(app) if "a column" in line)
             assert said in title
             assert ("kept" in title) is bool(said), title
             assert is_known(page_of(app).state.curves()["gpu.utilization"].mean[-4]), "it is drawn nevertheless"
-        app.view.shown.hold(nan, 31 * DAY)
+        app.view.chart_time.fix(nan, 31 * DAY)
         app.draw()
         await pilot.pause()
         assert not any("kept" in line for line in text(app)[:5]), "columns are as long as many cells"
@@ -843,7 +845,7 @@ def test_a_window_of_which_only_the_first_part_is_kept_in_long_cells_says_up_to_
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
-        app.view.shown.hold(now, 3600)
+        app.view.chart_time.fix(now, 3600)
         app.draw()
         await pilot.pause()
         title, *_ = (line for line in text(app) if "a column" in line)
@@ -877,7 +879,7 @@ def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         def marked() -> set[str]:
-            return {mark.run for mark in app.view.epochs_drawn()[0].marks}
+            return {mark.run for mark in app.view.chart_epochs()[0].marks}
 
         async def selected(run: str) -> str:
             app.view.selected_run = run
@@ -909,7 +911,7 @@ def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() ->
 
         await pilot.press("2", "minus", "comma")
         before, drawn = text(app), charts()
-        assert app.view.shown.end == START + 699 - 150
+        assert app.view.chart_time.end == START + 699 - 150
         assert " PAST " in before[0]
         assert "0 to now" in before[-1]
         assert "%" not in drawn[1], "no value of now on a chart of the past"

@@ -9,34 +9,40 @@ from textual import events
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, Abilities, applying, pressed
-from gpumon_tui.screens.commands import Command, Commands, commands_of, found, of_other_pages
-from gpumon_tui.screens.window import Scrolled
+from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, ViewAbilities, key_binding, page_keys
+from gpumon_tui.screens.commands import Command, CommandWindow, other_page_commands, page_commands, search_commands
+from gpumon_tui.screens.window import ModalWindow
 from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import play, text
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_is_a_key_of_it_and_every_key_that_the_help_names_is_there(page: str) -> None:
-    commands = commands_of(page, PAGES)
-    assert all(pressed(page, command.key) for command in commands)
-    told = {key.what for key in applying(page) if key.what and key.action not in ("commands", "open_page")}
-    assert told <= {command.what for command in commands}
+    commands = page_commands(page, PAGES)
+    assert all(key_binding(page, command.key) for command in commands)
+    told = {
+        key.description for key in page_keys(page) if key.description and key.action not in ("commands", "open_page")
+    }
+    assert told <= {command.description for command in commands}
 
 
 def test_letters_are_found_in_their_order_and_words_first() -> None:
     commands = [Command(what, "", "x") for what in ("sort the epochs", "theme", "the other metric", "leave")]
-    assert [one.what for one in found(commands, "the")] == ["sort the epochs", "theme", "the other metric"]
-    assert [one.what for one in found(commands, "tm")] == ["theme", "the other metric"]
-    assert found(commands, "zz") == []
-    assert found(commands, "") == commands
+    assert [one.description for one in search_commands(commands, "the")] == [
+        "sort the epochs",
+        "theme",
+        "the other metric",
+    ]
+    assert [one.description for one in search_commands(commands, "tm")] == ["theme", "the other metric"]
+    assert search_commands(commands, "zz") == []
+    assert search_commands(commands, "") == commands
 
 
 def test_a_page_comes_before_what_is_done_on_it() -> None:
-    commands = commands_of(OVERVIEW, PAGES)
-    first, second = found(commands, "cha")[:2]
-    assert (first.what, second.what) == ("page: Chart", "open it: a GPU's chart, a run, a process")
-    assert found(commands, "quit")[0].key == "q"
+    commands = page_commands(OVERVIEW, PAGES)
+    first, second = search_commands(commands, "cha")[:2]
+    assert (first.description, second.description) == ("page: Chart", "open it: a GPU's chart, a run, a process")
+    assert search_commands(commands, "quit")[0].key == "q"
 
 
 @pytest.mark.parametrize("key", ["colon", "ctrl+p"])
@@ -44,12 +50,12 @@ def test_typing_and_enter_do_what_the_key_does(key: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(key, "t", "h", "e", "m", "e")
         await pilot.pause()
-        assert isinstance(app.screen, Commands)
+        assert isinstance(app.screen, CommandWindow)
         assert any("theme: dark" in line and "F2" in line for line in text(app))
         await pilot.press("enter")
         await pilot.pause()
-        assert not isinstance(app.screen, Commands)
-        assert app.view.look.theme.name == "light"
+        assert not isinstance(app.screen, CommandWindow)
+        assert app.view.appearance.theme.name == "light"
 
     play(recent(), (120, 40), script)
 
@@ -58,10 +64,10 @@ def test_a_page_is_opened_from_the_list_and_escape_changes_nothing() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("colon", *"page: pro", "enter")
         await pilot.pause()
-        assert app.page.name_shown == PROCESSES
+        assert app.page.page_name == PROCESSES
         await pilot.press("1", "colon", *"page: pro", "escape")
         await pilot.pause()
-        assert app.page.name_shown == OVERVIEW
+        assert app.page.page_name == OVERVIEW
 
     play(recent(), (120, 40), script)
 
@@ -73,7 +79,7 @@ def test_what_another_page_does_is_found_from_everywhere_and_leads_there() -> No
         assert any("compare a run with another" in line and "4 v" in line for line in text(app))
         await pilot.press("enter")
         await pilot.pause()
-        assert app.page.name_shown == RUNS
+        assert app.page.page_name == RUNS
         await pilot.press("colon", *"compa")
         await pilot.pause()
         assert not any("4 v" in line for line in text(app)), "it is a key of this page"
@@ -86,11 +92,11 @@ def test_the_number_of_a_page_leads_there_from_a_window_too(key: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(key)
         await pilot.pause()
-        assert isinstance(app.screen, Scrolled)
+        assert isinstance(app.screen, ModalWindow)
         await pilot.press("2")
         await pilot.pause()
-        assert not isinstance(app.screen, Scrolled)
-        assert app.page.name_shown == CHART
+        assert not isinstance(app.screen, ModalWindow)
+        assert app.page.page_name == CHART
 
     play(recent(), (120, 40), script)
 
@@ -109,7 +115,7 @@ def test_a_list_of_any_size_is_drawn_and_says_when_nothing_is_found(size: tuple[
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("colon", "down", "pagedown", "end", "up", "home", *"zzzz", "enter")
         await pilot.pause()
-        assert not isinstance(app.screen, Commands)
+        assert not isinstance(app.screen, CommandWindow)
 
     play(recent(), size, script)
 
@@ -129,25 +135,27 @@ def test_nothing_in_the_list_is_cut_where_there_is_room_beside_it(page: int) -> 
 
 def test_a_colon_in_the_wrong_place_and_enter_do_not_end_the_view() -> None:
     for page in PAGES:
-        listed = commands_of(page, PAGES)
-        assert [one.what for one in listed if one.key == "q"] == [listed[-1].what] == ["quit"]
+        listed = page_commands(page, PAGES)
+        assert [one.description for one in listed if one.key == "q"] == [listed[-1].description] == ["quit"]
 
 
 def test_a_command_is_found_by_the_name_that_the_footer_gives_it() -> None:
-    commands = commands_of(CHART, PAGES)
-    assert [one.shown for one in found(commands, "zoom")] == ["+ -"]
-    assert [one.shown for one in found(commands, "overlay")] == ["c"]
+    commands = page_commands(CHART, PAGES)
+    assert [one.label for one in search_commands(commands, "zoom")] == ["+ -"]
+    assert [one.label for one in search_commands(commands, "overlay")] == ["c"]
 
 
 def test_a_view_that_only_reads_names_no_signals() -> None:
-    assert any(one.shown == "K" for one in commands_of(PROCESSES, PAGES))
-    assert not any(one.shown == "K" for one in commands_of(PROCESSES, PAGES, Abilities(is_readonly=True)))
+    assert any(one.label == "K" for one in page_commands(PROCESSES, PAGES))
+    assert not any(one.label == "K" for one in page_commands(PROCESSES, PAGES, ViewAbilities(is_readonly=True)))
 
 
 def test_the_palette_of_a_log_names_no_key_that_moves_it() -> None:
     for can_seek in (True, False):
-        able = Abilities(can_seek=can_seek)
-        told = " ".join(one.what for of in (commands_of, of_other_pages) for one in of(CHART, PAGES, able))
+        able = ViewAbilities(can_seek=can_seek)
+        told = " ".join(
+            one.description for of in (page_commands, other_page_commands) for one in of(CHART, PAGES, able)
+        )
         assert ("move a recording" in told, "a recording: back or forward" in told) == (can_seek, can_seek)
         assert "back or forward half a window" in told
 
@@ -162,7 +170,7 @@ def test_a_text_is_pasted_into_a_filter_as_one_line_and_no_letter_of_it_is_a_key
         await pilot.press("escape")
         app.post_message(events.Paste("qqK1\n?"))  # nothing is typed: nothing happens
         await pilot.pause()
-        assert app.page.name_shown == PAGES[int(digit) - 1]
+        assert app.page.page_name == PAGES[int(digit) - 1]
         assert len(app.screen_stack) == 1
         assert any("ab qK 7" in line for line in before)
 
@@ -174,7 +182,7 @@ def test_a_text_is_pasted_into_the_list_of_commands_and_chooses_nothing() -> Non
         await pilot.press("colon")
         app.post_message(events.Paste("theme\n"))
         await pilot.pause()
-        assert isinstance(app.screen, Commands)
+        assert isinstance(app.screen, CommandWindow)
         assert app.screen.list.typed == "theme"
 
     play(FakeFeed(), (120, 40), script)

@@ -17,7 +17,7 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import Series
 from gpumon_tui import theme
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
 from gpumon_tui.render import section
 from gpumon_tui.render.bars import TINTS, WHOLE, bar, bar_text, memory_bar
 from gpumon_tui.render.cells import changed_ranges
@@ -219,7 +219,7 @@ def test_a_table_drops_columns_by_their_worth() -> None:
 
     def drawn(cells: int) -> str:
         chosen = section.fit_columns(columns_, cells)
-        (line,) = section.row_lines(chosen, rows, cells, top=0, height=5, cursor=0, has_keys=True, cache=Memo())
+        (line,) = section.row_lines(chosen, rows, cells, top=0, height=5, cursor=0, has_keys=True, cache=Cache())
         return plain(line)
 
     assert drawn(40).split() == ["▌one", "two", "three"]
@@ -228,8 +228,9 @@ def test_a_table_drops_columns_by_their_worth() -> None:
 
 def test_names_and_heads_take_the_columns_that_are_free_and_no_others() -> None:
     columns_ = (
-        TableColumn("run", 10, keep=9, wish=30), TableColumn("ID", 5, keep=1),
-        TableColumn("learning_rate", 8, right=True, keep=5, wish=13), TableColumn("verdict", 0, keep=8, wish=20),
+        TableColumn("run", 10, keep=9, preferred=30), TableColumn("ID", 5, keep=1),
+        TableColumn("learning_rate", 8, right=True, keep=5, preferred=13),
+        TableColumn("verdict", 0, keep=8, preferred=20),
     )  # fmt: skip
 
     def cells_of(cells: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.keybindings import CHART, OVERVIEW, RUNS
 from gpumon_tui.state import View
 from gpumon_tui.widgets.opened_run import epoch_on_chart
-from gpumon_tui.widgets.runs_sheet import RunsSheet
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.instructions import instructions
 from tests.runs import BEGAN, Book, training
@@ -58,17 +58,17 @@ TO_EPOCH = ("4", "end", "enter", "down")
 def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_place(past: Path) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, TO_EPOCH)
-        sheet, view = app.query_one(RunsSheet), app.view
+        sheet, view = app.query_one(RunsWidget), app.view
         row = sheet.opened.row
         assert row is not None
         assert row.title == "e2"
         before = text(app)
         await press(app, pilot, ["e"])
-        assert app.page.name_shown == CHART
+        assert app.page.page_name == CHART
         assert view.subject == "GPU-0002"
-        end = view.shown.end if view.shown.is_past else view.now
+        end = view.chart_time.end if view.chart_time.is_past else view.now
         assert end - view.window <= row.summary.begun < row.summary.ended <= end
-        assert row.summary.begun <= view.shown.cursor < row.summary.ended
+        assert row.summary.begun <= view.chart_time.cursor < row.summary.ended
         screen = text(app)
         assert any(re.search(r"\bepoch 2\s*$", line) for line in screen), "the readout says which"
         assert not any("step" in line for line in screen), "of a run that no frame tells of no step is known"
@@ -76,9 +76,9 @@ def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_plac
         assert "╷e3" in marks
         assert "back to past" in screen[-1]
         await press(app, pilot, ["escape"])
-        assert app.page.name_shown == RUNS
-        assert not is_known(view.shown.end)
-        assert not is_known(view.shown.cursor)
+        assert app.page.page_name == RUNS
+        assert not is_known(view.chart_time.end)
+        assert not is_known(view.chart_time.cursor)
         assert [line[:110] for line in text(app)[1:-1]] == [line[:110] for line in before[1:-1]]
 
     played(past, script)
@@ -88,7 +88,7 @@ def test_marks_stand_where_the_ledger_has_the_begin_of_each_epoch(past: Path) ->
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, [*TO_EPOCH, "e"])
         page: Any = app.page
-        grid, way_back = page.state.grid, app.view.way_back
+        grid, way_back = page.state.grid, app.view.return_target
         assert way_back is not None
         row = next(line for line in text(app) if "╷e" in line)
         for mark in way_back.marks:
@@ -106,10 +106,10 @@ def test_escape_is_live_again_once_another_page_was_opened(past: Path) -> None:
         await press(app, pilot, [*TO_EPOCH, "e", "1", "2"])
         assert not any("back to past" in line for line in text(app))
         await press(app, pilot, ["escape"])
-        assert app.page.name_shown == CHART
-        assert not app.view.shown.is_past
+        assert app.page.page_name == CHART
+        assert not app.view.chart_time.is_past
         await press(app, pilot, ["1"])
-        assert app.page.name_shown == OVERVIEW
+        assert app.page.page_name == OVERVIEW
 
     played(past, script)
 
@@ -124,7 +124,7 @@ def test_where_nothing_can_be_shown_the_reason_is_said(tmp_path: Path, began: fl
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, ["4", "end", "enter", "e"])
-        assert app.page.name_shown == RUNS
+        assert app.page.page_name == RUNS
         assert said in text(app)[-1]
 
     played(book.path, script)
@@ -133,7 +133,7 @@ def test_where_nothing_can_be_shown_the_reason_is_said(tmp_path: Path, began: fl
 def test_without_an_opened_run_the_key_does_nothing(past: Path) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, ["4", "e"])
-        assert app.page.name_shown == RUNS
+        assert app.page.page_name == RUNS
 
     played(past, script)
 
@@ -155,8 +155,8 @@ def test_the_chart_of_an_epoch_is_opened_as_fast_from_a_run_of_thousands(tmp_pat
         def show(run: OpenRun = run) -> None:
             way_back, problem = epoch_on_chart(view, run, run.rows[-1])
             assert way_back is not None, problem
-            view.way_back = way_back
-            view.epochs_drawn()
+            view.return_target = way_back
+            view.chart_epochs()
 
         spent.append(instructions(show))
     assert spent[1] < 1.3 * spent[0], spent
@@ -166,15 +166,15 @@ def test_the_chart_of_an_epoch_is_opened_as_fast_from_a_run_of_thousands(tmp_pat
 def test_escape_leads_back_to_the_page_that_opened_the_chart(page: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(page)
-        name, before = app.page.name_shown, app.view.shown.state()
+        name, before = app.page.page_name, app.view.chart_time.state()
         await pilot.press("enter")
-        assert app.page.name_shown == CHART
+        assert app.page.page_name == CHART
         assert "Esc back" in text(app)[-1]
         await pilot.press("left", "left", "escape")
-        assert app.page.name_shown == name
-        assert repr(app.view.shown.state()) == repr(before)
+        assert app.page.page_name == name
+        assert repr(app.view.chart_time.state()) == repr(before)
         await pilot.press("2", "left", "escape")
-        assert app.page.name_shown == CHART, "a key led here"
-        assert not app.view.shown.is_past
+        assert app.page.page_name == CHART, "a key led here"
+        assert not app.view.chart_time.is_past
 
     play(FakeFeed(), (120, 40), script)

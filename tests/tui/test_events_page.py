@@ -24,12 +24,12 @@ from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.origin import Capability, Origin
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.background import Asked
+from gpumon_tui.background_queries import BackgroundQueries
 from gpumon_tui.data.events import EventHistory
 from gpumon_tui.render.event_rows import event_rows, filter_rows, merged_rows
 from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.event_preview import EventPreview
-from gpumon_tui.screens.events import EventSheet
+from gpumon_tui.screens.events import EventsWidget
 from gpumon_tui.state import View
 from tests.crossed import crossed
 from tests.instructions import instructions
@@ -82,7 +82,7 @@ def no_log(path: str) -> Sequence[LoggedEvent]:
 
 async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
     """Wait until the log has been read."""
-    while not app.view.kept.asked.is_idle:
+    while not app.view.ledger_runs.queries.is_idle:
         await pilot.pause(0.01)
     app.draw()
     await pilot.pause()
@@ -104,9 +104,9 @@ def rows(lines: list[str]) -> list[str]:
     return [line for line in takewhile(str.strip, lines[first:-1]) if "▼" not in line]
 
 
-def sheet(app: GpumonApp) -> EventSheet:
-    found = app.pages["Events"].drawn[0]
-    assert isinstance(found, EventSheet)
+def sheet(app: GpumonApp) -> EventsWidget:
+    found = app.pages["Events"].line_widgets[0]
+    assert isinstance(found, EventsWidget)
     return found
 
 
@@ -181,14 +181,14 @@ def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
     (row,) = [one for one in merged_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
     stop, start = (next(one for one in log if one.kind.name == name) for name in ("daemon_stopped", "daemon_started"))
     assert row.time == start.time_ns / SECOND
-    assert row.words.startswith(f"not sampled for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
+    assert row.text.startswith(f"not sampled for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
 
 
 def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
     (row,) = [
         one for one in merged_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
     ]
-    assert (row.took, row.words) == ("", "not sampled for 6 min, had run for 10 min")
+    assert (row.duration, row.text) == ("", "not sampled for 6 min, had run for 10 min")
 
 
 def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
@@ -226,11 +226,11 @@ def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
 
 def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
     old = replace(event(3000, "daemon_started", source="nvml"), until_ns=(NOW - 1800) * SECOND)
-    assert event_rows([old], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 1800)[11:16]}"
+    assert event_rows([old], {}, now=NOW)[0].duration == f"last seen {units.moment(NOW - 1800)[11:16]}"
     days = replace(old, until_ns=(NOW - 2 * DAY) * SECOND)
-    assert event_rows([days], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
+    assert event_rows([days], {}, now=NOW)[0].duration == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
     written = replace(old, until_ns=(NOW - 60) * SECOND)
-    assert event_rows([written], {}, now=NOW)[0].took == "ongoing"
+    assert event_rows([written], {}, now=NOW)[0].duration == "ongoing"
 
 
 HEAT = "gpu.throttled_hw_thermal"
@@ -250,22 +250,22 @@ def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Event]]:
 @pytest.mark.parametrize("by_log", [True, False])
 def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_log: bool) -> None:
     (row,) = merged_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
-    assert "not sampled for 8 s of it" in row.words
+    assert "not sampled for 8 s of it" in row.text
     assert row.time == NOW - 600
-    assert row.took == ("ongoing" if by_log else ""), "the log has not been written since"
+    assert row.duration == ("ongoing" if by_log else ""), "the log has not been written since"
 
 
 def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
     log, _ = paused(by_log=True)
     end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
     last, first = merged_rows([*log[:2], replace(log[2], until_ns=0), end], [], {}, is_of_now=True, now=NOW)
-    assert (first.took, last.took) == ("", "8 min")
+    assert (first.duration, last.duration) == ("", "8 min")
 
 
 def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:
     log, seen = paused(by_log=False)
     (row,) = merged_rows([replace(log[0], until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
-    assert row.took == "ongoing"
+    assert row.duration == "ongoing"
 
 
 def test_gpus_keep_their_numbers_in_events_when_no_frame_tells_of_them_any_more() -> None:
@@ -341,9 +341,9 @@ def test_enter_leads_to_the_moment_on_the_chart_and_selects_the_gpu() -> None:
         row = sheet(app).row
         assert row is not None
         await pilot.press("enter")
-        assert app.page.name_shown == "Chart"
+        assert app.page.page_name == "Chart"
         assert app.view.subject == "GPU-0004"
-        assert app.view.shown.cursor == row.time
+        assert app.view.chart_time.cursor == row.time
         await pilot.press("5")
         assert sheet(app).row == row
 
@@ -357,8 +357,8 @@ def test_a_moment_within_the_window_is_read_out_there() -> None:
         row = sheet(app).row
         assert row is not None
         await pilot.press("enter")
-        end = app.view.shown.end if app.view.shown.is_past else app.view.now
-        assert app.view.shown.cursor == row.time
+        end = app.view.chart_time.end if app.view.chart_time.is_past else app.view.now
+        assert app.view.chart_time.cursor == row.time
         assert end - app.view.window <= row.time <= end
 
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
@@ -389,7 +389,7 @@ def test_watched_time_without_events_is_a_line() -> None:
 
 def test_nothing_is_said_to_be_known_only_since_a_moment_before_which_events_stand() -> None:
     lines = "\n".join(opened((120, 40), read=no_log))
-    assert "watched since 14:21:40, earlier rows from what was known then" in lines
+    assert "watched since 14:21:40, earlier rows as reported then" in lines
 
 
 def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40)) -> list[str]:
@@ -418,9 +418,7 @@ def test_a_recording_whose_end_is_not_known_is_drawn_as_far_as_it_was_played() -
 
 def test_a_recording_is_said_to_keep_no_log_and_what_of_it_was_read() -> None:
     said = " ".join(" ".join(recording(100, FakePlayer())).split())
-    assert re.search(
-        r"a recording keeps no log of events: these are of what was read of it, 14:\d\d:\d\d to 14:\d\d", said
-    )
+    assert re.search(r"a recording has no event log: these events come from its frames, 14:\d\d:\d\d to 14:\d\d", said)
 
 
 def lacking(frame: Frame) -> Frame:
@@ -440,11 +438,11 @@ class Recording(FakeFeed):
 def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None:
     """Of frames that came at once only the last are full; a log has neither processes nor runs, and lacks nothing."""
     feed = FakeFeed(seconds=500, source="replay", label="REPLAY x.csv", processes_count=0)
-    happened = EventHistory(Asked())
+    happened = EventHistory(BackgroundQueries())
     for first in (0, 250):
         frames = feed.frames[first : first + 250]
         happened.add([*map(lacking, frames[:-1]), frames[-1]], feed.origin(), feed.driver())
-    happened.all_seen()
+    happened.all_recorded()
     assert (happened.since, happened.until) == (feed.frames[0].time, feed.frames[-1].time)
 
 
@@ -464,13 +462,13 @@ def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() 
 
 def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
     feed = FakeFeed(seconds=300)
-    happened = EventHistory(Asked())
+    happened = EventHistory(BackgroundQueries())
     happened.add(feed.frames[:100], feed.origin(), feed.driver())
-    assert len(happened.all_seen()) > 0
+    assert len(happened.all_recorded()) > 0
     assert happened.since == feed.frames[0].time
     happened.add([lacking(frame) for frame in feed.frames[100:200]], feed.origin(), feed.driver())
     happened.add(feed.frames[200:], feed.origin(), feed.driver())
-    happened.all_seen()
+    happened.all_recorded()
     assert (happened.since, happened.until) == (feed.frames[200].time, feed.frames[-1].time)
 
 
@@ -486,9 +484,9 @@ class Faulty(FakeFeed):
 
 def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
     feed = Faulty(gpus=2, seconds=20)
-    happened = EventHistory(Asked())
+    happened = EventHistory(BackgroundQueries())
     happened.add(feed.frames, feed.origin(), feed.driver())
-    xids = [one for one in happened.all_seen() if one.kind == "xid"]
+    xids = [one for one in happened.all_recorded() if one.kind == "xid"]
     gpu = feed.frames[0].samples[0].device.uuid
     assert [(one.subject.device, one.details["code"]) for one in xids] == [(gpu, 94), (gpu, 48)]
     assert [one.time_ns for one in xids] == [round(feed.frames[at].time * SECOND) for at in (7, 14)]
@@ -501,13 +499,13 @@ def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> N
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await settled(app, pilot)
-        while app.view.filling:
+        while app.view.is_loading:
             await pilot.pause(0.01)
         feed.advance(299)
         app.poll()
-        while app.view.filling:
+        while app.view.is_loading:
             await pilot.pause(0.01)
-        app.view.happened.all_seen()
+        app.view.events.all_recorded()
         feed.advance()
         app.poll()
         await pilot.press("5")
@@ -520,7 +518,7 @@ def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> N
 
 def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
     lines = " ".join(" ".join(opened((120, 40), feed=FakeFeed())).split())
-    told = f"not of this machine; simulated since {units.clock(START)}, events told since {units.clock(NOW - 199)}"
+    told = f"not from this machine; simulated since {units.clock(START)}, events since {units.clock(NOW - 199)}"
     assert told in lines
     assert "daemon started" not in lines
 
@@ -528,7 +526,7 @@ def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
 def test_of_a_simulation_whose_begin_no_frame_tells_any_more_none_is_claimed() -> None:
     late = FakeFeed(first=4000, seconds=4300)
     lines = " ".join(" ".join(opened((120, 40), feed=late)).split())
-    assert f"simulated since {units.clock(START + 4000)} or before, events told" in lines
+    assert f"simulated since {units.clock(START + 4000)} or before, events since" in lines
 
 
 def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_event() -> None:
@@ -672,7 +670,7 @@ def test_a_moment_that_nobody_watched_is_drawn_as_such() -> None:
 
 def test_an_event_of_no_gpu_has_no_chart() -> None:
     lines = "\n".join(opened((120, 40), "end"))
-    assert "of no GPU that is on screen" in lines
+    assert "no GPU on screen: nothing to draw" in lines
 
 
 @pytest.mark.parametrize("size", [(40, 20), (80, 24), (79, 40), (120, 30)])
@@ -726,13 +724,13 @@ def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> N
 def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> None:
     began = event(60, "run_began", user="eva", run="vit-78", ongoing=True)
     died = Event(round((NOW - 5) * SECOND), "run_died", began.subject, lasted=55.0)
-    assert event_rows([began], {})[0].took == "ongoing"
+    assert event_rows([began], {})[0].duration == "ongoing"
     last, first = merged_rows([began], [died], {}, is_of_now=True)
     assert (last.event.kind.name, first.event.kind.name) == ("run_died", "run_began")
     assert not first.is_open
-    assert first.took == ""
+    assert first.duration == ""
     before = died._replace(time_ns=round((NOW - 70) * SECOND))
-    assert [one.took for one in merged_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], (
+    assert [one.duration for one in merged_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], (
         "of before it"
     )
 

@@ -22,15 +22,15 @@ from gpumon_tui.keybindings import (
     PAGE_CLASSES,
     PAGES,
     PROCESSES,
+    RARE_ACTIONS,
     RUNS,
-    SELDOM,
-    applying,
-    offered,
-    pressed,
+    footer_keys,
+    key_binding,
+    page_keys,
 )
 from gpumon_tui.render import footer
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.screens.page import COPIED, TerminalPage, page_class
+from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, page_class
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
@@ -50,27 +50,27 @@ class Sheet(Lines):
 class Other(TerminalPage):
     """A page that counts what its keys did."""
 
-    name_shown: ClassVar[str] = CHART
+    page_name: ClassVar[str] = CHART
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.sheet = Sheet(view)
-        self.sheet.says = self.name_shown
+        self.content = Sheet(view)
+        self.content.says = self.page_name
         self.done: list[str] = []
         self.taken = ""
 
     @property
-    def drawn(self) -> tuple[Lines, ...]:
-        return (self.sheet,)
+    def line_widgets(self) -> tuple[Lines, ...]:
+        return (self.content,)
 
     @property
-    def offered(self) -> tuple[tuple[str, str], ...]:
+    def extra_keys(self) -> tuple[tuple[str, str], ...]:
         return (("x", "cross out"),)
 
     def do_zoom(self, step: int) -> None:
         self.done.append(f"zoom {step}")
 
-    def take(self, press: Press) -> bool:
+    def take_key(self, press: Press) -> bool:
         if press.key == "slash":
             self.taken = "typing"
         return bool(self.taken)
@@ -80,7 +80,7 @@ class Other(TerminalPage):
 
 
 class Fleeting(Other):
-    name_shown = EVENTS
+    page_name = EVENTS
 
 
 HERE = f"{__name__}:"
@@ -95,7 +95,7 @@ def cell(app: GpumonApp, label: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", PAGE_CLASSES)
 def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
-    assert page_class(name).name_shown == name
+    assert page_class(name).page_name == name
 
 
 def test_every_page_has_its_row() -> None:
@@ -107,7 +107,7 @@ def test_every_page_has_its_row() -> None:
 
 def test_digits_open_pages_and_the_overview_is_first() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert app.page.name_shown == OVERVIEW
+        assert app.page.page_name == OVERVIEW
         await pilot.press("2")
         await pilot.pause()
         assert text(app)[1].startswith(f"page {CHART}, GPU-0000, 120x38")
@@ -135,10 +135,10 @@ def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click(offset=cell(app, EVENTS))
         await pilot.pause()
-        assert app.page.name_shown == EVENTS
+        assert app.page.page_name == EVENTS
         await pilot.click(offset=cell(app, OVERVIEW))
         await pilot.pause()
-        assert app.page.name_shown == OVERVIEW
+        assert app.page.page_name == OVERVIEW
 
     play(recent(), (120, 40), script, pages=PAGED)
 
@@ -192,7 +192,7 @@ def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "slash", "q", "1")
         await pilot.pause()
-        assert app.page.name_shown == CHART
+        assert app.page.page_name == CHART
         assert app.is_running
 
     play(recent(), (120, 40), script, pages=PAGED)
@@ -207,12 +207,12 @@ def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame
         await pilot.press("1")
         other = app.pages[CHART]
         assert isinstance(other, Other)
-        drawn = other.sheet._lines
+        drawn = other.content._lines
         feed.advance()
         app.poll()
         await pilot.resize_terminal(100, 30)
         await pilot.pause()
-        assert other.sheet._lines is drawn
+        assert other.content._lines is drawn
         await pilot.press("2")
         await pilot.pause()
         assert "100x28" in text(app)[1]
@@ -222,8 +222,8 @@ def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame
 
 def test_names_of_pages_are_told_apart_by_their_digits() -> None:
     digits = range(1, len(PAGES) + 1)
-    keys = [pressed(OVERVIEW, str(digit)) for digit in digits]
-    assert [key.by for key in keys if key] == list(digits)
+    keys = [key_binding(OVERVIEW, str(digit)) for digit in digits]
+    assert [key.argument for key in keys if key] == list(digits)
     assert PAGES.index(RUNS) == 3
 
 
@@ -240,12 +240,12 @@ def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stands(page: str) -> None:
-    line, places = footer.footer(PAGES, page, offered(page), 80)
+    line, places = footer.footer(PAGES, page, footer_keys(page), 80)
     shown = "".join(segment.text for segment in line)
     assert [name for name in PAGES if name in shown] == [page]
     digits = [str(digit) for digit in range(1, len(PAGES) + 1)]
     assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == digits
-    own = [f"{key.shown} {key.brief}" for key in applying(page) if page in key.pages and key.brief]
+    own = [f"{key.label} {key.footer_text}" for key in page_keys(page) if page in key.pages and key.footer_text]
     assert sum(text in shown for text in own) >= min(2, len(own))
     assert shown.endswith("? help ")
     named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
@@ -263,7 +263,7 @@ def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
     feed = recent(gpus=16)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        count = len(app.view.found.groups())
+        count = len(app.view.findings.groups())
         assert count
         assert re.search(rf"a [△▲]{count}  q quit", text(app)[-1])
         await pilot.click(offset=cell(app, f"{count}  q quit"))
@@ -275,24 +275,26 @@ def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> None:
-    own = {key.brief for key in KEYS if page in key.pages}
-    seldom = {key.brief for key in KEYS if key.action in SELDOM}  # these come last, of whatever pages they are
-    is_own = [brief in own for _, brief in offered(page) if brief not in seldom]
+    own = {key.footer_text for key in KEYS if page in key.pages}
+    seldom = {
+        key.footer_text for key in KEYS if key.action in RARE_ACTIONS
+    }  # these come last, of whatever pages they are
+    is_own = [brief in own for _, brief in footer_keys(page) if brief not in seldom]
     assert is_own == sorted(is_own, reverse=True)
 
 
 @pytest.mark.parametrize("page", [RUNS, EVENTS])
 def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page: str) -> None:
-    assert not {"zoom", "pan", "subject", "panel"} & {key.action for key in applying(page)}
-    assert not {"window", "metric"} & {brief for _, brief in offered(page)}
-    assert [pressed(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
-    of_gpu = pressed(page, "g")
+    assert not {"zoom", "pan", "subject", "panel"} & {key.action for key in page_keys(page)}
+    assert not {"window", "metric"} & {brief for _, brief in footer_keys(page)}
+    assert [key_binding(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
+    of_gpu = key_binding(page, "g")
     assert (of_gpu and of_gpu.action) == ("only_gpu" if page == EVENTS else "move")
 
 
 def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.view.say("theme: light", now=0.0)
+        app.view.show_message("theme: light", now=0.0)
         app.draw()
         await pilot.pause()
         assert text(app)[-1].endswith("theme: light")
@@ -304,10 +306,10 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
 
 
 @pytest.mark.parametrize("cells", [40, 80, 160])
-@pytest.mark.parametrize("said", [COPIED, "notifications off: run ends, free GPUs"])
+@pytest.mark.parametrize("said", [COPIED_MESSAGE, "notifications off: run ends, free GPUs"])
 def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
     played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
-    line, _ = footer.footer(PAGES, OVERVIEW, offered(OVERVIEW), cells, message=said, played=played)
+    line, _ = footer.footer(PAGES, OVERVIEW, footer_keys(OVERVIEW), cells, message=said, played=played)
     text = "".join(segment.text for segment in line)
     assert text.endswith(f" {said} ")
     assert len(text) == cells

@@ -431,7 +431,7 @@ def test_a_simulation_has_the_runs_of_its_own_ledger_alone(tmp_path: Path) -> No
         training(simulated, "a-made-up-run-3c4d", 3, began=BEGAN - 4000, course=False)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.view.kept.simulated = lambda: Ledgers([str(simulated.path)])
+        app.view.ledger_runs.simulated = lambda: Ledgers([str(simulated.path)])
         await pilot.press("4")
         await appears(app, pilot, "a-real-run")
         await pilot.press("s")
@@ -462,7 +462,7 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
     )  # fmt: skip
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        while not app.view.past:
+        while not app.view.past_runs:
             await pilot.pause()
         await pilot.pause()
 

@@ -15,7 +15,8 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.visual import RichVisual
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.glyphs import plain
+from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.glyphs import to_ascii
 from gpumon_tui.keybindings import (
     CHART,
     EVENTS,
@@ -25,26 +26,25 @@ from gpumon_tui.keybindings import (
     PAGES,
     PROCESSES,
     RUNS,
-    applying,
-    habits,
-    pressed,
+    key_binding,
+    page_habits,
+    page_keys,
 )
-from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.render.text_width import length
-from gpumon_tui.screens.help import Explained
+from gpumon_tui.screens.help import HelpText
 from gpumon_tui.screens.window import _PageBelow
 from gpumon_tui.state import View
 from tests.instructions import instructions
 from tests.tui.fakes import FakeFeed, FakePlayer, recent
 from tests.tui.screen import play
 
-COLORED = TerminalLook()
+COLORED = Appearance()
 
 
-def told(page: str, cells: int, look: TerminalLook = COLORED, *, plays: bool = False) -> list[str]:
+def told(page: str, cells: int, look: Appearance = COLORED, *, plays: bool = False) -> list[str]:
     view = View()
-    view.look, view.player = look, FakePlayer() if plays else None
-    lines = Explained(view, page).told(cells)
+    view.appearance, view.player = look, FakePlayer() if plays else None
+    lines = HelpText(view, page).text_lines(cells)
     assert all(length(line) <= cells for line in lines)
     return ["".join(segment.text for segment in line) for line in lines]
 
@@ -53,7 +53,7 @@ def test_without_colors_none_is_named_and_in_ascii_an_arrow_is_no_control_key() 
     named = re.compile(r"\b(yellow|red|rose|colors)\b", re.I)
     for page in PAGES:
         assert named.search("\n".join(told(page, 76)))
-        plain = "\n".join(told(page, 76, TerminalLook(depth=Depth.NONE, is_ascii=True)))
+        plain = "\n".join(told(page, 76, Appearance(depth=ColorDepth.NONE, is_ascii=True)))
         assert not named.search(plain.replace("color-blind", ""))
         assert not set(plain) & set("↑↓←→↵")
         assert "Up Down" in plain
@@ -65,8 +65,8 @@ def test_without_colors_none_is_named_and_in_ascii_an_arrow_is_no_control_key() 
 def test_every_word_of_every_key_is_there(page: str, cells: int) -> None:
     words = " ".join((*told(page, cells), *told(page, cells, plays=True))).split()
     assert "…" not in "".join(words)
-    for key in applying(page):
-        assert [word for word in key.what.split() if word not in words] == []
+    for key in page_keys(page):
+        assert [word for word in key.description.split() if word not in words] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -81,16 +81,16 @@ def test_keys_that_mean_something_else_in_other_tools_are_named_in_few_lines(pag
 @pytest.mark.parametrize("page", PAGES)
 def test_in_ascii_habits_are_apart_by_one_sign_wherever_a_line_ends(page: str) -> None:
     for cells in range(36, 90):
-        lines = told(page, cells, TerminalLook(depth=Depth.NONE, is_ascii=True))
+        lines = told(page, cells, Appearance(depth=ColorDepth.NONE, is_ascii=True))
         at = next(place for place, line in enumerate(lines) if line.startswith("In other tools"))
-        words = " ".join(map(plain, lines[at : lines.index("", at)])).split()
+        words = " ".join(map(to_ascii, lines[at : lines.index("", at)])).split()
         assert "." not in words
-        assert words.count("|") == len(habits(page)) - 1
+        assert words.count("|") == len(page_habits(page)) - 1
 
 
 def test_a_key_that_has_another_use_on_a_page_is_not_named_there() -> None:
-    assert "g" in {one.shown for one in habits(OVERVIEW)}
-    assert "g" not in {one.shown for one in habits(PROCESSES)}
+    assert "g" in {one.label for one in page_habits(OVERVIEW)}
+    assert "g" not in {one.label for one in page_habits(PROCESSES)}
 
 
 @pytest.mark.parametrize("can_seek", [True, False, None])
@@ -99,7 +99,7 @@ def test_keys_that_take_a_recording_elsewhere_are_named_where_it_can_go(can_seek
     if can_seek is not None:  # else all is live
         view.player = player = FakePlayer()
         player.can_seek = can_seek
-    told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
+    told = "\n".join("".join(part.text for part in line) for line in HelpText(view, OVERVIEW).text_lines(120))
     assert ("a recording: back or forward a minute" in told) == bool(can_seek)
 
 
@@ -107,7 +107,7 @@ def test_the_help_of_a_recording_names_no_key_that_starts_something_in_its_place
     for plays in (True, False):
         view = View()
         view.player = FakePlayer() if plays else None
-        told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
+        told = "\n".join("".join(part.text for part in line) for line in HelpText(view, OVERVIEW).text_lines(120))
         assert ("switch to a simulation" in told) == (not plays)
 
 
@@ -117,24 +117,24 @@ def test_the_help_names_the_host_where_a_key_leads_there() -> None:
         view.frame = copy(FakeFeed(gpus=2, seconds=3).frames[-1])
         if not has_host:
             view.frame._host = (nan,) * len(view.frame.host)
-        told = "\n".join("".join(part.text for part in line) for line in Explained(view, CHART).told(120))
+        told = "\n".join("".join(part.text for part in line) for line in HelpText(view, CHART).text_lines(120))
         assert ("the host follows the last" in told) == has_host
         assert "next or previous GPU" in told
 
 
 def test_tab_is_told_of_on_pages_that_know_it() -> None:
-    assert {page for page in PAGES if pressed(page, "tab")} == {OVERVIEW, PROCESSES, RUNS, EVENTS}
+    assert {page for page in PAGES if key_binding(page, "tab")} == {OVERVIEW, PROCESSES, RUNS, EVENTS}
     for page in (CHART, PROCESSES):  # a question of the latter takes it
         assert not any(line.split()[:1] == ["Tab"] for line in told(page, 120))
 
 
 def test_every_habit_is_of_a_key_that_exists() -> None:
     for one in HABITS:
-        assert any((key := pressed(page, one.key)) and key.action == one.action for page in PAGES), one
+        assert any((key := key_binding(page, one.key)) and key.action == one.action for page in PAGES), one
 
 
 def test_a_key_has_one_name() -> None:
-    names = [name for key in KEYS for name in key.shown.split()]
+    names = [name for key in KEYS for name in key.label.split()]
     assert [name for name in names if re.fullmatch("(?i)enter|return", name)] == []
     for name in ("Esc", "Tab", "Space"):
         assert {one for one in names if one.lower() == name.lower()} == {name}
@@ -168,7 +168,7 @@ def test_the_help_of_a_view_that_only_reads_names_no_signals() -> None:
 
     for is_readonly in (False, True):
         lines = "\n".join(play(FakeFeed(seconds=3), (80, 120), script))
-        assert ("end own processes" in lines) is not is_readonly
+        assert ("end a process or send a signal" in lines) is not is_readonly
 
 
 def test_the_footer_names_the_list_of_commands_and_the_theme_where_all_else_has_room() -> None:

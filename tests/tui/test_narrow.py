@@ -24,7 +24,7 @@ def log(**changes: Any) -> FakeFeed:
 
 def test_why_pages_of_a_log_are_empty_is_said_to_the_end() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        for key, end in (("4", "has no run data"), ("5", "of what was read of it")):
+        for key, end in (("4", "has no run data"), ("5", "these events come from its frames")):
             await pilot.press(key)
             await pilot.pause()
             told = " ".join(" ".join(text(app)[1:-1]).split())

@@ -172,14 +172,14 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         assert app.view.subject == "GPU-0002"
         await pilot.press("enter")
         await pilot.pause()
-        assert app.page.name_shown == "Chart"
+        assert app.page.page_name == "Chart"
         assert app.view.subject == "GPU-0002"
         await pilot.press("1")
         await pilot.click("#processes", offset=(20, 3))
         assert page.picture.active is page.picture.processes
         await pilot.press("enter")
         await pilot.pause()
-        assert app.page.name_shown == "Processes"
+        assert app.page.page_name == "Processes"
 
     play(FakeFeed(), (120, 40), script)
 
@@ -190,7 +190,7 @@ def test_a_click_on_the_row_under_the_cursor_opens_it_as_on_other_pages() -> Non
             for wanted in ("Overview", page):
                 await pilot.click(part, offset=(30, row))
                 await pilot.pause()
-                assert app.page.name_shown == wanted
+                assert app.page.page_name == wanted
             assert app.view.subject == "GPU-0002"
             await pilot.press("1")
 
@@ -217,7 +217,7 @@ def test_the_name_of_a_section_opens_more_of_it() -> None:
         await pilot.press("x")
         await pilot.click("#processes", offset=(5, 0))
         await pilot.pause()
-        assert app.page.name_shown == "Processes"
+        assert app.page.page_name == "Processes"
 
     play(FakeFeed(), (120, 40), script)
 
@@ -477,7 +477,7 @@ def test_the_strip_of_a_rank_is_of_the_time_of_its_run(began: float, ended: floa
 
 async def in_15_minutes(app: GpumonApp, pilot: Pilot[None]) -> None:
     """Show all of the 700 seconds that there are."""
-    app.view.shown.chosen = 900
+    app.view.chart_time.length = 900
     app.draw()
     await pilot.pause()
 
@@ -501,14 +501,14 @@ def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
         assert any("run began" in line and "GPU 4" in line for line in lines[at:])
         await pilot.click("#epochs", offset=(5, 0))
         await pilot.pause()
-        assert app.page.name_shown == "Runs"
+        assert app.page.page_name == "Runs"
         await pilot.press("1")
         await pilot.click("#events", offset=(5, 2))
         picture = app.pages["Overview"].picture
         assert picture.active is not picture.events, "it has no cursor"
         await pilot.click("#events", offset=(5, 0))
         await pilot.pause()
-        assert app.page.name_shown == "Events"
+        assert app.page.page_name == "Events"
 
     play(FakeFeed(), (200, 50), script)
     assert "Epochs" not in "\n".join(play(FakeFeed(), (120, 40)))
@@ -694,9 +694,9 @@ def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_h
         await pilot.pause()
         runs = app.page
         assert isinstance(runs, RunsPage)
-        assert (runs.sheet.list.run, wanted) == (app.view.ranks[-1].first.id, app.view.ranks[-1].first.id)
+        assert (runs.content.list.run, wanted) == (app.view.ranks[-1].first.id, app.view.ranks[-1].first.id)
         await pilot.press("escape", "1", "home", "4")
-        assert runs.sheet.list.run == app.view.ranks[0].first.id, "the cursor is on it, too"
+        assert runs.content.list.run == app.view.ranks[0].first.id, "the cursor is on it, too"
 
     play(FakeFeed(), (120, 40), script)
 
@@ -710,7 +710,7 @@ def test_all_parts_of_the_overview_show_one_window() -> None:
             assert len(set(said)) == 1, said
         assert said[0] == "1 min"
         assert "no shorter window here" in text(app)[-1]
-        app.view.shown.chosen = 10  # as on the chart
+        app.view.chart_time.length = 10  # as on the chart
         await pilot.press("2", "1")
         assert app.view.window == 10
         assert {*re.findall(r", last (\d+ \w+)", "\n".join(text(app)))} == {"1 min"}

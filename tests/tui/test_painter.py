@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.keybindings import CHART
-from gpumon_tui.textual_private.straight import StraightUpdate
+from gpumon_tui.textual_private.screen_updates import WidgetUpdate
 from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import text
 from tests.tui.test_cell_diff import Terminal, Watched
@@ -38,7 +38,7 @@ def play(script: Script) -> None:
         feed = recent()
         app = Seen(feed, Terminal(*SIZE))
         async with app.run_test(size=SIZE) as pilot:
-            while app.view.filling:
+            while app.view.is_loading:
                 await pilot.pause()
             app.refresh()
             await pilot.pause()
@@ -62,7 +62,7 @@ async def tick(app: Seen, pilot: Pilot[Any], feed: FakeFeed) -> list[str]:
 def test_a_frame_goes_to_the_terminal_in_one_update_of_its_own() -> None:
     async def script(app: Seen, pilot: Pilot[Any], feed: FakeFeed) -> None:
         for _ in range(3):
-            assert await tick(app, pilot, feed) == [StraightUpdate.__name__]
+            assert await tick(app, pilot, feed) == [WidgetUpdate.__name__]
             assert app.terminal.text() == text(app)
 
     play(script)
@@ -71,14 +71,14 @@ def test_a_frame_goes_to_the_terminal_in_one_update_of_its_own() -> None:
 def test_a_frame_waits_its_turn_while_parts_move() -> None:
     async def script(app: Seen, pilot: Pilot[Any], feed: FakeFeed) -> None:
         app.updates.clear()
-        app.page.drawn[0].styles.height = 3
-        assert not app.view.painter.is_placed
+        app.page.line_widgets[0].styles.height = 3
+        assert not app.view.painter.is_layout_final
         feed.advance()
         app.poll()
-        assert StraightUpdate.__name__ not in app.updates
+        assert WidgetUpdate.__name__ not in app.updates
         await pilot.pause()
         assert app.terminal.text() == text(app)
-        assert app.view.painter.is_placed
+        assert app.view.painter.is_layout_final
 
     play(script)
 
@@ -88,12 +88,12 @@ def test_a_frame_goes_below_what_lies_above_the_page(keys: list[str]) -> None:
     async def script(app: Seen, pilot: Pilot[Any], feed: FakeFeed) -> None:
         await pilot.press("2", *keys)
         await pilot.pause()
-        assert app.page.name_shown == CHART
-        assert StraightUpdate.__name__ not in await tick(app, pilot, feed)
+        assert app.page.page_name == CHART
+        assert WidgetUpdate.__name__ not in await tick(app, pilot, feed)
         await pilot.press("escape")
         await pilot.pause()
         await tick(app, pilot, feed)
-        assert StraightUpdate.__name__ in await tick(app, pilot, feed)
+        assert WidgetUpdate.__name__ in await tick(app, pilot, feed)
         assert app.terminal.text() == text(app)
 
     play(script)
@@ -101,10 +101,10 @@ def test_a_frame_goes_below_what_lies_above_the_page(keys: list[str]) -> None:
 
 def test_without_its_private_parts_a_frame_goes_as_textual_has_it() -> None:
     async def script(app: Seen, pilot: Pilot[Any], feed: FakeFeed) -> None:
-        app.view.painter.is_able = False
+        app.view.painter.is_supported = False
         found = await tick(app, pilot, feed)
         assert found
-        assert StraightUpdate.__name__ not in found
+        assert WidgetUpdate.__name__ not in found
         assert app.terminal.text() == text(app)
 
     play(script)

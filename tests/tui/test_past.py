@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 
 from gpumon.storage.history.buckets import Grid, available_windows
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.chart_window import ChartTime
 from gpumon_tui.render.axis import clock_labels
-from gpumon_tui.time_window import ShownTime
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
@@ -29,9 +29,9 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_window_goes_back_by_halves_and_comes_forward_to_now() -> None:
-    shown = ShownTime()
+    shown = ChartTime()
     shown.pan(-1, 600, BEGIN, NOW)
-    assert (shown.end, shown.chosen) == (NOW - 300, 600)
+    assert (shown.end, shown.length) == (NOW - 300, 600)
     shown.pan(-2, 600, BEGIN, NOW)
     assert shown.end == NOW - 900
     shown.pan(1, 600, BEGIN, NOW + 50)
@@ -41,29 +41,29 @@ def test_a_window_goes_back_by_halves_and_comes_forward_to_now() -> None:
 
 
 def test_a_window_goes_back_as_far_as_history_and_no_further() -> None:
-    shown = ShownTime()
+    shown = ChartTime()
     shown.pan(-1000, 600, BEGIN, NOW)
     assert shown.end == BEGIN + 600
     for begin in (NOW - 500, nan):
-        shown = ShownTime()
+        shown = ChartTime()
         shown.pan(-1, 600, begin, NOW)
         assert not shown.is_past, "there is nothing before it"
 
 
 def test_zooming_keeps_the_middle_in_the_past_and_else_the_right_edge() -> None:
-    shown = ShownTime()
+    shown = ChartTime()
     shown.zoom(-1, 60, available_windows(NOW - BEGIN), BEGIN, NOW)
-    assert (shown.chosen, shown.is_past) == (30, False)
+    assert (shown.length, shown.is_past) == (30, False)
     shown.pan(-20, 60, BEGIN, NOW)
     middle = shown.end - 30
     for seconds in (30, 10, 2, 2):
-        shown.zoom(-1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
-        assert (shown.chosen, shown.end - seconds / 2) == (seconds, middle)
+        shown.zoom(-1, shown.length, available_windows(NOW - BEGIN), BEGIN, NOW)
+        assert (shown.length, shown.end - seconds / 2) == (seconds, middle)
     for _ in range(3):
-        shown.zoom(1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
-    assert (shown.chosen, shown.end - 30) == (60, middle)
+        shown.zoom(1, shown.length, available_windows(NOW - BEGIN), BEGIN, NOW)
+    assert (shown.length, shown.end - 30) == (60, middle)
     for _ in range(5):
-        shown.zoom(1, shown.chosen, available_windows(NOW - BEGIN), BEGIN, NOW)
+        shown.zoom(1, shown.length, available_windows(NOW - BEGIN), BEGIN, NOW)
     assert not shown.is_past, "a window that holds now ends now"
 
 
@@ -81,11 +81,11 @@ def test_times_in_the_past_are_the_viewers(berlin: None) -> None:
 def test_keys_go_back_and_forward(earlier: str, later: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", earlier, earlier)
-        assert app.view.shown.end == START + 699 - 300
+        assert app.view.chart_time.end == START + 699 - 300
         await pilot.press(later)
-        assert app.view.shown.end == START + 699 - 150
+        assert app.view.chart_time.end == START + 699 - 150
         await pilot.press(later)
-        assert not app.view.shown.is_past
+        assert not app.view.chart_time.is_past
 
     play(FakeFeed(gpus=1), (80, 24), script)
 
@@ -93,7 +93,7 @@ def test_keys_go_back_and_forward(earlier: str, later: str) -> None:
 def test_only_the_page_of_charts_looks_back_and_no_other_says_that_it_does() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("comma", "0", "shift+left")
-        assert not app.view.shown.is_past, "the overview is of now"
+        assert not app.view.chart_time.is_past, "the overview is of now"
         await pilot.press("2", "comma")
         assert " PAST " in text(app)[0]
         await pilot.press("1")

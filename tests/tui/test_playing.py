@@ -280,14 +280,14 @@ def test_a_recording_that_plays_faster_than_it_is_taken_in_shows_no_frame_before
     feed = FakeFeed(seconds=60, source="replay", label="REPLAY x.csv ×30", speed=30.0)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.intake.takes = 0.0  # a frame a step
+        app.frame_queue.step_seconds = 0.0  # a frame a step
         feed.advance(40)
         app.poll()
         assert (app.view.now, app.view.history.end) == (START + 60, START + 60)
-        assert not app.view.filling, "of the frame on screen all that lies before is known"
+        assert not app.view.is_loading, "of the frame on screen all that lies before is known"
         assert "no samples" not in "\n".join(text(app))
-        while app.intake.is_behind:
-            app._take_in()  # as the app does between two keys, however busy the machine is
+        while app.frame_queue.is_behind:
+            app._process_queue()  # as the app does between two keys, however busy the machine is
             assert app.view.now == app.view.history.end
         assert app.view.now == START + 99
         assert units.clock(START + 99) in text(app)[0], "that is drawn without another frame"
@@ -338,7 +338,7 @@ def test_a_recording_that_plays_fast_has_no_gaps_between_its_samples() -> None:
     feed = FakeFeed(source="replay", label="REPLAY x.gpumon ×20", speed=20.0, live=LiveState(True, "replayed", 0.05))
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.view.shown.chosen = 30
+        app.view.chart_time.length = 30
         await pilot.press("2")
 
     lines = play(feed, (80, 24), script)

@@ -24,9 +24,8 @@ from gpumon_tui.render.axis import logged_axis, number_format, value_axis
 from gpumon_tui.render.cells import PaintedCell, Row, Tint, to_line
 from gpumon_tui.render.gpu_columns import gpu_columns
 from gpumon_tui.render.gpu_heading import epoch_ticks
-from gpumon_tui.render.heat import heat
 from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, LimitLine, OverlaidLine, PlotCurve, plot
-from gpumon_tui.render.strip import strip_grid
+from gpumon_tui.render.strip import heat_strip, strip_grid
 from gpumon_tui.render.time_columns import (
     MAX_EXCESS,
     column_text,
@@ -490,7 +489,7 @@ def test_times_below_a_chart_are_apart() -> None:
 
 
 def test_a_heat_strip_has_two_values_a_cell_and_shows_gaps() -> None:
-    line = heat([0.0, 0.0, 0.0, 1.0, nan, nan, nan, 1.0])
+    line = heat_strip([0.0, 0.0, 0.0, 1.0, nan, nan, nan, 1.0])
     assert "".join(part for part, _, _ in line) == "▌▌·▌"
     assert len({style for _, style, _ in line}) == 4
 

@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 from gpumon.model.frame import Frame, Run
 from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.preferences import Remembered
+from gpumon_tui.preferences import Preferences
 from gpumon_tui.render.process_columns import COLUMNS, ORDERS
 from gpumon_tui.render.process_detail import ProcessFact, ProcessPicture, chart_cells, process_lines
 from gpumon_tui.render.process_lines import fit_columns, margin
 from gpumon_tui.render.time_marks import HISTORY_START
-from gpumon_tui.screens.processes import COVERED, ProcessesPage
+from gpumon_tui.screens.processes import COVERED_HINT, ProcessesPage
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent
@@ -81,7 +81,7 @@ async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
     """Wait until the history of the process that is open has been read and drawn."""
     of = app.page
     assert isinstance(of, ProcessesPage)
-    while not of.sheet.detail.trail.asked.is_idle:
+    while not of.content.detail.trail.asked.is_idle:
         await pilot.pause(0.01)
     app.draw()
     await pilot.pause()
@@ -124,7 +124,7 @@ def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_g
         assert "Esc close" in text(app)[-1]
         assert "Space" not in text(app)[-1], "keys of rows are not offered where none is seen"
         await pilot.press("space")
-        assert not app.page.sheet.rows.tags, "and tag none"
+        assert not app.page.content.rows.tags, "and tag none"
 
     play(recent(processes_count=3), (200, 50), script)
 
@@ -155,7 +155,7 @@ def test_a_process_that_ends_stays_open_and_says_that_it_is_gone() -> None:
         for gone in (False, True, True, True, True):
             await read(app, pilot)
             shown = "\n".join(text(app))
-            assert ("or let go of GPU 4, after" in shown) is gone
+            assert ("or released GPU 4, after" in shown) is gone
             title = next(line for line in text(app) if "1666  carol   python train.py" in line)
             assert ("GPU 4  ended" in title) is gone
             assert "1666  carol   python train.py" in shown
@@ -210,11 +210,11 @@ def test_the_column_by_which_it_is_sorted_is_always_there_and_marked(columns: in
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
-        line = page.sheet._heading_at + page.sheet.region.y
-        for _ in page.sheet.rows.orders:
+        line = page.content._heading_at + page.content.region.y
+        for _ in page.content.rows.orders:
             await pilot.press("comma")
             await pilot.pause()
-            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.sheet.rows.order
+            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.content.rows.order
 
     play(recent(), (columns, 24), script)
 
@@ -263,10 +263,10 @@ def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
         found: list[int] = []
 
         async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-            app.view.remembered = Remembered(str(tmp_path / "tui.json"))
+            app.view.preferences = Preferences(str(tmp_path / "tui.json"))
             await pilot.press("3", *keys)
             found.extend(pids(text(app)))
-            app.view.remembered.close()
+            app.view.preferences.close()
 
         play(recent(), (120, 40), script)
         return found
@@ -431,8 +431,8 @@ def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
         of = app.page
         assert isinstance(of, ProcessesPage)
         made = []
-        row = type(of.sheet)._row
-        of.sheet._row = lambda *place: made.append(place) or row(of.sheet, *place)  # type: ignore[func-returns-value, method-assign, assignment]
+        row = type(of.content)._row
+        of.content._row = lambda *place: made.append(place) or row(of.content, *place)  # type: ignore[func-returns-value, method-assign, assignment]
         spent = []
         for _ in range(3):
             feed.advance()
@@ -477,8 +477,8 @@ def test_keys_change_no_table_behind_an_opened_process() -> None:
         for key in ("P", "I", "comma", "u", "t", "space", "slash", "o"):
             await pilot.press(key)
             assert (page.rows.order, page.rows.is_by_user, page.rows.is_tree) == before, key
-            assert COVERED in text(app)[-1], key
-        assert not page.sheet.orders.is_open
+            assert COVERED_HINT in text(app)[-1], key
+        assert not page.content.orders.is_open
         await pilot.press("escape", "P")
         assert page.rows.order.name == "cpu"
         await pilot.press("u")
@@ -501,14 +501,14 @@ def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
-        assert (page.sheet.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
+        assert (page.content.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
         feed.advance(200)
         app.poll()
-        assert page.sheet.detail.window == 600, "of the time since the view began more is known"
+        assert page.content.detail.window == 600, "of the time since the view began more is known"
         await pilot.press("plus")
-        assert page.sheet.detail.window == 900, "longer than what was on screen"
+        assert page.content.detail.window == 900, "longer than what was on screen"
         await pilot.press("minus", "minus")
-        assert page.sheet.detail.window == 300
+        assert page.content.detail.window == 300
 
     feed = Joined(processes_count=3, seconds=400)
     play(feed, (160, 50), script)

@@ -24,12 +24,12 @@ from gpumon.reports import compare, run_text
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.background import OFTEN
+from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.background_queries import ACTIVE_VALID_FOR
 from gpumon_tui.data.run_detail import _compared_row, compare_runs, open_run
 from gpumon_tui.data.run_ledger import FRESH, OPENED_KEPT, LedgerRuns
 from gpumon_tui.data.run_rows import EpochCurve
 from gpumon_tui.keybindings import RUNS
-from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.render import run_compare, run_detail
 from gpumon_tui.render.axis import logged_axis
 from gpumon_tui.render.cells import to_line
@@ -39,7 +39,7 @@ from gpumon_tui.render.run_compare import headlines
 from gpumon_tui.render.run_curves import LABELS, curves, epoch_cell, extreme_points, interpolated_points, level_points
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import NO_RUN_SIMULATED, length
-from gpumon_tui.widgets.runs_sheet import RunsSheet
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.instructions import instructions
 from tests.programs import until
@@ -94,7 +94,7 @@ async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
     while True:
         await pilot.pause()
         app.draw()
-        if app.view.kept.asked.is_idle:
+        if app.view.ledger_runs.queries.is_idle:
             break
         await pilot.pause(0.005)
     await pilot.pause()
@@ -102,8 +102,8 @@ async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-def sheet(app: GpumonApp) -> RunsSheet:
-    return app.query_one(RunsSheet)
+def sheet(app: GpumonApp) -> RunsWidget:
+    return app.query_one(RunsWidget)
 
 
 def shown(
@@ -274,7 +274,7 @@ def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("tab", "down", "enter")
         await pilot.pause()
-        assert app.page.name_shown == RUNS
+        assert app.page.page_name == RUNS
         lines = text(app)
         screen = "\n".join(lines)
         assert re.search(r"── +Esc close", screen), "what was selected on the overview is open"
@@ -322,8 +322,8 @@ def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
             read.append(page._preview_run.id)
         assert len({*read} - {""}) < 3, "the first is read meanwhile"
         await settled(app, pilot)
-        assert page._preview_run.found is not None
-        assert page._preview_run.found.record.run.id == page.list.run == "resnet50-9c1e"
+        assert page._preview_run.detail is not None
+        assert page._preview_run.detail.record.run.id == page.list.run == "resnet50-9c1e"
 
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
@@ -335,8 +335,8 @@ def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path)
     kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for place in range(OPENED_KEPT + 2):
         kept.opened(f"r-{place}", is_over=True)
-        until(lambda: kept.asked.is_idle)
-    known = [kept.asked.known(("opened", f"r-{place}", True)).found for place in range(OPENED_KEPT + 2)]
+        until(lambda: kept.queries.is_idle)
+    known = [kept.queries.cached(("opened", f"r-{place}", True)).result for place in range(OPENED_KEPT + 2)]
     assert [one is not None for one in known] == [False, False, *[True] * OPENED_KEPT]
 
 
@@ -353,16 +353,16 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for run in ("over-1", "open-1"):
         kept.opened(run, is_over=True)
-    until(lambda: kept.asked.is_idle)
+    until(lambda: kept.queries.is_idle)
     now = monotonic()
-    over, goes_on = (kept.opened(run, is_over=True).until - now for run in ("over-1", "open-1"))
+    over, goes_on = (kept.opened(run, is_over=True).expires - now for run in ("over-1", "open-1"))
     assert over > 60
     assert goes_on < 60, "a frame may know of an end before the ledger has its last loss"
     fresh = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
-    fresh.opened("open-1", is_over=False, good_for=FRESH)
-    until(lambda: fresh.asked.is_idle)
+    fresh.opened("open-1", is_over=False, valid_for=FRESH)
+    until(lambda: fresh.queries.is_idle)
     now = monotonic()
-    assert fresh.opened("open-1", is_over=False).until - now < OFTEN, "beside its row in the list"
+    assert fresh.opened("open-1", is_over=False).expires - now < ACTIVE_VALID_FOR, "beside its row in the list"
 
 
 def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it(
@@ -376,14 +376,14 @@ def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it
     kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: now[0])
     kept.opened("dead-1", is_over=True)
     kept.detail("dead-1", is_over=True)
-    until(lambda: kept.asked.is_idle)
+    until(lambda: kept.queries.is_idle)
     for question in ("opened", "detail"):
-        assert kept.asked.known((question, "dead-1", True)).until - monotonic() <= OFTEN
+        assert kept.queries.cached((question, "dead-1", True)).expires - monotonic() <= ACTIVE_VALID_FOR
     now[0] += 600
     kept.forget()
     kept.opened("dead-1", is_over=True)
-    until(lambda: kept.asked.is_idle)
-    assert kept.asked.known(("opened", "dead-1", True)).until - monotonic() > OFTEN
+    until(lambda: kept.queries.is_idle)
+    assert kept.queries.cached(("opened", "dead-1", True)).expires - monotonic() > ACTIVE_VALID_FOR
 
 
 def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Path) -> None:
@@ -393,11 +393,13 @@ def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Pat
     kept = LedgerRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
     for run, is_over in (("open-1", False), ("over-1", True)):
         kept.opened(run, is_over=is_over)
-        until(lambda: kept.asked.is_idle)
-        kept.renew(run)
-    is_due = [kept.asked.known(("opened", run, run == "over-1")).until < monotonic() for run in ("open-1", "over-1")]
+        until(lambda: kept.queries.is_idle)
+        kept.expire(run)
+    is_due = [
+        kept.queries.cached(("opened", run, run == "over-1")).expires < monotonic() for run in ("open-1", "over-1")
+    ]
     assert is_due == [True, False]
-    assert kept.asked.known(("opened", "open-1", False)).found, "which is shown until then"
+    assert kept.queries.cached(("opened", "open-1", False)).result, "which is shown until then"
 
 
 def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_path: Path) -> None:
@@ -548,8 +550,8 @@ def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger
 
 @pytest.mark.parametrize("is_ascii", [False, True])
 def test_without_colors_the_letter_of_its_run_stands_on_each_line_of_a_comparison(ledger: str, is_ascii: bool) -> None:
-    look = TerminalLook(depth=Depth.NONE, is_ascii=is_ascii)
-    plain = shown(ledger, (160, 60), *COMPARED, look=look)
+    look = Appearance(depth=ColorDepth.NONE, is_ascii=is_ascii)
+    plain = shown(ledger, (160, 60), *COMPARED, appearance=look)
     who = [line for line in plain if "resnet50-" in line and "epochs" in line][:2]
     assert [re.match(r" *([AB]) \S([AB])\S ", line).groups() for line in who] == [("B", "B"), ("A", "A")]  # type: ignore[union-attr]
     first = next(place for place, line in enumerate(plain) if "Loss by time" in line)
@@ -566,7 +568,7 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     with Ledger(ledger) as opened:
         records = [opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e")]
     runs = compare_runs(*records)
-    found = {one.what: one for one in headlines(runs)}
+    found = {one.description: one for one in headlines(runs)}
     rows = {line.measure.name: line for line in compare.compare(records).lines}
     base, own = rows["seconds"].medians
     fast = found["as fast an epoch"]
@@ -577,7 +579,7 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     assert not learned.is_clear, "one value of each"
     for name in found:
         assert any(name in line for line in lines)
-    swapped = {one.what: one for one in headlines(compare_runs(*reversed(records)))}
+    swapped = {one.description: one for one in headlines(compare_runs(*reversed(records)))}
     assert swapped["as long an epoch"].number == fast.number
     assert swapped["more energy an epoch"].is_clear
     lines = shown(ledger, (80, 24), *COMPARED)
@@ -596,7 +598,7 @@ def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> 
     (row,) = (one for one in unclear.rows if one.name == "seconds")
     assert row.share
     assert row.verdict == "no clear difference"
-    assert not any(one.is_clear for one in headlines(found) if "epoch" in one.what)
+    assert not any(one.is_clear for one in headlines(found) if "epoch" in one.description)
     assert not any(one.unit == "×" for one in headlines(unclear)), "the table has it"
 
 
@@ -816,9 +818,9 @@ def test_of_two_thousand_runs_and_five_thousand_epochs_only_what_is_on_screen_is
         for key in ("down", "down", "down", "end", "home", "pagedown"):
             await pilot.press(key)
             assert instructions(page.lines) < 500_000, "drawn is what is on screen; usual is a fifth"
-        kept, before = app.view.kept, app.view.kept.listed()
-        kept.asked.forget(("listed",))
-        while kept.listed().until == before.until or not kept.asked.is_idle:
+        kept, before = app.view.ledger_runs, app.view.ledger_runs.listed()
+        kept.queries.expire(("listed",))
+        while kept.listed().expires == before.expires or not kept.queries.is_idle:
             await pilot.pause(0.01)
         assert instructions(lambda: page.list.follow(keep=False)) < 100_000, "nothing is sorted or counted again"
         await pilot.press("home", "down", "down", "enter")

@@ -19,8 +19,8 @@ from gpumon.storage.history.query import HOST
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import overview_rows
 from gpumon_tui.render.overview_rows import EpochLine
-from gpumon_tui.screens.help import Help
-from gpumon_tui.widgets.runs_sheet import RunsSheet
+from gpumon_tui.screens.help import HelpWindow
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.crossed import crossed
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import appears, play, text
@@ -135,7 +135,7 @@ def test_a_partial_repaint_is_a_full_one() -> None:
             await pilot.pause()
         partial = text(app)
         app.refresh(layout=True)
-        for part in app.page.drawn:
+        for part in app.page.line_widgets:
             part._lines = part.lines()
             part.refresh()
         await pilot.pause()
@@ -202,7 +202,7 @@ def test_enter_opens_a_run_escape_closes_it_and_the_cursor_stays_on_it() -> None
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.query_one(RunsSheet)
+        sheet = app.query_one(RunsWidget)
         await pilot.press("enter")
         await appears(app, pilot, " llama-8b-lora ─")
         assert (sheet.opened.id, app.view.selected_run) == ("id-1", "id-1")
@@ -312,7 +312,7 @@ def test_space_holds_the_picture_while_data_go_on() -> None:
         assert "‖ paused  14:24:59" in before[0]
         assert text(app)[0] == before[0].replace("     ‖ paused", "‖ paused 30 s"), "all that goes on"
         await pilot.press("space")
-        while app.view.filling:
+        while app.view.is_loading:
             await pilot.pause()
         assert len(app.view.history.sampled()) == len(feed.frames), "none of them is lost"
         assert "14:25:29" in text(app)[0], "the newest, though no newer one comes"
@@ -354,10 +354,10 @@ def test_an_epoch_of_a_part_of_a_second_did_not_take_nothing() -> None:
 def test_help_opens_and_any_key_closes_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("question_mark")
-        assert isinstance(app.screen, Help)
+        assert isinstance(app.screen, HelpWindow)
         assert "allocated, idle" in "\n".join(text(app))
         await pilot.press("x")
-        assert not isinstance(app.screen, Help)
+        assert not isinstance(app.screen, HelpWindow)
 
     play(FakeFeed(seconds=30), (80, 70), script)
 

@@ -35,7 +35,7 @@ from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
 from gpumon_tui.render.overview_section import StyledText, fit_columns
 from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.state import View
-from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
+from gpumon_tui.textual_private.flow_control import ANSWER_TIMEOUT, FlowControl
 from gpumon_tui.widgets.lines import Room
 from gpumon_tui.widgets.overview import ChartsPicture, OverviewPicture
 from gpumon_tui.widgets.overview_sections import AttentionPicture
@@ -468,7 +468,7 @@ def test_one_or_two_gpus_leave_no_room_empty_on_a_small_screen(gpus: int, findin
 def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -> None:
     def rooms(cells: int, rows: int, gpus: int) -> tuple[int, int]:
         found = arrange_gpus(cells, rows, gpus)
-        return found.across, found.rows
+        return found.columns, found.rows
 
     assert rooms(80, 17, 16) == (1, 16)
     assert rooms(80, 17, 32) == (2, 16)
@@ -491,17 +491,17 @@ class App:
 
 def test_flow_waits_only_for_a_terminal_that_answers() -> None:
     flow, app = FlowControl(), App()
-    flow.ask(app, 0.0)  # type: ignore[arg-type]
+    flow.request_reply(app, 0.0)  # type: ignore[arg-type]
     assert app.written == []
-    assert flow.ready(0.1)
-    flow.answered()
-    flow.ask(app, 1.0)  # type: ignore[arg-type]
+    assert flow.is_ready(0.1)
+    flow.on_reply()
+    flow.request_reply(app, 1.0)  # type: ignore[arg-type]
     assert app.written == ["\x1b[?2026$p"]
-    assert not flow.ready(2.0)
+    assert not flow.is_ready(2.0)
     assert flow.skipped == 1
-    assert flow.ready(1.0 + PATIENCE + 1)
-    flow.answered()
-    assert flow.ready(3.0)
+    assert flow.is_ready(1.0 + ANSWER_TIMEOUT + 1)
+    flow.on_reply()
+    assert flow.is_ready(3.0)
 
 
 def test_missing_numbers_are_no_level() -> None:
@@ -533,8 +533,8 @@ class TestWhileFramesOfThePastAreRead:
         for frame in feed.frames[:read]:
             view.add(frame)
         view.frame = feed.frames[-1]
-        view.filling = True
-        view.last_minutes.take(feed.frames)
+        view.is_loading = True
+        view.recent_activity.add(feed.frames)
         return view
 
     def test_run_shows_the_epoch_of_the_newest_frame(self) -> None:
@@ -568,9 +568,9 @@ class TestWhileFramesOfThePastAreRead:
         assert states == [status.state for status in whole.statuses]
         feed.advance()
         view.frame = feed.frames[-1]
-        view.last_minutes.take(feed.frames[-1:])
+        view.recent_activity.add(feed.frames[-1:])
         assert [status.state for status in view.statuses] == states, "frames that come meanwhile count too"
-        view.filling = False
+        view.is_loading = False
         for frame in feed.frames[5:]:
             view.add(frame)
         assert [status.state for status in view.statuses] == states
@@ -586,7 +586,7 @@ class TestWhileFramesOfThePastAreRead:
 
         view = self.view(Cooled(), 5)
         assert all(view.label(status).word != HEAT_THROTTLED for status in view.statuses)
-        assert not [one for one in view.found.all() if "heat" in one.kind or "therm" in one.kind]
+        assert not [one for one in view.findings.all() if "heat" in one.kind or "therm" in one.kind]
         assert isnan(view.rate(view.samples[0].device.uuid, "gpu.pcie_received"))
 
     def test_charts_of_a_single_gpu_claim_no_old_epoch_and_no_missing_samples(self) -> None:
@@ -601,6 +601,6 @@ class TestWhileFramesOfThePastAreRead:
         view = self.view(FakeFeed(gpus=1, first=600, processes_count=0), 1)
         picture = AttentionPicture(view)
         picture.size = Room(120, 4)
-        assert not view.found.groups()
+        assert not view.findings.groups()
         assert "reading" in picture.detail()[0].text
         assert "Nothing" not in str(attention_lines([], (), 80, is_read=False))

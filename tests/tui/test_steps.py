@@ -15,7 +15,7 @@ from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render.gpu_status import progress_text
-from gpumon_tui.widgets.runs_sheet import RunsSheet
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.builders import TIME, run
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed
@@ -82,12 +82,12 @@ def opened(ledger: Memory, directory: Path) -> list[str]:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.query_one(RunsSheet)
-        while app.view.kept.listed().found is None:
+        sheet = app.query_one(RunsWidget)
+        while app.view.ledger_runs.listed().result is None:
             await pilot.pause(0.01)
         app.draw()
         await pilot.press("enter")
-        while sheet.opened.found is None:
+        while sheet.opened.detail is None:
             await pilot.pause(0.01)
         app.draw()
 

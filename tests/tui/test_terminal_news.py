@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from gpumon.live import LiveState
 from gpumon.model.frame import RunState
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.notifications import RESTORE, SAVE, TerminalNews, through_tmux
+from gpumon_tui.notifications import RESTORE, SAVE, TerminalNotifier, through_tmux
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play
 
@@ -45,13 +45,13 @@ def played(feed: FakeFeed, seconds: int, *, notifies: bool = True, env: dict[str
     written: list[str] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.news = TerminalNews(env, written.append, notifies=notifies)
+        app.notifier = TerminalNotifier(env, written.append, notifies=notifies)
         app.poll()
         for _ in range(seconds):
             feed.advance()
             app.poll()
             await pilot.pause()
-        app.news.end(written.append)
+        app.notifier.end(written.append)
 
     play(feed, (80, 24), script)
     return "".join(written)
@@ -61,9 +61,9 @@ def test_the_title_of_a_paused_view_claims_nothing_of_now() -> None:
     written: list[str] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.news = TerminalNews(XTERM, written.append)
+        app.notifier = TerminalNotifier(XTERM, written.append)
         await pilot.press("space")
-        app.news.take(app.view)
+        app.notifier.update(app.view)
 
     play(course(), (80, 24), script)
     assert TITLE.findall("".join(written))[-1] == "gpumon · paused"
@@ -74,8 +74,8 @@ def title(feed: FakeFeed) -> str:
     written: list[str] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.news = TerminalNews(XTERM, written.append)
-        app.news.take(app.view)
+        app.notifier = TerminalNotifier(XTERM, written.append)
+        app.notifier.update(app.view)
 
     play(feed, (80, 24), script)
     return TITLE.findall("".join(written))[-1]
@@ -154,10 +154,10 @@ def test_a_terminal_without_titles_is_left_alone(term: str) -> None:
 def test_a_key_switches_notifications() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("B")
-        assert app.news.notifies
-        assert app.view.said.startswith("notifications on"), "where the rest has no room, that is left"
+        assert app.notifier.is_enabled
+        assert app.view.message.startswith("notifications on"), "where the rest has no room, that is left"
         await pilot.press("B")
-        assert not app.news.notifies
-        assert app.view.said.startswith("notifications off")
+        assert not app.notifier.is_enabled
+        assert app.view.message.startswith("notifications off")
 
     play(FakeFeed(seconds=3), (80, 24), script)

@@ -18,7 +18,7 @@ from textual.events import Key
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
 
-from gpumon_tui.textual_private import INPUT_PARTS, missing, waiting_driver
+from gpumon_tui.textual_private import INPUT_NAMES, missing, waiting_driver
 from gpumon_tui.textual_private.waiting_input import WaitingDriver
 from tests.programs import PATIENCE
 
@@ -30,7 +30,7 @@ class Keyboard(WaitingDriver):
         self.master, self.fileno = pty.openpty()
         tty.setraw(self.fileno)
         self._debug = False
-        self._woken, self._wakes = os.pipe()
+        self._wake_read, self._wake_write = os.pipe()
         self.came: Queue[Message] = Queue()
         self._key_thread = Thread(target=self.run_input_thread, daemon=True)
         self._key_thread.start()
@@ -47,7 +47,7 @@ class Keyboard(WaitingDriver):
         return message.key
 
     def end(self) -> None:
-        os.write(self._wakes, b"\0")
+        os.write(self._wake_write, b"\0")
         assert self._key_thread is not None
         self._key_thread.join(PATIENCE)
         assert not self._key_thread.is_alive()
@@ -77,7 +77,7 @@ def keyboard(waits: list[int | None]) -> Iterator[Keyboard]:
     made = Keyboard()
     yield made
     made.end()
-    for descriptor in (made.master, made.fileno, made._woken, made._wakes):
+    for descriptor in (made.master, made.fileno, made._wake_read, made._wake_write):
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -138,7 +138,7 @@ def test_a_terminal_that_is_gone_is_not_read_for_ever(keyboard: Keyboard, waits:
 
 
 def test_only_the_usual_driver_is_replaced() -> None:
-    assert missing(INPUT_PARTS) == [], "pin Textual, or teach gpumon_tui.textual_private its new names"
+    assert missing(INPUT_NAMES) == [], "pin Textual, or teach gpumon_tui.textual_private its new names"
     assert waiting_driver(LinuxDriver) is WaitingDriver
     assert waiting_driver(HeadlessDriver) is HeadlessDriver
     assert waiting_driver(LinuxDriver, [("textual.gone", "App", ())]) is LinuxDriver

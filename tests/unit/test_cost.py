@@ -254,6 +254,6 @@ def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_ther
 
 def _opened(kept: LedgerRuns) -> OpenRun:
     """The run, once it was read beside the view."""
-    found = until(lambda: kept.opened("net-1a2b", is_over=True).found)
+    found = until(lambda: kept.opened("net-1a2b", is_over=True).result)
     assert found is not None
     return found

@@ -32,7 +32,7 @@ from gpumon.storage.ledger.change import LedgerChange
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.tracking.git import _read as read_git
-from gpumon_tui.preferences import Remembered
+from gpumon_tui.preferences import Preferences
 from gpumon_web.auth.api_tokens import read_tokens
 from tests.runs import Book, training
 
@@ -108,7 +108,7 @@ def test_a_loop_of_links_is_no_lack_of_permission(tmp_path: Path) -> None:
 
 
 def read_preferences(path: str) -> None:
-    if problem := Remembered(path).take_problem():
+    if problem := Preferences(path).pop_problem():
         raise GpumonError(problem)
 
 

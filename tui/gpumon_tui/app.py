@@ -17,24 +17,24 @@ from textual.geometry import Size
 from gpumon.common.clock import SECOND, Clock, SystemClock
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
+from gpumon_tui.appearance import Appearance
+from gpumon_tui.chart_window import ReturnTarget
+from gpumon_tui.color_themes import next_theme
 from gpumon_tui.data.events import EventHistory, OpenEvents
 from gpumon_tui.data.run_ledger import LedgerRuns, OpenLedgers
-from gpumon_tui.feed import Cadence, FindDaemon, FrameFeed, Instead, Past, Player, Simulation
+from gpumon_tui.feed import FindDaemon, FrameFeed, FrameSource, Past, Player, PollTimer, Simulation
+from gpumon_tui.frame_queue import FrameQueue, SeekState
 from gpumon_tui.freshness import END, freshness
-from gpumon_tui.guard import stop
-from gpumon_tui.intake import Intake, Seeking
-from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, applying, offered, pressed
-from gpumon_tui.look import TerminalLook
+from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, footer_keys, key_binding, page_keys
 from gpumon_tui.render.footer import KEY_NAMES
-from gpumon_tui.screens.findings import Attention
-from gpumon_tui.screens.help import Help
+from gpumon_tui.screens.findings import FindingsWindow
+from gpumon_tui.screens.help import HelpWindow
 from gpumon_tui.screens.page import TerminalPage, page_class
-from gpumon_tui.screens.text_input import pasted
-from gpumon_tui.screens.window import Scrolled
-from gpumon_tui.stage import Stage
-from gpumon_tui.state import RECENT, View
-from gpumon_tui.themes import after
-from gpumon_tui.way_back import WayBack
+from gpumon_tui.screens.text_input import one_line
+from gpumon_tui.screens.window import ModalWindow
+from gpumon_tui.state import RECENT_FRAMES, View
+from gpumon_tui.terminal_app import TerminalApp
+from gpumon_tui.terminal_guard import suspend_job
 from gpumon_tui.widgets.bars import (
     Footer,
     FooterPicture,
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
 
-_TOGETHER = 0.05
+_DRAW_DELAY = 0.05
 """Answers of the background thread that arrive within this many seconds are drawn together."""
 
 
-class GpumonApp(Stage):
+class GpumonApp(TerminalApp):
     """The terminal application. With `live=False` the caller polls the feed itself (for tests).
 
     `simulation` and `past` are used on machines without a readable GPU.
@@ -63,37 +63,37 @@ class GpumonApp(Stage):
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
         ledgers: OpenLedgers | None = None, read_events: OpenEvents | None = None,
-        pages: Mapping[str, str] = PAGE_CLASSES, look: TerminalLook | None = None, daemon: FindDaemon | None = None,
+        pages: Mapping[str, str] = PAGE_CLASSES, appearance: Appearance | None = None, daemon: FindDaemon | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(View(interval), look)
-        self.instead = Instead(feed, simulation, past, daemon)
+        super().__init__(View(interval), appearance)
+        self.source = FrameSource(feed, simulation, past, daemon)
         self.interval = interval
-        self.view.kept = LedgerRuns(ledgers, self._now)
-        self.view.kept.is_away = lambda: self.instead.is_simulated
-        self.view.kept.asked.told = self._draw_soon
-        self.seeking = Seeking(self.view, player)
-        self.view.kept.asked.is_held = self.seeking.holds
-        self.view.happened = EventHistory(self.view.kept.asked, read_events)
+        self.view.ledger_runs = LedgerRuns(ledgers, self._now)
+        self.view.ledger_runs.is_simulation = lambda: self.source.is_simulated
+        self.view.ledger_runs.queries.on_answer = self._draw_soon
+        self.seek_state = SeekState(self.view, player)
+        self.view.ledger_runs.queries.is_paused = self.seek_state.is_holding
+        self.view.events = EventHistory(self.view.ledger_runs.queries, read_events)
         self._player = self.view.player = player
         self._live = live
         self._clock = clock or SystemClock()
-        self._came = self._clock.monotonic()
-        self._cadence = Cadence(min(interval, 0.5))
+        self._last_arrival = self._clock.monotonic()
+        self._poll_timer = PollTimer(min(interval, 0.5))
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._newest = self._taken = 0
-        self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
+        self._newest = self._processed = 0
+        self.view.recent_frames = lambda: self.source.feed.since(max(0, self._newest - RECENT_FRAMES))
         self._latest: Frame | None = None
         self._answered_at = 0.0
         """Monotonic time at which the last background answer was drawn."""
-        self._draw_waits = False
+        self._is_draw_scheduled = False
         """True while a delayed redraw for further answers is scheduled."""
-        self._offered: Sequence[tuple[str, str]] = ()
-        self.intake = Intake(self.view)
+        self._state_keys: Sequence[tuple[str, str]] = ()
+        self.frame_queue = FrameQueue(self.view)
         self.header = HeaderBar(self.view, HeaderPicture(self.view))
         self.reason = ReasonLine(self.view, ReasonPicture(self.view))
-        self.foot = FooterPicture(self.view, tuple(pages))
-        self.footer = Footer(self.view, self.foot)
-        self._registered = pages
+        self.footer_picture = FooterPicture(self.view, tuple(pages))
+        self.footer = Footer(self.view, self.footer_picture)
+        self._page_classes = pages
         self.page = page_class(OVERVIEW, pages)(self.view)
         self.pages: dict[str, TerminalPage] = {OVERVIEW: self.page}
         """Pages opened so far, by name."""
@@ -104,69 +104,71 @@ class GpumonApp(Stage):
     def on_mount(self) -> None:
         """Start with the frames the feed already has."""
         self._loop = asyncio.get_running_loop()
-        self.ask_width()
-        self.watch_places()
+        self.query_width()
+        self.watch_layout()
         self.paint_ground(self.screen)
-        self.view.begin_as_before()
+        self.view.restore_window()
         self._open(OVERVIEW)
         self.poll()
         if self._live:
-            self.set_timer(min(self.interval, 0.5), self._look)
+            self.set_timer(min(self.interval, 0.5), self._poll_again)
 
-    def _look(self) -> None:
+    def _poll_again(self) -> None:
         """Poll the feed and schedule the next poll."""
         self.poll()
         newest = self._latest.monotonic_ns if self._latest else 0
-        self.set_timer(self._cadence.wait(newest, self.view.state.interval, self._clock.monotonic()), self._look)
+        self.set_timer(
+            self._poll_timer.wait(newest, self.view.state.interval, self._clock.monotonic()), self._poll_again
+        )
 
     def poll(self) -> None:
         """Read new frames and redraw, unless the terminal is still busy with earlier output."""
-        view, feed, player = self.view, self.instead.feed, self._player
-        if problem := view.remembered.take_problem():
-            view.say(problem)
-        if view.forget_said(monotonic()):
+        view, feed, player = self.view, self.source.feed, self._player
+        if problem := view.preferences.pop_problem():
+            view.show_message(problem)
+        if view.expire_message(monotonic()):
             self.footer.show()
-        if self.seeking.has_arrived(feed):
-            self._begin_anew()
+        if self.seek_state.has_arrived(feed):
+            self._restart()
             view.paused = bool(player and player.is_paused)
             self.draw()
             return
-        if self.seeking.is_under_way:
+        if self.seek_state.is_seeking:
             self.draw()
             return
-        if not view.paused and (came := self.instead.came(self._clock.monotonic() / SECOND)):
+        if not view.paused and (source_message := self.source.check_source(self._clock.monotonic() / SECOND)):
             subject = view.chosen_subject
-            self._begin_anew()
+            self._restart()
             view.select(subject)
-            view.say(came)
+            view.show_message(source_message)
             self.draw()
             return
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
         view.history_path = feed.history_file()
         view.history.set_path(view.history_path)
-        view.happened.written_by(feed.writer())
-        frames = self.instead.since(self._newest)
+        view.events.set_writer(feed.writer())
+        frames = self.source.since(self._newest)
         if frames:
-            self._came = self._clock.monotonic()
+            self._last_arrival = self._clock.monotonic()
             self._newest = frames[-1].number
             self._latest = frames[-1]
             # While paused, the feed buffers new frames. A paused recording stops producing frames itself.
             if not view.paused or (player and player.is_paused):
-                self._taken = self._newest
-                view.happened.add(frames, view.origin, view.driver, () if view.filling else view.statuses, view.now)
+                self._processed = self._newest
+                view.events.add(frames, view.origin, view.driver, () if view.is_loading else view.statuses, view.now)
                 if view.frame is None and not frames[-1].samples:
-                    self.instead.read_past(self._take_past)
-                self.intake.add(frames)
-        self._take_in()
-        if view.filling:
-            view.last_minutes.take(frames)
-        has_aged = self._judge_freshness()
-        self.news.take(view)
+                    self.source.read_past(self._show_past)
+                self.frame_queue.add(frames)
+        self._process_queue()
+        if view.is_loading:
+            view.recent_activity.add(frames)
+        has_aged = self._update_freshness()
+        self.notifier.update(view)
         if not has_aged and not frames and view.frame is not None:
             self.header.show()
             self.reason.show()
-        elif self.flow.ready(monotonic()):
+        elif self.flow.is_ready(monotonic()):
             with self.painting():
                 self._paint()
 
@@ -180,7 +182,7 @@ class GpumonApp(Stage):
 
     def draw(self) -> None:
         """Redraw the current state."""
-        self._judge_freshness()
+        self._update_freshness()
         self._paint()
 
     def _paint(self) -> None:
@@ -188,38 +190,41 @@ class GpumonApp(Stage):
             return
         self.reason.display = bool(self.view.freshness.reason)
         was_laid_out = self.page.is_laid_out
-        self.page.share_out(self._room(self.size))
+        self.page.lay_out(self._room(self.size))
         if was_laid_out and not self.page.is_laid_out:  # layout changed: wait for it before drawing
             self.hold_until(lambda: self.page.is_laid_out)
         self.header.show()
         self.reason.show()
         self.page.show()
-        self.foot.offered = (*self._offered, *self.page.offered)  # drawing the page may change its keys
-        self.foot.withheld = self.page.withheld | self._idle_keys
+        self.footer_picture.extra_keys = (
+            *self._state_keys,
+            *self.page.extra_keys,
+        )  # drawing the page may change its keys
+        self.footer_picture.hidden_keys = self.page.hidden_keys | self._ineffective_keys
         self.footer.show()
-        if isinstance(self.screen, Scrolled) and self.screen.follows:
+        if isinstance(self.screen, ModalWindow) and self.screen.follows:
             self.screen.show()
 
     @property
-    def _idle_keys(self) -> frozenset[str]:
+    def _ineffective_keys(self) -> frozenset[str]:
         """Displayed names of the keys that currently have no effect on any page, such as pause once a recording has
         ended.
         """
         if self.view.paused or self.view.freshness.edge != END:
             return frozenset()
-        return frozenset(key.shown for key in applying(self.page.name_shown) if key.action == "pause")
+        return frozenset(key.label for key in page_keys(self.page.page_name) if key.action == "pause")
 
     def on_resize(self, event: events.Resize) -> None:
         """Recompute the layout before the widgets receive their new sizes."""
-        self.page.share_out(self._room(event.size))
+        self.page.lay_out(self._room(event.size))
 
     def _room(self, size: Size) -> Size:
         return Size(size.width, max(1, size.height - 2 - self.reason.display))
 
     def on_key(self, event: events.Key) -> None:
         """Dispatch a key to the page or the app."""
-        if not isinstance(self.screen, Scrolled):
-            if self.page.take(event):
+        if not isinstance(self.screen, ModalWindow):
+            if self.page.take_key(event):
                 self.draw()
             else:
                 self.press(event.key)
@@ -229,24 +234,24 @@ class GpumonApp(Stage):
 
         Textual sends paste events to the screen and does not return them to the app.
         """
-        if isinstance(event, events.Paste) and not isinstance(self.screen, Scrolled):
-            self.page.paste(pasted(event.text))
+        if isinstance(event, events.Paste) and not isinstance(self.screen, ModalWindow):
+            self.page.paste(one_line(event.text))
             self.draw()
         else:
             await super().on_event(event)
 
     def press(self, name: str) -> None:
         """Run the action bound to a key on the current page, if there is one."""
-        key = pressed(self.page.name_shown, name)
+        key = key_binding(self.page.page_name, name)
         if key is None:
             return
-        of = self.page if hasattr(self.page, f"do_{key.action}") else self
-        do = getattr(of, f"do_{key.action}", None)
-        if do is None:
+        target = self.page if hasattr(self.page, f"do_{key.action}") else self
+        method = getattr(target, f"do_{key.action}", None)
+        if method is None:
             return
-        self.view.said = ""  # clear the message of the previous key
-        do() if key.by is None else do(key.by)
-        if of is self.page:
+        self.view.message = ""  # clear the message of the previous key
+        method() if key.argument is None else method(key.argument)
+        if target is self.page:
             self.draw()
 
     def on_footer_pressed(self, message: Footer.Pressed) -> None:
@@ -257,35 +262,35 @@ class GpumonApp(Stage):
         """Redraw after a page reported a change."""
         self.draw()
 
-    def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
+    def on_terminal_page_open_requested(self, message: TerminalPage.OpenRequested) -> None:
         """Open the page that another page links to."""
-        self.do_open_page(message.number, message.way_back)
+        self.do_open_page(message.number, message.return_target)
         if message.opens:
             self.page.open_selected()
             self.draw()
 
-    def on_terminal_page_clicked(self, message: TerminalPage.Clicked) -> None:
+    def on_terminal_page_key_clicked(self, message: TerminalPage.KeyClicked) -> None:
         """Handle a click on a key shown in a page."""
         self.press(KEY_NAMES.get(message.key, message.key))
 
-    def do_open_page(self, number: int, way_back: WayBack | None = None) -> None:
+    def do_open_page(self, number: int, way_back: ReturnTarget | None = None) -> None:
         """Open another page, keeping the selected GPU and run."""
         name = PAGES[number - 1]
-        if name in self._registered and not isinstance(self.screen, Scrolled):
+        if name in self._page_classes and not isinstance(self.screen, ModalWindow):
             self._open(name)
-            self.view.way_back = way_back
+            self.view.return_target = way_back
             self.draw()
 
     def _open(self, name: str) -> None:
         if name not in self.pages:
-            self.pages[name] = page_class(name, self._registered)(self.view)
+            self.pages[name] = page_class(name, self._page_classes)(self.view)
             self.mount(self.pages[name], before=self.footer)
         self.page = self.pages[name]
         self.view.may_show_past = self.page.has_past
         for page in self.pages.values():
             page.display = page is self.page
-        self.foot.page, self.foot.bindings = name, offered(name)
-        self.page.share_out(self._room(self.size))
+        self.footer_picture.page, self.footer_picture.bindings = name, footer_keys(name)
+        self.page.lay_out(self._room(self.size))
 
     def do_subject(self, step: int) -> None:
         """Select the next or previous subject: a GPU or the host."""
@@ -299,27 +304,27 @@ class GpumonApp(Stage):
 
     def do_pause(self) -> None:
         """Pause the view, or resume with the newest frame. A recording is paused as well, unless it has ended."""
-        self.view.paused = not (self.view.paused or self._idle_keys)
+        self.view.paused = not (self.view.paused or self._ineffective_keys)
         if self._player and self._player.can_pause:
             self._player.is_paused = self.view.paused
         if not self.view.paused:
-            self._newest = self._taken
+            self._newest = self._processed
             self.poll()
-            if not self.view.plays:
+            if not self.view.plays_recording:
                 self.view.frame = self._latest  # works even if the feed has gone away in the meantime
         self.draw()
 
     def do_seek(self, seconds: int) -> None:
         """Move a recording by a number of seconds."""
-        self.seeking.seek(seconds)
+        self.seek_state.seek(seconds)
         self.draw()
 
     def do_theme(self) -> None:
         """Switch to the next theme."""
-        chosen = after(self.view.look.theme)
-        self.show_in(self.view.look._replace(theme=chosen))
-        self.view.remembered.keep("theme", chosen.name)
-        self.view.say(f"theme: {chosen.name}")
+        theme = next_theme(self.view.appearance.theme)
+        self.set_appearance(self.view.appearance._replace(theme=theme))
+        self.view.preferences.set("theme", theme.name)
+        self.view.show_message(f"theme: {theme.name}")
         self.draw()
 
     def do_quit(self) -> None:
@@ -328,9 +333,9 @@ class GpumonApp(Stage):
 
     def do_simulate(self) -> None:
         """Switch between the simulation and this machine; offered on machines without a GPU."""
-        if self.view.has_simulation or self.instead.is_simulated:
-            self.instead.switch()
-            self._begin_anew()
+        if self.view.has_simulation or self.source.is_simulated:
+            self.source.toggle_simulation()
+            self._restart()
 
     def do_redraw(self) -> None:
         """Redraw the whole screen, for example after another program wrote over it."""
@@ -339,36 +344,36 @@ class GpumonApp(Stage):
     def do_suspend(self) -> None:
         """Suspend to the shell (Ctrl-Z)."""
         with self.suspend():
-            stop()
+            suspend_job()
 
     def do_help(self) -> None:
         """Show the help: keys, colors and terms."""
-        self.put_above(partial(Help, page=self.page.name_shown))
+        self.open_window(partial(HelpWindow, page=self.page.page_name))
 
     def do_commands(self) -> None:
         """Open the command palette."""
-        from gpumon_tui.screens.commands import Commands  # imported late: most sessions never use it
+        from gpumon_tui.screens.commands import CommandWindow  # imported late: most sessions never use it
 
-        self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
+        self.open_window(partial(CommandWindow, page=self.page.page_name, pages=tuple(self._page_classes)))
 
     def do_attention(self) -> None:
         """Show the findings."""
-        self.put_above(Attention)
+        self.open_window(FindingsWindow)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Discard the state of the previous source or recording position and start over."""
-        self._newest, self._taken, self._latest = 0, 0, None
-        self.intake.forget()
+        self._newest, self._processed, self._latest = 0, 0, None
+        self.frame_queue.forget()
         self.view.forget()
-        self.view.kept.forget()
-        self.news.forget()
-        self._came = self._clock.monotonic()
+        self.view.ledger_runs.forget()
+        self.notifier.forget()
+        self._last_arrival = self._clock.monotonic()
         for page in self.pages.values():
             page.forget()
         self.poll()
 
-    def _take_past(self, runs: Sequence[RunSummary]) -> None:
-        self.view.past = runs
+    def _show_past(self, runs: Sequence[RunSummary]) -> None:
+        self.view.past_runs = runs
         with suppress(RuntimeError):  # the app has ended in the meantime
             self.call_from_thread(self.draw)
 
@@ -385,53 +390,55 @@ class GpumonApp(Stage):
 
     def _draw_answer(self) -> None:
         """Redraw now, or together with answers arriving shortly: a list queries each of its rows separately."""
-        wait = self._answered_at + _TOGETHER - monotonic()
+        wait = self._answered_at + _DRAW_DELAY - monotonic()
         if wait <= 0:
             self._answered_at = monotonic()
             self.draw()
-        elif not self._draw_waits and self._loop is not None:
-            self._draw_waits = True
-            self._loop.call_later(wait, self._draw_waiting)
+        elif not self._is_draw_scheduled and self._loop is not None:
+            self._is_draw_scheduled = True
+            self._loop.call_later(wait, self._draw_scheduled)
 
-    def _draw_waiting(self) -> None:
-        self._draw_waits, self._answered_at = False, monotonic()
+    def _draw_scheduled(self) -> None:
+        self._is_draw_scheduled, self._answered_at = False, monotonic()
         self.draw()
 
-    def _judge_freshness(self) -> bool:
+    def _update_freshness(self) -> bool:
         """Update the freshness; return whether the displayed state or age has changed."""
         view = self.view
         silence = self._silence()
-        behind = self._latest.time - view.frame.time if self._latest and view.frame and not view.plays else 0.0
-        before = view.freshness
-        writer = self.instead.feed.writer()
+        behind = (
+            self._latest.time - view.frame.time if self._latest and view.frame and not view.plays_recording else 0.0
+        )
+        previous = view.freshness
+        writer = self.source.feed.writer()
         is_of_daemon = writer is not None and writer.pid != os.getpid()
-        judged = freshness(
+        current = freshness(
             view.state, view.origin, view.frame, view.paused, silence, behind,
             remedy="try 'gpumon daemon restart'" if is_of_daemon else "",
         )  # fmt: skip
-        view.freshness = self.seeking.judged(judged)
-        view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
-        self._offered = state_keys(
-            view, self.page.name_shown, is_simulated=self.instead.is_simulated,
+        view.freshness = self.seek_state.adjust(current)
+        view.has_simulation = self.source.has_simulation and view.frame is not None and not view.samples
+        self._state_keys = state_keys(
+            view, self.page.page_name, is_simulated=self.source.is_simulated,
             can_seek=bool(self._player and self._player.can_seek),
         )  # fmt: skip
-        return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
+        return previous[:2] != view.freshness[:2] or previous.seconds != view.freshness.seconds
 
     def _silence(self) -> float:
         """Return the seconds since the feed's last new frame."""
         if self._player:  # a recording has no driver that could be silent
             return 0.0
-        now, came, latest = self._clock.monotonic(), self._came, self._latest
-        if now - came > self.view.state.interval * SECOND and (newer := self.instead.feed.since(self._newest)):
-            came, latest = now, newer[-1]  # frames are waiting: the view is late, not the feed
-        silence = (now - came) / SECOND
+        now, arrived, latest = self._clock.monotonic(), self._last_arrival, self._latest
+        if now - arrived > self.view.state.interval * SECOND and (newer := self.source.feed.since(self._newest)):
+            arrived, latest = now, newer[-1]  # frames are waiting: the view is late, not the feed
+        silence = (now - arrived) / SECOND
         if latest is not None and Capability.LIVE in self.view.origin.capabilities:
             silence = max(silence, (now - latest.monotonic_ns) / SECOND)  # measured with this machine's monotonic clock
         return silence
 
-    def _take_in(self) -> None:
+    def _process_queue(self) -> None:
         """Process waiting frames step by step, and redraw after the last."""
-        if self.intake.take():
+        if self.frame_queue.process():
             self.draw()
-        elif self.intake.is_behind:
-            self.call_later(self._take_in)
+        elif self.frame_queue.is_behind:
+            self.call_later(self._process_queue)

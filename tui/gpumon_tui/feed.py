@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
 
-LATE = 0.1
+INITIAL_DELAY = 0.1
 """Initial estimate of the delay (s) between a frame's timestamp and its arrival: the time the driver needs to
 answer.
 """
-_LATER = 0.05
+_DELAY_STEP = 0.05
 """Increment (s) of the expected delay after a frame was not there on time."""
-_LATEST = 0.5
-_MOST = 1.0
+_MAX_DELAY = 0.5
+_MAX_WAIT = 1.0
 """Maximum seconds between polls, so that messages on screen expire on time."""
-_AGAIN = 0.1
+_RETRY_AFTER = 0.1
 """Seconds before an overdue frame is polled for again."""
 
 
-class Cadence:
+class PollTimer:
     """Computes the wait before the next poll.
 
     `usual`: seconds between polls of a fast source, or if the time of the next frame is unknown.
     """
 
     def __init__(self, usual: float) -> None:
-        self._usual = usual
-        self._late = LATE
-        self._due = 0
+        self._fast = usual
+        self._delay = INITIAL_DELAY
+        self._expected = 0
         """Monotonic time (ns) at which the next frame is expected; 0 if unknown."""
 
     def wait(self, newest: int, interval: float, now: int) -> float:
@@ -50,17 +50,17 @@ class Cadence:
         `newest` (timestamp of the newest frame) and `now` are CLOCK_MONOTONIC times in ns; `interval` is the sampling
         interval in s.
         """
-        if interval <= self._usual:
-            return self._usual
-        due = newest + round(interval * SECOND)
-        was_expected, self._due = due == self._due, due
-        wait = (due - now) / SECOND + self._late
-        if _AGAIN / 2 < wait <= interval + self._late:
-            return min(wait, _MOST)
-        if not was_expected or not -_AGAIN < wait <= _AGAIN / 2:
-            return self._usual  # from another clock, or the source is silent
-        self._late = min(_LATEST, self._late + _LATER)
-        return min(_AGAIN, self._usual)
+        if interval <= self._fast:
+            return self._fast
+        expected = newest + round(interval * SECOND)
+        was_missed, self._expected = expected == self._expected, expected
+        wait = (expected - now) / SECOND + self._delay
+        if _RETRY_AFTER / 2 < wait <= interval + self._delay:
+            return min(wait, _MAX_WAIT)
+        if not was_missed or not -_RETRY_AFTER < wait <= _RETRY_AFTER / 2:
+            return self._fast  # from another clock, or the source is silent
+        self._delay = min(_MAX_DELAY, self._delay + _DELAY_STEP)
+        return min(_RETRY_AFTER, self._fast)
 
 
 class Player(Protocol):
@@ -126,44 +126,44 @@ Simulation = Callable[[], AbstractContextManager[FrameFeed]]
 """Starts a simulation; leaving the context ends it."""
 FindDaemon = Callable[[], "FrameFeed | None"]
 """Returns the feed of a daemon, or None while no daemon runs."""
-DAEMON_CAME = "a daemon runs now: its samples are shown"
-ANOTHER_CAME = "another daemon runs now: its samples are shown"
-LOOK_EVERY = 3.0
+DAEMON_FOUND = "a daemon runs now: its samples are shown"
+DAEMON_REPLACED = "another daemon runs now: its samples are shown"
+SEARCH_EVERY = 3.0
 """Seconds between searches for a daemon."""
 Past = Callable[[], Sequence["RunSummary"]]
 """Returns the runs of the ledger, newest first; may be slow."""
 
 
-def with_earlier(own: Sequence[Frame], frames: Sequence[Frame]) -> list[Frame]:
+def merge_frames(sampled: Sequence[Frame], frames: Sequence[Frame]) -> list[Frame]:
     """Merge a daemon's frames with those the view sampled itself at times the daemon does not cover; oldest first."""
     times = [frame.monotonic_ns for frame in frames]
 
     def is_missing(frame: Frame) -> bool:
-        at, least = frame.monotonic_ns, frame.interval * SECOND
-        place = bisect_left(times, at)
-        return all(abs(at - other) >= least for other in times[max(0, place - 1) : place + 1])
+        time, interval = frame.monotonic_ns, frame.interval * SECOND
+        index = bisect_left(times, time)
+        return all(abs(time - covered) >= interval for covered in times[max(0, index - 1) : index + 1])
 
-    return sorted([*filter(is_missing, own), *frames], key=lambda frame: frame.monotonic_ns)
+    return sorted([*filter(is_missing, sampled), *frames], key=lambda frame: frame.monotonic_ns)
 
 
-class Instead:
+class FrameSource:
     """The source on screen: this machine, a daemon, or a simulation the user has started."""
 
     def __init__(
-        self, own: FrameFeed, simulation: Simulation | None, past: Past | None, daemon: FindDaemon | None = None
+        self, feed: FrameFeed, simulation: Simulation | None, past: Past | None, daemon: FindDaemon | None = None
     ) -> None:
-        self.feed = own
-        self._own = own
+        self.feed = feed
+        self._default_feed = feed
         self._simulation = simulation
         self._running: AbstractContextManager[FrameFeed] | None = None
         self._past = past
-        self._daemon = daemon
-        self._look_again = LOOK_EVERY
-        self._shown: tuple[FrameFeed, object] | None = None
+        self._find_daemon = daemon
+        self._search_at = SEARCH_EVERY
+        self._last_source: tuple[FrameFeed, object] | None = None
         """The current feed, and the PID and start time of its writer if a new writer starts over (empty for
         hardware).
         """
-        self._before: FrameFeed | None = None
+        self._sampled_feed: FrameFeed | None = None
         """Frames that this view sampled itself before it found a daemon for the same machine."""
 
     @property
@@ -181,11 +181,11 @@ class Instead:
         itself.
         """
         frames = self.feed.since(number)
-        if number or self._before is None or self.is_simulated:
+        if number or self._sampled_feed is None or self.is_simulated:
             return frames
-        return with_earlier(self._before.since(0), frames)
+        return merge_frames(self._sampled_feed.since(0), frames)
 
-    def switch(self) -> None:
+    def toggle_simulation(self) -> None:
         """Switch between the simulation and this machine."""
         if self.is_simulated:
             self.close()
@@ -194,7 +194,7 @@ class Instead:
             self.feed = running.__enter__()
             self._running = running
 
-    def came(self, now: float) -> str:
+    def check_source(self, now: float) -> str:
         """Check for a new source; return the message to show if the view must start over, else an empty string.
 
         `now`: s of any clock.
@@ -202,31 +202,31 @@ class Instead:
         The source changes when a daemon is found, or when another process has replaced the writer.
         """
         if self._has_found_daemon(now):
-            return DAEMON_CAME
-        return ANOTHER_CAME if self._has_been_replaced() else ""
+            return DAEMON_FOUND
+        return DAEMON_REPLACED if self._has_been_replaced() else ""
 
     def _has_been_replaced(self) -> bool:
-        """Whether the writer was replaced by one whose frames do not continue the earlier ones; a daemon playing a
+        """Whether the new writer's frames do not continue those of the previous writer; a daemon playing a
         simulation or recording starts over each time.
         """
         is_hardware, writer = Capability.LIVE in self.feed.origin().capabilities, self.feed.writer()
         if writer is None:
             return False
-        belong_to = () if is_hardware else (writer.pid, writer.started)
-        before, self._shown = self._shown, (self.feed, belong_to)
-        return before is not None and before[0] is self.feed and before[1] != belong_to
+        identity = () if is_hardware else (writer.pid, writer.started)
+        previous, self._last_source = self._last_source, (self.feed, identity)
+        return previous is not None and previous[0] is self.feed and previous[1] != identity
 
     def _has_found_daemon(self, now: float) -> bool:
-        if self._daemon is None or self.is_simulated or now < self._look_again:
+        if self._find_daemon is None or self.is_simulated or now < self._search_at:
             return False
-        self._look_again = now + LOOK_EVERY
-        found = self._daemon()
-        if found is None:
+        self._search_at = now + SEARCH_EVERY
+        daemon_feed = self._find_daemon()
+        if daemon_feed is None:
             return False
-        is_same = all(Capability.LIVE in feed.origin().capabilities for feed in (self._own, found))
-        self._before = self._own if is_same else None
-        self.feed = self._own = found
-        self._daemon = None
+        is_same = all(Capability.LIVE in feed.origin().capabilities for feed in (self._default_feed, daemon_feed))
+        self._sampled_feed = self._default_feed if is_same else None
+        self.feed = self._default_feed = daemon_feed
+        self._find_daemon = None
         return True
 
     def close(self) -> None:
@@ -234,10 +234,10 @@ class Instead:
         if self._running is not None:
             self._running.__exit__(None, None, None)
             self._running = None
-            self.feed = self._own
+            self.feed = self._default_feed
 
-    def read_past(self, take: Callable[[Sequence[RunSummary]], None]) -> None:
-        """Read the past runs once, in a background thread; `take` receives them in that thread."""
-        past, self._past = self._past, None
-        if past is not None:
-            Thread(target=lambda: take(past()), name="gpumon-past", daemon=True).start()
+    def read_past(self, on_read: Callable[[Sequence[RunSummary]], None]) -> None:
+        """Read the past runs once, in a background thread; `on_read` receives them in that thread."""
+        read, self._past = self._past, None
+        if read is not None:
+            Thread(target=lambda: on_read(read()), name="gpumon-past", daemon=True).start()

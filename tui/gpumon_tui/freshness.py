@@ -24,11 +24,11 @@ called current, whatever the writer reports.
 """
 _LATE = 3
 """With long sampling intervals, data are no longer called current after this many intervals without a frame."""
-FOLLOWED = "live"
+FOLLOWING = "live"
 """Text of the state of a feed that a daemon supplies, as set by `Live`."""
 NO_SAMPLE = "no new sample comes"
 _KNOWN = (Availability.OK, Availability.ASLEEP)
-"""GPU states in which current values are known."""
+"""GPU states with current values."""
 
 
 class Freshness(NamedTuple):
@@ -44,7 +44,7 @@ class Freshness(NamedTuple):
     mark: str = "○"
     """Glyph for the header; it has the same meaning as the style."""
     word: str = ""
-    """One-word state for the header, with the age if it is known."""
+    """One-word state for the header, with the age if available."""
     reason: str = ""
     """Explanation for a separate line below the header; empty if there is nothing to explain."""
     frame_age: float = 0.0
@@ -54,13 +54,13 @@ class Freshness(NamedTuple):
     no new values, NaN if it never reported any.
     """
 
-    is_leaving: bool = False
+    is_seeking: bool = False
     """Whether a seek is in progress, so that the data on screen will soon be replaced."""
 
     @property
     def is_faded(self) -> bool:
         """Whether the screen is dimmed."""
-        return self.age > 0 or self.is_leaving
+        return self.age > 0 or self.is_seeking
 
     @property
     def seconds(self) -> int:
@@ -79,25 +79,28 @@ def freshness(
     """
     if frame is None:
         return _waiting(state, silence)
-    found = _judged(state, origin, frame, silence)
-    if remedy and found.frame_age > 0:
-        found = found._replace(reason=f"{found.reason} · {remedy}")
+    current = _frame_freshness(state, origin, frame, silence)
+    if remedy and current.frame_age > 0:
+        current = current._replace(reason=f"{current.reason} · {remedy}")
     if not paused:
-        return found
-    at = units.clock(frame.time)
-    held = found._replace(
-        style=theme.WARN, edge=at, mark="‖", word=f"paused {_whole(behind)}" if behind >= 1.0 else "paused"
+        return current
+    time_text = units.clock(frame.time)
+    paused_state = current._replace(
+        style=theme.WARN,
+        edge=time_text,
+        mark="‖",
+        word=f"paused {_seconds_text(behind)}" if behind >= 1.0 else "paused",
     )
-    if not found.reason:
-        return held._replace(text=f"paused at {at}", age=0.0)
-    text, reason = (f"paused at {at} · {part}" for part in (found.text, found.reason))
-    age, frame_age = (seconds and seconds + behind for seconds in (found.age, found.frame_age))
-    return held._replace(text=text, reason=reason, age=age, frame_age=frame_age)
+    if not current.reason:
+        return paused_state._replace(text=f"paused at {time_text}", age=0.0)
+    text, reason = (f"paused at {time_text} · {part}" for part in (current.text, current.reason))
+    age, frame_age = (seconds and seconds + behind for seconds in (current.age, current.frame_age))
+    return paused_state._replace(text=text, reason=reason, age=age, frame_age=frame_age)
 
 
 def is_of_daemon(state: LiveState) -> bool:
     """Whether frames come from a daemon, which also writes the event log, and not from this view's own sampler."""
-    return state.live and state.text == FOLLOWED
+    return state.live and state.text == FOLLOWING
 
 
 def window_texts(span: str, edge: str) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ def window_texts(span: str, edge: str) -> tuple[str, ...]:
     return f"{span} until {edge}", f"until {edge}", edge
 
 
-def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
+def _frame_freshness(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
     """Return the freshness of the newest frame."""
     if origin.ended:
         return Freshness(state.text, theme.RECORDED, END, mark="▸", word="ended", reason="")
@@ -123,32 +126,32 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
     if samples and not any(sample.state in (*_KNOWN, Availability.STALE) for sample in samples):
         reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
         text = f"no GPU can be read: {origin.problem or reasons}"
-        gone = all(sample.state is Availability.NO_DRIVER for sample in samples)
-        return Freshness(text, theme.CRITICAL, mark="▲", word="no driver" if gone else "no GPU", reason=text)
+        has_no_driver = all(sample.state is Availability.NO_DRIVER for sample in samples)
+        return Freshness(text, theme.CRITICAL, mark="▲", word="no driver" if has_no_driver else "no GPU", reason=text)
     if samples and not any(sample.state in _KNOWN for sample in samples):
         silent = [sample for sample in samples if sample.state is Availability.STALE]
         age = min(sample.age for sample in silent)
         has_values = any(any(map(math.isfinite, sample.values)) for sample in silent)
         text = f"last seen {ago(age)}" if has_values else f"asked {ago(age)}, never seen"
         text = f"the driver does not answer · {text}"
-        before = age if has_values else math.nan
-        return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text, read_before=before)
-    return _well(state, origin)
+        read_before = age if has_values else math.nan
+        return Freshness(text, theme.WARN, ago(age), age, word=_stale_text(age), reason=text, read_before=read_before)
+    return _current(state, origin)
 
 
-def _well(state: LiveState, origin: Origin) -> Freshness:
+def _current(state: LiveState, origin: Origin) -> Freshness:
     """Return the freshness of current data, or of a recording that is playing."""
     if not origin.capabilities & Capability.NOW:
         word = "replay" if origin.speed == 1 else f"replay {origin.speed:.4g}×"
         return Freshness(state.text, theme.RECORDED, mark="▸", word=word)
-    return Freshness(state.text, theme.GOOD, mark="●", word=FOLLOWED if is_of_daemon(state) else "own sampler")
+    return Freshness(state.text, theme.GOOD, mark="●", word=FOLLOWING if is_of_daemon(state) else "own sampler")
 
 
-def _stale_for(age: float) -> str:
-    return f"stale {_whole(age)}" if math.isfinite(age) else "stale"
+def _stale_text(age: float) -> str:
+    return f"stale {_seconds_text(age)}" if math.isfinite(age) else "stale"
 
 
-def _whole(seconds: float) -> str:
+def _seconds_text(seconds: float) -> str:
     """Format a duration in whole seconds."""
     return f"{seconds:.0f} s" if seconds < 59.5 else units.duration(seconds)
 
@@ -169,21 +172,21 @@ def _waiting(state: LiveState, silence: float) -> Freshness:
     text = WAITING if state.live else state.text
     if text != WAITING or silence < PATIENCE:
         return Freshness(text, theme.WARN, word="waiting")
-    told, word = units.duration(silence), f"waiting {_whole(silence)}"
-    return Freshness(f"{text} for {told}: the driver may hang", theme.WARN, NOW, silence, word=word)
+    duration, word = units.duration(silence), f"waiting {_seconds_text(silence)}"
+    return Freshness(f"{text} for {duration}: the driver may hang", theme.WARN, NOW, silence, word=word)
 
 
 def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
     """Return the state of a silent source.
 
-    Its age counts from the writer's last heartbeat if known, else from the last frame.
+    Its age counts from the writer's last heartbeat if available, else from the last frame.
     """
-    seen = f"last seen {units.clock(frame.time)}"
+    last_seen = f"last seen {units.clock(frame.time)}"
     if math.isinf(state.age):  # written before the machine was rebooted
-        text = f"{state.text} · {seen}"
-        return Freshness(text, theme.WARN, seen, state.age, word="stale", reason=text, frame_age=state.age)
+        text = f"{state.text} · {last_seen}"
+        return Freshness(text, theme.WARN, last_seen, state.age, word="stale", reason=text, frame_age=state.age)
     age = state.age or max(silence, 1.0)
     text = state.text
     if "last seen" not in state.text:
-        text += f" · {seen}" if state.age else f" · {seen} ({ago(age)})"  # the state already contains the age
-    return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text, frame_age=age)
+        text += f" · {last_seen}" if state.age else f" · {last_seen} ({ago(age)})"  # the state already contains the age
+    return Freshness(text, theme.WARN, ago(age), age, word=_stale_text(age), reason=text, frame_age=age)

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from rich.cells import cell_len
 
-SPELLED = {
+KEY_NAMES = {
     "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
 }  # fmt: skip
 """Names of keys that have no ASCII character; `^` stands for Ctrl."""
@@ -22,7 +22,7 @@ _BOUNDS = {"≥": ">=", "≤": "<="}
 _BOUND = re.compile(f"( ?)([{''.join(_BOUNDS)}])( ?)")
 LEVELS = " _.:-=+*#"
 """Levels from empty to full, for values that are otherwise shown by color alone."""
-TABLE: dict[str, str] = {
+REPLACEMENTS: dict[str, str] = {
     **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+##", strict=True)),
     **dict.fromkeys("▏▎▍▐▕", "|"),
     **dict.fromkeys("▌▋▊▉▀▖▗▘▙▚▛▜▝▞▟▓", "#"),
@@ -39,7 +39,7 @@ TABLE: dict[str, str] = {
     "’": "'", "‘": "'", "“": '"', "”": '"', "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2800": " ",
 }  # fmt: skip
-BY_ROLE: dict[str, dict[str, str]] = {
+ROLE_TABLES: dict[str, dict[str, str]] = {
     "track": dict.fromkeys("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▀▖▗", ".") | dict.fromkeys("━╸╺─", "-"),
     "key": {"▌": ">", "▎": ">", "▲": "^"},
     "memory": {"▆": "#"},
@@ -50,11 +50,11 @@ BY_ROLE: dict[str, dict[str, str]] = {
     "rule": {"·": " "},
 }
 """Replacements that apply only in a certain color role."""
-EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
+EMPTY_PARTS = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
 """Unicode replacements for the empty parts of bars and lines, used when there is no color to mark them as empty."""
 _BRAILLE = range(0x2801, 0x2900)
 _HEAT = "▁▁▂▃▄▅▆▇▇"
-_BEHIND = 0.17
+_MAX_AREA = 0.17
 """Share of a color below which a block belongs to the area behind a line.
 
 From `_BAND` on, the area is the band between minimum and maximum, which may be the only sign of a short stall.
@@ -63,45 +63,47 @@ _BAND = 0.1
 _AREA = dict.fromkeys("▁▂▃", " ") | dict.fromkeys("▄▅▆▇█", ":")
 
 
-def spelled(text: str) -> str:
+def spell_keys(text: str) -> str:
     """Return the text with names in place of key symbols that ASCII does not have."""
-    for sign, name in SPELLED.items():
-        text = text.replace(sign, name)
+    for symbol, name in KEY_NAMES.items():
+        text = text.replace(symbol, name)
     return text
 
 
-def bounds(texts: Sequence[str]) -> list[str]:
+def replace_bounds(texts: Sequence[str]) -> list[str]:
     """Return the texts of a line with `≥` replaced by `>=` and the like; an adjacent blank is removed to keep the
     width.
 
     A bare `>` would claim that the value is strictly greater.
     """
-    whole = _BOUND.sub(_bound, "".join(texts))
+    joined = _BOUND.sub(_bound, "".join(texts))
     ends = accumulate(map(len, texts), initial=0)
-    return [whole[begin:end] for begin, end in pairwise(ends)]
+    return [joined[begin:end] for begin, end in pairwise(ends)]
 
 
-def _bound(found: re.Match[str]) -> str:
-    before, sign, behind = found.groups()
-    told = _BOUNDS[sign]
-    return before + told if behind else told if before else told[0]
+def _bound(match: re.Match[str]) -> str:
+    left, sign, right = match.groups()
+    replacement = _BOUNDS[sign]
+    return left + replacement if right else replacement if left else replacement[0]
 
 
-def plain(text: str, role: str = "", share: float = 1.0) -> str:
+def to_ascii(text: str, role: str = "", share: float = 1.0) -> str:
     """Return `text` in ASCII, of equal width; `role` and `share` describe its color."""
     if text.isascii():
         return text
-    text = _by_share(bounds([text])[0], role, share, LEVELS)
-    own = BY_ROLE.get(role, {})
-    return "".join(own.get(letter) or TABLE.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | "))
+    text = _by_share(replace_bounds([text])[0], role, share, LEVELS)
+    role_table = ROLE_TABLES.get(role, {})
+    return "".join(
+        role_table.get(letter) or REPLACEMENTS.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | ")
+    )
 
 
-def uncolored(text: str, role: str, share: float = 1.0) -> str:
+def without_color(text: str, role: str, share: float = 1.0) -> str:
     """Return `text` with glyphs that distinguish empty from full without color."""
     text = _by_share(text, role, share, _HEAT)
     if role != "track" or text.isascii():
         return text
-    return "".join(EMPTY.get(letter, letter) for letter in text)
+    return "".join(EMPTY_PARTS.get(letter, letter) for letter in text)
 
 
 def _by_share(text: str, role: str, share: float, levels: str) -> str:
@@ -112,7 +114,7 @@ def _by_share(text: str, role: str, share: float, levels: str) -> str:
         return "".join(" " if letter in _AREA or letter == "▌" else letter for letter in text)
     if share < 1.0 and role == "util" and "▌" in text:
         return text.replace("▌", levels[min(len(levels) - 1, round((share / 0.68) ** 0.45 * (len(levels) - 1)))])
-    if share < _BEHIND:
+    if share < _MAX_AREA:
         return "".join(_AREA[letter] if letter in _AREA and share >= _BAND else " " for letter in text)
     return text
 

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 SAVE, RESTORE = "\x1b[22;2t", "\x1b[23;2t"
 """Escape sequences that push the current title on the terminal's stack, and pop it (xterm)."""
 _END = "\x1b\\"
-LONGEST = 60
+MAX_TITLE = 60
 """Maximum width of the title in cells."""
 _NO_TITLE = ("", "dumb", "linux", "unknown", "vt100")
-_SAID = {
+_END_TEXTS = {
     RunState.FINISHED: "finished", RunState.FAILED: "failed", RunState.INTERRUPTED: "was interrupted",
     RunState.STOPPED: "was stopped", RunState.DIED: "died",
 }  # fmt: skip
 
 
-class TerminalNews:
+class TerminalNotifier:
     """Writes the title when it changes, and one notification per event."""
 
     def __init__(self, env: Mapping[str, str], write: Callable[[str], object], *, notifies: bool = False) -> None:
         self._write = write
         self._has_title = env.get("TERM", "") not in _NO_TITLE
         self._in_tmux = bool(env.get("TMUX"))
-        self.notifies = notifies
+        self.is_enabled = notifies
         self._title = ""
         self.forget()
 
@@ -44,18 +44,18 @@ class TerminalNews:
         self._runs: dict[str, RunState] = {}
         self._free: frozenset[str] | None = None
 
-    def take(self, view: View) -> None:
+    def update(self, view: View) -> None:
         """Update the title, and send notifications for changes since the last call."""
         if not self._has_title:
             return
-        title = title_of(view)
+        title = window_title(view)
         if title != self._title:
             self._write(f"{SAVE if not self._title else ''}\x1b]2;{title}{_END}")
             self._title = title
-        if view.age or view.frame is None or view.filling:
+        if view.age or view.frame is None or view.is_loading:
             return
-        for text in self._news(view):
-            if self.notifies and Capability.LIVE in view.origin.capabilities:
+        for text in self._changes(view):
+            if self.is_enabled and Capability.LIVE in view.origin.capabilities:
                 self._notify(text)
 
     def end(self, write: Callable[[str], object]) -> None:
@@ -64,27 +64,27 @@ class TerminalNews:
             self._title = ""
             write(f"\x1b]2;{_END}{RESTORE}")
 
-    def _news(self, view: View) -> list[str]:
-        found = []
+    def _changes(self, view: View) -> list[str]:
+        texts = []
         is_first = self._free is None
-        before, self._runs = self._runs, {}
+        previous, self._runs = self._runs, {}
         for ranks in view.ranks:
             run = ranks.first
             key, state = run.id or run.key, ranks.state
             self._runs[key] = state
-            if before.get(key) is RunState.RUNNING and state in _SAID:
-                found.append(f"{_name(run.name) or _name(run.id)} {_SAID[state]}")
+            if previous.get(key) is RunState.RUNNING and state in _END_TEXTS:
+                texts.append(f"{_name(run.name) or _name(run.id)} {_END_TEXTS[state]}")
         statuses = view.statuses
-        free = frozenset(one.sample.device.uuid for one in statuses if one.state is GpuState.FREE)
-        known = frozenset(one.sample.device.uuid for one in statuses if one.state in _HELD)
+        free = frozenset(status.sample.device.uuid for status in statuses if status.state is GpuState.FREE)
+        in_use = frozenset(status.sample.device.uuid for status in statuses if status.state in _IN_USE)
         if self._free is None:
             self._free = free
-        new = free - self._free
-        if not is_first and new:
-            labels = [one.sample.device.label for one in statuses if one.sample.device.uuid in new]
-            found.append(f"GPU {', '.join(labels)} free")
-        self._free = (self._free | free) - known  # keep unknown ones: free again is no news
-        return found
+        newly_free = free - self._free
+        if not is_first and newly_free:
+            labels = [status.sample.device.label for status in statuses if status.sample.device.uuid in newly_free]
+            texts.append(f"GPU {', '.join(labels)} free")
+        self._free = (self._free | free) - in_use  # keep unknown ones: free again is no news
+        return texts
 
     def _notify(self, text: str) -> None:
         """Send a notification as OSC 9 and OSC 777; terminals ignore the sequences they do not support."""
@@ -92,7 +92,7 @@ class TerminalNews:
             self._write(through_tmux(sequence) if self._in_tmux else sequence)
 
 
-_HELD = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
+_IN_USE = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
 
 
 def through_tmux(sequence: str) -> str:
@@ -101,7 +101,7 @@ def through_tmux(sequence: str) -> str:
     return f"\x1bPtmux;{doubled}{_END}"
 
 
-def title_of(view: View) -> str:
+def window_title(view: View) -> str:
     """Return the title: number of free GPUs and progress of the selected or first run, or "paused", "ended" or
     "stale".
     """
@@ -118,12 +118,12 @@ def title_of(view: View) -> str:
         if free or FREE_OR_NOT.issuperset(states):
             parts.append(f"{free} free")
         running = [ranks for ranks in view.ranks if ranks.state is RunState.RUNNING]
-        chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
-        for ranks in ([chosen] if chosen else running)[:1]:
+        selected = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
+        for ranks in ([selected] if selected else running)[:1]:
             run = ranks.slowest
             epoch = f" {units.epoch_position(run.epoch, run.epochs, run.base)}" if run.epoch >= 0 else ""
             parts.append(f"{_name(ranks.first.name)}{epoch}")
-    return cut(" · ".join(clean(part, LONGEST) for part in parts), LONGEST)
+    return cut(" · ".join(clean(part, MAX_TITLE) for part in parts), MAX_TITLE)
 
 
 def _name(text: str) -> str:

@@ -59,29 +59,29 @@ def color(role: str, share: float = 1.0) -> Color:
     """Return the color of a role, or `share` (0..1) of it mixed with the background; both are encoded in the color's
     name.
     """
-    own = BY_NAME[role].dark
+    role_color = BY_NAME[role].dark
     if share >= 1.0:
-        return Color(role, ColorType.TRUECOLOR, triplet=triplet(own))
-    return Color(f"{role}@{share:.3f}", ColorType.TRUECOLOR, triplet=mix(BY_NAME["ground"].dark, own, share))
+        return Color(role, ColorType.TRUECOLOR, triplet=triplet(role_color))
+    return Color(f"{role}@{share:.3f}", ColorType.TRUECOLOR, triplet=mix(BY_NAME["ground"].dark, role_color, share))
 
 
 @lru_cache(maxsize=1024)
-def meant(name: str) -> tuple[str, float] | None:
+def role_of(name: str) -> tuple[str, float] | None:
     """Return the role and share encoded in a color name, or None if the color was not made by `color`."""
     role, _, share = name.partition("@")
     return (role, float(share or 1.0)) if role in BY_NAME else None
 
 
 @lru_cache(maxsize=1024)
-def ink(role: str, on: str = "", *, bold: bool = False) -> Style:
-    """Return a text style in a role, on the background of the role `on` if given."""
-    return Style(color=color(role), bgcolor=color(on) if on else None, bold=bold or None)
+def ink(role: str, ground: str = "", *, bold: bool = False) -> Style:
+    """Return a text style in a role, on a background in the role `ground` if given."""
+    return Style(color=color(role), bgcolor=color(ground) if ground else None, bold=bold or None)
 
 
 @lru_cache(maxsize=1024)
-def tinted(role: str, share: float, on: str = "", on_share: float = 1.0) -> Style:
-    """Return a text style in a tint of a role, on a tint of the role `on` if given."""
-    return Style(color=color(role, share), bgcolor=color(on, on_share) if on else None)
+def tint(role: str, share: float, ground: str = "", ground_share: float = 1.0) -> Style:
+    """Return a text style in a tint of a role, on a tint of the role `ground` if given."""
+    return Style(color=color(role, share), bgcolor=color(ground, ground_share) if ground else None)
 
 
 def heat(value: float) -> Color:
@@ -89,14 +89,19 @@ def heat(value: float) -> Color:
     return color("util", round(0.012 + 0.66 * min(1.0, max(0.0, value)) ** LINEAR, 3))
 
 
-def mix(ground: str, over: str, share: float, gamma: float = LINEAR) -> ColorTriplet:
-    """Return the color at `share` (0..1) of the way from `ground` to `over`."""
-    pairs = zip(triplet(ground), triplet(over), strict=True)
-    return ColorTriplet(*(round(255 * _between(one / 255, other / 255, share, gamma)) for one, other in pairs))
+def mix(ground: str, color: str, share: float, gamma: float = LINEAR) -> ColorTriplet:
+    """Return the color at `share` (0..1) of the way from `ground` to `color`."""
+    pairs = zip(triplet(ground), triplet(color), strict=True)
+    return ColorTriplet(
+        *(
+            round(255 * _between(component / 255, over_component / 255, share, gamma))
+            for component, over_component in pairs
+        )
+    )
 
 
-def _between(one: float, other: float, share: float, gamma: float) -> float:
-    begin, end = one**gamma, other**gamma
+def _between(first: float, second: float, share: float, gamma: float) -> float:
+    begin, end = first**gamma, second**gamma
     return float((begin + (end - begin) * share) ** (1 / gamma))
 
 

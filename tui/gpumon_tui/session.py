@@ -8,14 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.appearance import from_terminal
+from gpumon_tui.color_themes import BY_NAME as THEMES
 from gpumon_tui.data.events import OpenEvents
 from gpumon_tui.data.run_ledger import OpenLedgers
 from gpumon_tui.feed import FindDaemon, FrameFeed, Past, Player, Simulation
-from gpumon_tui.guard import Guard
-from gpumon_tui.look import of_terminal
-from gpumon_tui.notifications import TerminalNews, to_terminal
-from gpumon_tui.preferences import Remembered, path_of
-from gpumon_tui.themes import BY_NAME as THEMES
+from gpumon_tui.notifications import TerminalNotifier, to_terminal
+from gpumon_tui.preferences import Preferences, preferences_path
+from gpumon_tui.terminal_guard import TerminalGuard
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
@@ -34,7 +34,7 @@ def run(
     simulated_ledgers: OpenLedgers | None = None,
     readonly: bool = False,
     read_events: OpenEvents | None = None,
-    remembered: Remembered | None = None,
+    remembered: Preferences | None = None,
     notify: bool = False,
     daemon: FindDaemon | None = None,
     prices: Prices | None = None,
@@ -51,19 +51,19 @@ def run(
         feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers,
         read_events=read_events, daemon=daemon,
     )  # fmt: skip
-    app.view.kept.prices, app.view.kept.simulated = prices, simulated_ledgers
+    app.view.ledger_runs.prices, app.view.ledger_runs.simulated = prices, simulated_ledgers
     app.view.is_readonly = readonly
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
-    app.view.remembered = remembered or Remembered(path_of(os.environ))
-    look = of_terminal(os.environ, app.console.color_system, encoding)
-    app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
-    app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
+    app.view.preferences = remembered or Preferences(preferences_path(os.environ))
+    look = from_terminal(os.environ, app.console.color_system, encoding)
+    app.view.appearance = look._replace(theme=THEMES.get(app.view.preferences.get("theme"), look.theme))
+    app.notifier = TerminalNotifier(os.environ, app.write_escape, notifies=notify)
     gc.freeze()  # modules stay loaded: scanning them in every collection finds nothing and delays the keys
-    with Guard(app.end).watching():
+    with TerminalGuard(app.end).watching():
         app.run()
-    app.news.end(to_terminal)
-    app.instead.close()
-    app.view.remembered.close()
+    app.notifier.end(to_terminal)
+    app.source.close()
+    app.view.preferences.close()
     if app.failure is not None:
         raise app.failure
     return app.return_code or 0

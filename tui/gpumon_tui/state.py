@@ -13,6 +13,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.run_epochs import EpochMarks, Epochs
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.gpu import not_judged
+from gpumon.diagnosis.live_findings import LOOK_BACK
 from gpumon.live import WAITING, LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, Sample
@@ -23,56 +24,73 @@ from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOW
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots
+from gpumon_tui.appearance import Appearance
+from gpumon_tui.cache import Cache
+from gpumon_tui.chart_window import ChartTime, ReturnTarget, chart_epochs
 from gpumon_tui.data.events import EventHistory
 from gpumon_tui.data.process_facts import ProcessFacts, frame_facts
 from gpumon_tui.data.programs import OwnPrograms
 from gpumon_tui.data.run_ledger import LedgerRuns
 from gpumon_tui.feed import Player
-from gpumon_tui.findings import ToldFindings
+from gpumon_tui.findings import FrameFindings
 from gpumon_tui.freshness import NOW, freshness
-from gpumon_tui.look import TerminalLook
-from gpumon_tui.memo import Memo
-from gpumon_tui.preferences import Remembered
+from gpumon_tui.preferences import Preferences
 from gpumon_tui.render.gpu_status import GpuLabel, SteadyStatuses, gpu_status
-from gpumon_tui.shown_epochs import told_epochs
 from gpumon_tui.textual_private.painter import Painter
-from gpumon_tui.time_window import LastMinutes, ShownTime
-from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
 
-SAID_FOR = 4.0
+MESSAGE_SECONDS = 4.0
 """Seconds for which a message stays in the footer."""
-TAKES = 0.02
+MAX_STEP_SECONDS = 0.02
 """Maximum seconds per step of loading history, so that keys stay responsive."""
-RECENT = 120
+RECENT_FRAMES = 120
 """Number of frames that a feed buffers with their processes; some minutes."""
-GLANCE = WINDOWS[0].seconds
+MIN_OVERVIEW_WINDOW = WINDOWS[0].seconds
 """Minimum seconds shown in the overview; single samples are left to the charts."""
 WINDOW = "window"
 """Name under which the chosen window is stored in the preferences."""
+
+
+class RecentActivity:
+    """GPU activity of the newest frames, used while older frames are still loading."""
+
+    def __init__(self) -> None:
+        self._activity: Activity | None = None
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Add the newest of these frames, up to the one on screen."""
+        self._activity = self._activity or Activity()
+        for frame in frames[-LOOK_BACK:]:
+            self._activity.add(frame)
+
+    def current(self, complete: Activity, *, is_loading: bool) -> Activity:
+        """Return the activity of all frames once they are loaded; before that, the activity of the last minutes."""
+        if not is_loading:
+            self._activity = None
+        return self._activity or complete
 
 
 class View:
     """Everything that widgets draw from; independent of the widgets."""
 
     def __init__(self, interval: float = 1.0) -> None:
-        self.look = TerminalLook()
+        self.appearance = Appearance()
         """Conversion of pictures to cells of this terminal; pages do not depend on it."""
         self.painter = Painter()
         """Writes changed cells to the terminal; pages do not depend on it."""
-        self.remembered = Remembered()
-        """Choices that are kept between sessions: `keep(name, value)`, `get(name, default)`."""
-        self.said = ""
+        self.preferences = Preferences()
+        """Choices that are kept between sessions: `set(name, value)`, `get(name, default)`."""
+        self.message = ""
         """Message in the footer, shown for some seconds."""
-        self._said_until = 0.0
-        self.past: Sequence[RunSummary] = ()
+        self._message_until = 0.0
+        self.past_runs: Sequence[RunSummary] = ()
         """Runs of the ledger, loaded only on a machine without a GPU."""
-        self.kept = LedgerRuns()
+        self.ledger_runs = LedgerRuns()
         """Runs recorded in the ledgers."""
-        self.happened = EventHistory(self.kept.asked)
+        self.events = EventHistory(self.ledger_runs.queries)
         """Events from the log and since the view started."""
         self.has_simulation = False
         """Whether a key switches to a simulation."""
@@ -80,13 +98,13 @@ class View:
         """Id of the run under the cursor of the table."""
         self.selected_process: tuple[int, str] | None = None
         """PID and device of the process under the cursor of the table."""
-        self.shown = ShownTime()
+        self.chart_time = ChartTime()
         """Time window of the charts; everything else shows the frame on screen."""
         self.may_show_past = False
         """Whether the current page has charts that can show the past."""
-        self.way_back: WayBack | None = None
+        self.return_target: ReturnTarget | None = None
         """Where Escape leads from a chart that another page opened; None for a chart opened directly."""
-        self.recent: Callable[[], Sequence[Frame]] = list
+        self.recent_frames: Callable[[], Sequence[Frame]] = list
         """Returns the newest full frames; older frames have no processes."""
         self.player: Player | None = None
         """Controls of the recording that this process plays; None for other sources."""
@@ -96,48 +114,48 @@ class View:
         """Whether the view must not affect other processes: no signals are sent."""
         self.programs = OwnPrograms()
         """Script names of this user's own processes."""
-        self._facts: Memo[ProcessFacts] = Memo()
+        self._facts: Cache[ProcessFacts] = Cache()
         self._interval = interval
         self.forget()
 
     def forget(self) -> None:
         """Reset for frames of another source. The user's choices are kept, except for the time shown."""
-        self.shown.to_now()
-        self.happened.forget()
+        self.chart_time.follow_now()
+        self.events.forget()
         self.history = open_history()
         self.epochs = Epochs()
         self.logged = LoggedEpochs()
         self.activity = Activity()
-        self.last_minutes = LastMinutes()
-        self.looks = RecentSnapshots()
-        """Processes before the frames of `recent`, used if there is no history file."""
+        self.recent_activity = RecentActivity()
+        self.recent_snapshots = RecentSnapshots()
+        """Processes before the frames of `recent_frames`, used if there is no history file."""
         self.origin, self.driver, self.hostname = Origin(""), Driver(), ""
         self.state = LiveState(False, WAITING, self._interval)
         self.frame: Frame | None = None
         self.freshness = freshness(self.state, self.origin, None, False, 0.0)
-        self.paused = self.filling = False
-        """`filling` is True while history is still being loaded."""
-        self._joined: list[Ranks] = []
-        self._joined_of: Frame | None = None
-        self._knows_host = False
-        self._host_of: Frame | None = None
-        self._judged: tuple[GpuStatus, ...] = ()
-        self._judged_of: tuple[Frame | None, bool, bool] = None, False, False
+        self.paused = self.is_loading = False
+        """`is_loading` is True while history is still being loaded."""
+        self._ranks: list[Ranks] = []
+        self._ranks_frame: Frame | None = None
+        self._has_host = False
+        self._host_frame: Frame | None = None
+        self._statuses: tuple[GpuStatus, ...] = ()
+        self._status_inputs: tuple[Frame | None, bool, bool] = None, False, False
         self._steady = SteadyStatuses()
-        self._counted: Sequence[GpuStatus] = ()
-        self._counted_of: tuple[GpuStatus, ...] = ()
-        self.found = ToldFindings(self)
+        self._countable: Sequence[GpuStatus] = ()
+        self._counted_statuses: tuple[GpuStatus, ...] = ()
+        self.findings = FrameFindings(self)
         self._subject: str | None = None
 
-    def say(self, text: str, now: float | None = None) -> None:
+    def show_message(self, text: str, now: float | None = None) -> None:
         """Show a message in the footer for some seconds."""
-        self.said, self._said_until = text, (monotonic() if now is None else now) + SAID_FOR
+        self.message, self._message_until = text, (monotonic() if now is None else now) + MESSAGE_SECONDS
 
-    def forget_said(self, now: float) -> bool:
+    def expire_message(self, now: float) -> bool:
         """Remove an expired message from the footer; return whether one was removed."""
-        is_over = bool(self.said) and now > self._said_until
-        self.said = "" if is_over else self.said
-        return is_over
+        is_expired = bool(self.message) and now > self._message_until
+        self.message = "" if is_expired else self.message
+        return is_expired
 
     def add(self, frame: Frame) -> None:
         """Add a frame to the histories."""
@@ -146,7 +164,7 @@ class View:
         self.logged.add(frame)
         self.activity.add(frame)
         if not self.history_path:  # with a history file, a daemon stores them
-            self.looks.add(frame)
+            self.recent_snapshots.add(frame)
 
     def run_on(self, sample: Sample) -> Run | None:
         """Return the run of a GPU in the frame on screen, or its last known state if the frame does not contain it."""
@@ -156,18 +174,18 @@ class View:
         return next((run for run in runs if run.key == sample.run), None) or self.epochs.run(sample.run)
 
     @property
-    def played(self) -> tuple[float, float]:
+    def recording_span(self) -> tuple[float, float]:
         """Start and end of the recording being played (s since 1970); NaN where unknown."""
-        player, seen = self.player, self.happened.since or NAN
-        return (player.begin if player and is_known(player.begin) else seen), player.end if player else NAN
+        player, first_seen = self.player, self.events.since or NAN
+        return (player.begin if player and is_known(player.begin) else first_seen), player.end if player else NAN
 
     @property
-    def plays(self) -> bool:
+    def plays_recording(self) -> bool:
         """Whether this process plays a recording."""
         return self.player is not None and self.player.can_pause
 
     @property
-    def may_seek(self) -> bool:
+    def can_seek(self) -> bool:
         """Whether this process plays a recording that supports seeking; a log can only be played forward."""
         return self.player is not None and self.player.can_seek
 
@@ -182,14 +200,14 @@ class View:
         return self.frame.processes if self.frame else ()
 
     @property
-    def tells_processes(self) -> bool:
+    def has_processes(self) -> bool:
         """Whether the source reports processes and runs; a log of nvidia-smi does not."""
         return Capability.PROCESSES in self.origin.capabilities
 
     @property
-    def tells_holders(self) -> bool:
+    def has_holders(self) -> bool:
         """Whether the users of a GPU can be known."""
-        return self.tells_processes or bool(self.ranks or self.processes)
+        return self.has_processes or bool(self.ranks or self.processes)
 
     @property
     def is_recorded(self) -> bool:
@@ -206,16 +224,16 @@ class View:
     def process_facts(self) -> ProcessFacts:
         """Return facts for the rows of processes that the driver does not report."""
 
-        def found() -> ProcessFacts:
-            is_here = self.is_recorded
-            held = [status for status in self.statuses if status.state is GpuState.HELD]
-            idle = {status.sample.device.uuid: status.since for status in held if status.since}
-            if not is_here:  # a PID of a recording or a simulation belongs to another process on this machine
+        def compute() -> ProcessFacts:
+            is_live = self.is_recorded
+            idle_statuses = [status for status in self.statuses if status.state is GpuState.HELD]
+            idle = {status.sample.device.uuid: status.since for status in idle_statuses if status.since}
+            if not is_live:  # a PID of a recording or a simulation belongs to another process on this machine
                 return frame_facts(self.samples, self.runs, self.now, idle=idle)
-            me, script = self.programs.user, self.programs.name
-            return frame_facts(self.samples, self.runs, self.now, idle=idle, me=me, script=script)
+            own_user, script = self.programs.user, self.programs.name
+            return frame_facts(self.samples, self.runs, self.now, idle=idle, me=own_user, script=script)
 
-        return self._facts.get(0, (self.frame, self.age > 0, self.filling), found)
+        return self._facts.get(0, (self.frame, self.age > 0, self.is_loading), compute)
 
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
@@ -223,11 +241,11 @@ class View:
         frame, live = self.frame, not self.age
         if frame is None:
             return ()
-        if self._judged_of != (frame, live, self.filling):
-            activity = self.last_minutes.judged_by(self.activity, filling=self.filling)
-            self._judged = gpu_statuses(frame, self.ranks, activity, live)
-            self._judged_of = frame, live, self.filling
-        return self._judged
+        if self._status_inputs != (frame, live, self.is_loading):
+            activity = self.recent_activity.current(self.activity, is_loading=self.is_loading)
+            self._statuses = gpu_statuses(frame, self.ranks, activity, live)
+            self._status_inputs = frame, live, self.is_loading
+        return self._statuses
 
     @property
     def countable_statuses(self) -> Sequence[GpuStatus]:
@@ -236,10 +254,10 @@ class View:
         """
         if self.paused or self.freshness.edge != NOW:
             return self.statuses
-        if self._counted_of is not self.statuses:
-            self._counted_of = self.statuses
-            self._counted = self._steady.update(self.statuses, self.now)
-        return self._counted
+        if self._counted_statuses is not self.statuses:
+            self._counted_statuses = self.statuses
+            self._countable = self._steady.update(self.statuses, self.now)
+        return self._countable
 
     def rate(self, uuid: str, metric: str) -> float:
         """Return the rate of a GPU counter at the frame on screen, or NaN while that frame is not yet processed."""
@@ -250,13 +268,13 @@ class View:
         return gpu_status(status, self.history, self.freshness.frame_age, self.now)
 
     @property
-    def has_read(self) -> bool:
+    def has_full_history(self) -> bool:
         """Whether the source's history is completely loaded; only then does a missing value mean a gap."""
-        return self.frame is not None and not self.filling
+        return self.frame is not None and not self.is_loading
 
-    def not_judged(self) -> list[str]:
-        """Return what is unknown for every GPU on screen and thus cannot produce findings."""
-        return not_judged(self.samples, tells_processes=self.tells_processes)
+    def unknown_values(self) -> list[str]:
+        """Return the names of values that are unknown for every GPU on screen and thus cannot produce findings."""
+        return not_judged(self.samples, tells_processes=self.has_processes)
 
     @property
     def selected(self) -> frozenset[str]:
@@ -266,7 +284,7 @@ class View:
     @property
     def shows_past(self) -> bool:
         """Whether the charts show the past because the user moved the window."""
-        return self.may_show_past and self.shown.is_past
+        return self.may_show_past and self.chart_time.is_past
 
     @property
     def age(self) -> float:
@@ -279,12 +297,12 @@ class View:
         return self.frame.runs if self.frame else ()
 
     @property
-    def running(self) -> str:
+    def running_text(self) -> str:
         """Word for active runs; outdated frames do not show whether a run is still active."""
         return "last seen running" if self.age > 0 else "running at the end" if self.origin.ended else "running"
 
     @property
-    def no_runs(self) -> str:
+    def no_runs_text(self) -> str:
         """Text for an empty list of runs; outdated frames do not show whether one has started since."""
         if self.age > 0:
             return f"unknown since {units.clock(self.now)}"
@@ -294,9 +312,9 @@ class View:
     def ranks(self) -> list[Ranks]:
         """Runs of the frame on screen with all ranks of a run joined; active runs first."""
         frame = self.frame
-        if frame is not self._joined_of:
-            self._joined, self._joined_of = ranks_of(self.runs), frame
-        return self._joined
+        if frame is not self._ranks_frame:
+            self._ranks, self._ranks_frame = ranks_of(self.runs), frame
+        return self._ranks
 
     @property
     def now(self) -> float:
@@ -342,83 +360,89 @@ class View:
         """Length of the charts' window in seconds: the user's choice, else the length of the history, up to the
         choice of the last session.
         """
-        if self.shown.chosen:
-            chosen = self.shown.chosen  # may exceed the history after a change of source
-            return chosen if self.shown.is_past else min(chosen, self._windows[-1].seconds)
-        known, longest = self.now - self.history.begin, self.shown.chosen_before or DEFAULT_WINDOW.seconds
-        wanted = known if is_known(known) else 0.0
-        return min(longest, next((one.seconds for one in WINDOWS if one.seconds >= wanted), longest))
+        if self.chart_time.length:
+            length = self.chart_time.length  # may exceed the history after a change of source
+            return length if self.chart_time.is_past else min(length, self._windows[-1].seconds)
+        available, longest = self.now - self.history.begin, self.chart_time.previous_length or DEFAULT_WINDOW.seconds
+        needed = available if is_known(available) else 0.0
+        return min(
+            longest, next((chart_window.seconds for chart_window in WINDOWS if chart_window.seconds >= needed), longest)
+        )
 
     @property
     def _windows(self) -> Sequence[ChartWindow]:
-        begin, end = self.played
+        begin, end = self.recording_span
         return available_windows(self.now - self.history.begin, end - begin)
 
     @property
-    def glance(self) -> int:
+    def overview_window(self) -> int:
         """Seconds shown by all parts of the overview."""
-        return max(self.window, GLANCE)
+        return max(self.window, MIN_OVERVIEW_WINDOW)
 
     def zoom(self, step: int, shortest: int = 0) -> None:
         """Choose a shorter or longer window than the current one (or `shortest`, if longer) and store it; show a
         message if there is none.
         """
-        before = max(self.window, shortest)
-        self.shown.zoom(step, before, self._windows, self.history.begin, self.now)
-        if self.window == before:
-            is_short = step > 0 and before < WINDOWS[-1].seconds
-            self.say("no shorter window" if step < 0 else f"no longer window{': history begins here' * is_short}")
-        self.remembered.keep(WINDOW, str(self.shown.chosen))
+        previous = max(self.window, shortest)
+        self.chart_time.zoom(step, previous, self._windows, self.history.begin, self.now)
+        if self.window == previous:
+            is_short = step > 0 and previous < WINDOWS[-1].seconds
+            self.show_message(
+                "no shorter window" if step < 0 else f"no longer window{': history begins here' * is_short}"
+            )
+        self.preferences.set(WINDOW, str(self.chart_time.length))
 
     def step_window(self, step: int) -> None:
         """Choose the next longer or shorter window among those with a button and the longest one, wrapping around."""
         windows = self._windows
-        known = [one.seconds for one in windows if one.has_button or one is windows[-1]]
-        beyond = [one for one in known if one > self.window] if step > 0 else [
-            one for one in reversed(known) if one < self.window
+        lengths = [length.seconds for length in windows if length.has_button or length is windows[-1]]
+        further = [length for length in lengths if length > self.window] if step > 0 else [
+            length for length in reversed(lengths) if length < self.window
         ]  # fmt: skip
-        if not beyond and step > 0 and windows[-1].seconds < WINDOWS[-1].seconds:
-            self.say("no longer window: history begins here")
-        self.shown.take((beyond or known[:: 1 if step > 0 else -1])[0], self.window, self.history.begin, self.now)
-        self.remembered.keep(WINDOW, str(self.shown.chosen))
+        if not further and step > 0 and windows[-1].seconds < WINDOWS[-1].seconds:
+            self.show_message("no longer window: history begins here")
+        self.chart_time.set_length(
+            (further or lengths[:: 1 if step > 0 else -1])[0], self.window, self.history.begin, self.now
+        )
+        self.preferences.set(WINDOW, str(self.chart_time.length))
 
-    def begin_as_before(self) -> None:
+    def restore_window(self) -> None:
         """Start with the window of the last session, as far as there is history to fill it."""
-        kept = self.remembered.get(WINDOW)
-        self.shown.chosen_before = next(
-            (one.seconds for one in (*SHORT_WINDOWS, *WINDOWS) if str(one.seconds) == kept), 0
+        stored = self.preferences.get(WINDOW)
+        self.chart_time.previous_length = next(
+            (window.seconds for window in (*SHORT_WINDOWS, *WINDOWS) if str(window.seconds) == stored), 0
         )
 
     def pan(self, halves: float) -> None:
         """Move the window by half windows."""
-        self.shown.pan(halves, self.window, self.history.begin, self.now)
+        self.chart_time.pan(halves, self.window, self.history.begin, self.now)
 
     def point(self, time: float) -> None:
         """Set the cursor of the charts to a time (s since 1970), and show a window that contains it."""
-        self.shown.point(time, self.window, self.history.begin, self.now)
+        self.chart_time.set_cursor(time, self.window, self.history.begin, self.now)
 
-    def epochs_drawn(self) -> tuple[EpochMarks, str]:
-        """Return the result of `told_epochs`, or the epochs of the run that the chart was opened for if frames no
+    def chart_epochs(self) -> tuple[EpochMarks, str]:
+        """Return the epochs of the subject, or the epochs of the run that the chart was opened for if frames no
         longer contain them.
         """
-        sample, led = self.sample, self.way_back
-        drawn, name = told_epochs(self.epochs, self.subject, self.selected_run, sample.run if sample else "")
-        if led is None or self.subject not in led.devices or any(mark.run == led.run for mark in drawn.marks):
-            return drawn, name
-        return EpochMarks(led.marks, [], []), led.what
+        sample, target = self.sample, self.return_target
+        marks, name = chart_epochs(self.epochs, self.subject, self.selected_run, sample.run if sample else "")
+        if target is None or self.subject not in target.devices or any(mark.run == target.run for mark in marks.marks):
+            return marks, name
+        return EpochMarks(target.marks, [], []), target.label
 
     @property
     def subjects(self) -> list[str]:
-        """Subjects whose history can be shown: UUIDs of the devices, and `HOST` if host metrics are known."""
+        """Subjects whose history can be shown: UUIDs of the devices, and `HOST` if host metrics are available."""
         gpus = [sample.device.uuid for sample in self.samples]
-        return [*gpus, HOST] if self._tells_host() or not gpus else gpus
+        return [*gpus, HOST] if self._has_host_metrics() or not gpus else gpus
 
-    def _tells_host(self) -> bool:
+    def _has_host_metrics(self) -> bool:
         """Whether any frame contained host metrics; a log of nvidia-smi does not."""
-        if not self._knows_host and self.frame is not self._host_of:
-            self._host_of = self.frame
-            self._knows_host = self.frame is not None and any(map(is_known, self.frame.host))
-        return self._knows_host
+        if not self._has_host and self.frame is not self._host_frame:
+            self._host_frame = self.frame
+            self._has_host = self.frame is not None and any(map(is_known, self.frame.host))
+        return self._has_host
 
     def limit_of(self, metric: Metric) -> float:
         """Return the full-scale value of a metric for the subject, or NaN."""

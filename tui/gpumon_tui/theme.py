@@ -36,7 +36,7 @@ WARN = palette.ink("warn", bold=True)
 CRITICAL = palette.ink("crit", bold=True)
 
 LEVELS = (PLAIN, WARN, CRITICAL)
-"""Styles indexed by the result of `levels.level`."""
+"""Styles indexed by the result of `gpu_status.level`."""
 
 
 def ink(role: str) -> Style:
@@ -44,4 +44,4 @@ def ink(role: str) -> Style:
     return palette.ink(role)
 
 
-FADED = palette.tinted("text", 0.4)
+FADED = palette.tint("text", 0.4)

@@ -42,7 +42,7 @@ class WindowAccounts(NamedTuple):
     """Accounts of a window, for all users or one user."""
 
     headlines: Headlines | None
-    """None if nothing is known of the window."""
+    """None if there are no data for the window."""
     rows: Mapping[str, Sequence[AccountRow]]
     """Rows of users under the key ""; for one user, rows under `GPUS` and `TIMES`."""
     empty_text: str

@@ -1,6 +1,6 @@
 """Events since the view started, detected in its frames.
 
-The rules are those of the daemon's event log, which is written only once a minute.
+The rules are the same as for the daemon's event log, which is written only once a minute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import RunState, Tick, XidEvent
 from gpumon.model.origin import Capability, Origin
-from gpumon_tui.background import NOT_YET, Answer, Asked
+from gpumon_tui.background_queries import PENDING, Answer, BackgroundQueries
 
 if TYPE_CHECKING:
     from gpumon.model.events import Event, EventSubject
@@ -45,8 +45,8 @@ start and the end of earlier events.
 class EventHistory:
     """Events from the log, and from frames since the view started."""
 
-    def __init__(self, asked: Asked, read: OpenEvents | None = None) -> None:
-        self.asked = asked
+    def __init__(self, queries: BackgroundQueries, read: OpenEvents | None = None) -> None:
+        self.queries = queries
         self._read = read
         self._waiting: deque[tuple[Frame, Origin, Driver]] = deque()
         self.labels: dict[str, str] = {}
@@ -62,8 +62,8 @@ class EventHistory:
         """Time of the first frame (s since 1970); 0 if there is none yet. No frame is missing from here to `until`."""
         self.until = 0.0
         """Time of the last processed frame (s since 1970)."""
-        self.seen: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self.dated = 0
+        self.recorded: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self.corrections = 0
         """Number of events whose time was corrected after they were recorded."""
         self._undated: list[Event] = []
         """Idle events that were already open in the first frame; older frames may show when they started."""
@@ -103,7 +103,7 @@ class EventHistory:
             if self._rules is None:
                 self._rules, self.since = _EventRules(), frame.time
             self.until = frame.time
-            self.seen.extend(map(self._check_idle, self._rules.add(frame_tick(frame, origin, driver))))
+            self.recorded.extend(map(self._check_idle, self._rules.add(frame_tick(frame, origin, driver))))
 
     def _check_idle(self, event: Event) -> Event:
         if event.kind == _IDLE and event.details.get("at_least"):
@@ -118,7 +118,7 @@ class EventHistory:
         by_uuid = {status.sample.device.uuid: status for status in statuses}
         for event in undated:
             status = by_uuid.get(event.subject.device)
-            if status is None or status.since is None or event not in self.seen:
+            if status is None or status.since is None or event not in self.recorded:
                 continue
             processes = [process for process in status.processes if process.user == event.subject.user]
             held_since = now - longest_held(processes, now)
@@ -126,16 +126,16 @@ class EventHistory:
             if time_ns < event.time_ns:
                 at_least = status.since.at_least and status.since.time >= held_since
                 dated = event._replace(time_ns=time_ns, details={"at_least": True} if at_least else {})
-                self.seen[self.seen.index(event)] = dated
+                self.recorded[self.recorded.index(event)] = dated
                 self._longer[event.subject] = (event.time_ns - time_ns) / SECOND
-                self.dated += 1
+                self.corrections += 1
 
-    def all_seen(self) -> Sequence[Event]:
+    def all_recorded(self) -> Sequence[Event]:
         """Return all events up to now, in the order in which they were recorded."""
         self._process(len(self._waiting))
-        return tuple(self.seen)
+        return tuple(self.recorded)
 
-    def written_by(self, writer: Writer | None) -> None:
+    def set_writer(self, writer: Writer | None) -> None:
         """Set the process that writes the frames.
 
         After a change, events that are open in the log of the previous writer no longer count as open.
@@ -148,14 +148,14 @@ class EventHistory:
 
     def logged(self, path: str) -> Answer[Sequence[LoggedEvent]]:
         """Return the events of the log at a path, newest last. The log is read in the background."""
-        read, question = self._read, ("events", path)
+        read, key = self._read, ("events", path)
         if read is None:
-            return NOT_YET
+            return PENDING
         if self._has_new_writer:
             self._has_new_writer = False
-            self.asked.forget(question)
-        every = _READ_SOON if monotonic() < self._read_soon_until else _READ_EVERY
-        return self.asked.ask(question, lambda: read(path), every)
+            self.queries.expire(key)
+        interval = _READ_SOON if monotonic() < self._read_soon_until else _READ_EVERY
+        return self.queries.get(key, lambda: read(path), interval)
 
     @property
     def can_read(self) -> bool:

@@ -87,12 +87,12 @@ def _test(word: str) -> Test:
     number = _NUMBER.fullmatch(word.lower())
     if number and number[1] in NUMBERS and (number[1] in SECONDS or not number[4]):
         return _number_test(NUMBERS[number[1]], _COMPARE[number[2]], float(number[3]) * _SECONDS[number[4]])
-    field, colon, wanted = word.partition(":")
-    wanted = wanted.casefold()
+    field, colon, value = word.partition(":")
+    value = value.casefold()
     if colon and (exact := EXACT.get(field.lower())):
-        return lambda process, facts: exact(process, facts) == wanted
+        return lambda process, facts: exact(process, facts) == value
     if colon and (read_text := TEXTS.get(field.lower())):
-        return lambda process, facts: wanted in read_text(process, facts).casefold()
+        return lambda process, facts: value in read_text(process, facts).casefold()
     word = word.casefold()
     return lambda process, facts: any(
         word in text.casefold()

@@ -16,7 +16,7 @@ from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.query import ProcessUse, ProcessWindow, read_processes
 from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.usage_series import ProcessKey, ProcessLines, process_key, process_lines
-from gpumon_tui.background import Answer, Asked
+from gpumon_tui.background_queries import Answer, BackgroundQueries
 
 _MAX_AGE = 180.0
 """Age in seconds up to which the history counts as current; it is usually about a minute old."""
@@ -39,15 +39,15 @@ NONE_LEFT_OUT = LeftOutProcesses()
 
 
 class LeftOutReader:
-    """Reads left-out processes in a background thread, in which `told` is called after each read."""
+    """Reads left-out processes in a background thread, in which `on_answer` is called after each read."""
 
     def __init__(
-        self, told: Callable[[], object], read: Read = lambda path, span: read_processes(path, (), span)
+        self, on_answer: Callable[[], object], read: Read = lambda path, span: read_processes(path, (), span)
     ) -> None:
-        self.asked = Asked(told)
+        self.asked = BackgroundQueries(on_answer)
         self._read = read
         self._compared: tuple[LeftOutProcesses, Sequence[Process]] = NONE_LEFT_OUT, ()
-        """The processes from history and those of the frame that were last compared."""
+        """The processes from history and the processes of the frame that were last compared."""
         self._missing = NONE_LEFT_OUT
         """Result of that comparison."""
 
@@ -58,7 +58,7 @@ class LeftOutReader:
         """
         if not path:
             return NONE_LEFT_OUT
-        stored = self.asked.ask(("left out", path), lambda: left_out(path, now, self._read), _READ_EVERY).found
+        stored = self.asked.get(("left out", path), lambda: left_out(path, now, self._read), _READ_EVERY).result
         if stored is None or not 0 <= now - stored.until <= _MAX_AGE:
             return NONE_LEFT_OUT
         compared = stored, present
@@ -104,10 +104,10 @@ _VALID = 3600.0
 
 
 class ProcessTrail:
-    """Reads the history of one process at a time. `told` is called in the background thread after each read."""
+    """Reads the history of one process at a time. `on_answer` is called in the background thread after each read."""
 
-    def __init__(self, told: Callable[[], object], clock: Callable[[], float] = monotonic) -> None:
-        self.asked = Asked(told)
+    def __init__(self, on_answer: Callable[[], object], clock: Callable[[], float] = monotonic) -> None:
+        self.asked = BackgroundQueries(on_answer)
         self._clock = clock
         self._question: tuple[ProcessKey, float, int] | None = None
         self._due = 0.0
@@ -124,14 +124,14 @@ class ProcessTrail:
         `frames` returns the newest frames. `path` is the history file, or empty; without a file, the in-memory
         `snapshots` are used.
         """
-        question = process_key(process), grid.step, grid.buckets
+        query_key = process_key(process), grid.step, grid.buckets
         now = self._clock()
-        if self.asked.is_idle and (question != self._question or now >= self._due):
+        if self.asked.is_idle and (query_key != self._question or now >= self._due):
             # Read the frames here, because the feed must not be used from two threads.
-            self._question, self._due = question, now + TRAIL_READ_EVERY
+            self._question, self._due = query_key, now + TRAIL_READ_EVERY
             self._grid, self._frames, self._path = grid, frames(), path
             self._earlier = snapshots.pieces(process.uuid, process.pid, process.started)
-            self.asked.forget(question)
+            self.asked.expire(query_key)
         if self._question is None or self._grid is None:
             return Answer(None)
         read_grid, read_path, read_frames, key = self._grid, self._path, self._frames, self._question[0]
@@ -141,5 +141,5 @@ class ProcessTrail:
             query = Query(key.device, NAMES, read_grid.begin, read_grid.end, grid=read_grid)
             return read_grid, process_lines(read_path, read_frames, key, query, earlier)
 
-        answer = self.asked.ask(self._question, read, _VALID)
-        return answer if question == self._question else Answer(None)
+        answer = self.asked.get(self._question, read, _VALID)
+        return answer if query_key == self._question else Answer(None)

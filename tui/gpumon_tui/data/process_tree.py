@@ -171,7 +171,7 @@ def _add_children(
 
 
 def _shared_ancestors(chains: Mapping[int, Sequence[ParentProcess]]) -> frozenset[int]:
-    """Return the PIDs of ancestors shared by several processes, except those that start unrelated processes."""
+    """Return the PIDs of ancestors shared by several processes, except ancestors that start unrelated processes."""
     count: dict[int, int] = {}
     for chain in chains.values():
         for parent in chain[:_NEAR_ANCESTORS]:

@@ -92,7 +92,7 @@ class OwnPrograms:
 
 
 def has_same_start(process: Process, stat: Stat, boot: float) -> bool:
-    """Whether the start time of a process here (`stat`) matches that of a process in a frame.
+    """Whether the start time of a process here (`stat`) matches the start time of a process in a frame.
 
     `boot` is the boot time of the machine (s since 1970).
     """

@@ -237,7 +237,7 @@ class _Priced(NamedTuple):
     prices: Prices
 
     def sentences(self) -> list[str]:
-        """Return a sentence about the cost of the whole run; empty if no part of the cost is known."""
+        """Return a sentence about the cost of the whole run; empty if no part of the cost is available."""
         return [text for text in [sentence(self.whole, self.prices)] if text]
 
     def headings(self) -> Sequence[str]:

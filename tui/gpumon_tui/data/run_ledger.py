@@ -8,7 +8,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpumon.common.errors import GpumonError
-from gpumon_tui.background import OFTEN, Answer, Asked
+from gpumon_tui.background_queries import ACTIVE_VALID_FOR, Answer, BackgroundQueries
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
@@ -40,14 +40,14 @@ class LedgerRuns:
     """Runs from the ledgers; empty without `open_ledgers`."""
 
     def __init__(self, open_ledgers: OpenLedgers | None = None, clock: Callable[[], float] = time) -> None:
-        self.asked = Asked()
+        self.queries = BackgroundQueries()
         self._open = open_ledgers
         self._clock = clock
         self._runs: ListedRuns | None = None
         """Runs read so far."""
         self._opened: list[tuple[str, str, bool]] = []
         """Queries of opened runs, latest last."""
-        self.is_away: Callable[[], bool] = lambda: False
+        self.is_simulation: Callable[[], bool] = lambda: False
         """Returns whether the view shows a simulation, whose runs are not in this machine's ledgers."""
         self.simulated: OpenLedgers | None = None
         """Opens the ledgers of the simulation; None if they are not available."""
@@ -65,7 +65,7 @@ class LedgerRuns:
 
     @property
     def _opener(self) -> OpenLedgers | None:
-        return self.simulated if self.is_away() else self._open
+        return self.simulated if self.is_simulation() else self._open
 
     @property
     def is_all_listed(self) -> bool:
@@ -82,7 +82,7 @@ class LedgerRuns:
             return self._runs.read(ledgers, self._clock())
 
         # The first answer contains only the newest runs, so the query is repeated at once.
-        return self._ask(("listed",), read, lambda _: FRESH if self.is_all_listed else 0.0)
+        return self._query(("listed",), read, lambda _: FRESH if self.is_all_listed else 0.0)
 
     def detail(self, run_id: str, *, is_over: bool) -> Answer[RunDetail]:
         """Return further details of a run, for its row in the list."""
@@ -92,10 +92,10 @@ class LedgerRuns:
 
             return detail(*self._find(ledgers, run_id))
 
-        return self._ask(("detail", run_id, is_over), read, lambda run: LONG if run.is_settled else OFTEN)
+        return self._query(("detail", run_id, is_over), read, lambda run: LONG if run.is_settled else ACTIVE_VALID_FOR)
 
-    def opened(self, run_id: str, *, is_over: bool, good_for: float = OFTEN) -> Answer[OpenRun]:
-        """Return a run with all its rows; for an active run the answer stays valid for `good_for` seconds."""
+    def opened(self, run_id: str, *, is_over: bool, valid_for: float = ACTIVE_VALID_FOR) -> Answer[OpenRun]:
+        """Return a run with all its rows; for an active run the answer stays valid for `valid_for` seconds."""
 
         def read(ledgers: Ledgers) -> OpenRun:
             from gpumon_tui.data.run_detail import open_run
@@ -103,12 +103,12 @@ class LedgerRuns:
             ledger, _, now = self._find(ledgers, run_id)
             return open_run(ledger.record(run_id, phases=False, times=True), now, self.prices)
 
-        question = "opened", run_id, is_over
-        self._opened = [*(query for query in self._opened if query != question), question]
+        key = "opened", run_id, is_over
+        self._opened = [*(query for query in self._opened if query != key), key]
         for dropped in self._opened[:-OPENED_KEPT]:
-            self.asked.drop(dropped)
+            self.queries.drop(dropped)
         del self._opened[:-OPENED_KEPT]
-        return self._ask(question, read, lambda run: LONG if run.record.run.is_settled(self._clock()) else good_for)
+        return self._query(key, read, lambda run: LONG if run.record.run.is_settled(self._clock()) else valid_for)
 
     def ended_epoch(self, run_id: str, number: int) -> Answer[EndedEpoch]:
         """Return an ended epoch of a run that is already in its next epoch."""
@@ -118,15 +118,15 @@ class LedgerRuns:
 
             return ended_epoch(*self._find(ledgers, run_id)[:2], number)
 
-        return self._ask(("ended", run_id, number), read, lambda _: LONG)  # until then, queried often
+        return self._query(("ended", run_id, number), read, lambda _: LONG)  # until then, queried often
 
-    def renew(self, run_id: str) -> None:
+    def expire(self, run_id: str) -> None:
         """Expire the answer about an active run, because other parts of the view already have newer data."""
-        self.asked.forget(("opened", run_id, False))
+        self.queries.expire(("opened", run_id, False))
 
     def forget(self) -> None:
         """Drop all answers: the source on screen has another ledger, for example after a seek."""
-        self.asked.forget_all()
+        self.queries.clear()
         self._runs = None
         self._opened = []
 
@@ -142,7 +142,7 @@ class LedgerRuns:
 
             return compare_runs(record(baseline), record(other))
 
-        return self._ask(("compared", baseline, other), read, LONG)
+        return self._query(("compared", baseline, other), read, LONG)
 
     def report(self, run_id: str, number: int, directory: str) -> Answer[str]:
         """Write a report of a run and return its path; `number` counts the reports written by this view."""
@@ -152,20 +152,23 @@ class LedgerRuns:
 
             return write_report(*self._find(ledgers, run_id), directory)
 
-        return self._ask(("report", run_id, number), write, inf)
+        return self._query(("report", run_id, number), write, inf)
 
-    def _ask(
-        self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float | Callable[[T], float] = OFTEN
+    def _query(
+        self,
+        key: tuple[Any, ...],
+        read: Callable[[Ledgers], T],
+        valid_for: float | Callable[[T], float] = ACTIVE_VALID_FOR,
     ) -> Answer[T]:
         open_ledgers = self._opener
         if open_ledgers is None:
             return _NO_LEDGER
 
-        def answer() -> T:
+        def query() -> T:
             with open_ledgers() as ledgers:
                 return read(ledgers)
 
-        return self.asked.ask(question, answer, good_for)
+        return self.queries.get(key, query, valid_for)
 
     def _find(self, ledgers: Ledgers, run_id: str) -> tuple[Ledger, str, float]:
         """Return the ledger that contains a run, the run's id, and the current time.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.process import Process
-from gpumon_tui.background import Asked
+from gpumon_tui.background_queries import BackgroundQueries
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
@@ -32,10 +32,10 @@ NO_MONTHS: Mapping[str, UserMonth] = {}
 
 
 class MonthReader:
-    """Reads the accounts in a background thread, in which `told` is called after each read."""
+    """Reads the accounts in a background thread, in which `on_answer` is called after each read."""
 
-    def __init__(self, told: Callable[[], object], read: Read | None = None) -> None:
-        self.asked = Asked(told)
+    def __init__(self, on_answer: Callable[[], object], read: Read | None = None) -> None:
+        self.asked = BackgroundQueries(on_answer)
         self._read = read
 
     def by_user(self, path: str, now: float, prices: Prices) -> Mapping[str, UserMonth]:
@@ -44,7 +44,7 @@ class MonthReader:
         """
         if not path:
             return NO_MONTHS
-        return self.asked.ask(("month", path), lambda: self._read_month(path, now, prices), _VALID).found or NO_MONTHS
+        return self.asked.get(("month", path), lambda: self._read_month(path, now, prices), _VALID).result or NO_MONTHS
 
     def _read_month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
         from gpumon.cost import NO_CHARGE, price_hours
@@ -64,9 +64,9 @@ class KnownSum(NamedTuple):
     """A sum over known values."""
 
     value: float = NAN
-    """NaN if nothing is known."""
+    """NaN if no part is available."""
     is_whole: bool = True
-    """Whether every part is known; if not, the value is a lower bound."""
+    """Whether every part is available; if not, the value is a lower bound."""
 
 
 class UserTotal(NamedTuple):
@@ -129,5 +129,5 @@ def _total(user: str, processes: Sequence[Process]) -> UserTotal:
 
 
 def _sum(values: Sequence[float]) -> KnownSum:
-    known = [value for value in values if is_known(value)]
-    return KnownSum(sum(known), len(known) == len(values)) if known else KnownSum(is_whole=False)
+    known_values = [value for value in values if is_known(value)]
+    return KnownSum(sum(known_values), len(known_values) == len(values)) if known_values else KnownSum(is_whole=False)

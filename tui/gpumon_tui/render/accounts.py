@@ -28,7 +28,7 @@ from gpumon.reports.usage import (
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import palette, theme
 from gpumon_tui.data.accounts import AccountRow
-from gpumon_tui.glyphs import spelled
+from gpumon_tui.glyphs import spell_keys
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.table import Cell
@@ -37,7 +37,7 @@ from gpumon_tui.render.text_width import Line, cut, fit, length, safe
 _PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
     palette.ink("text"), palette.ink("dim"), palette.ink("faint"), palette.ink("strong"), palette.ink("warn"),
 )  # fmt: skip
-_BAR = palette.tinted("text", 0.4)
+_BAR = palette.tint("text", 0.4)
 HELD = "held"
 """Default sort column."""
 PLACE = "name"
@@ -183,7 +183,7 @@ class Choice(NamedTuple):
     key: str
     """Displayed name; empty if it shares the key of its neighbor."""
     name: str
-    press: str
+    textual_key: str
     """Textual's name of the key."""
     is_chosen: bool = False
 
@@ -241,7 +241,7 @@ def _buttons(
         begin = begin_cell + length(line)
         line += [Segment(key, theme.PAGE if choice.is_chosen else key_style),
                  Segment(name, theme.PAGE if choice.is_chosen else name_style)]  # fmt: skip
-        buttons.append(AccountButton(row, begin, begin_cell + length(line), choice.press))
+        buttons.append(AccountButton(row, begin, begin_cell + length(line), choice.textual_key))
     return line, buttons
 
 
@@ -260,7 +260,7 @@ def headline_lines(headlines: Headlines, cells: int) -> list[Line]:
 
 def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountButton]]:
     """Return the last line with as many keys as fit; the last key is always included."""
-    texts = [(choice, f" {spelled(choice.key) if is_ascii else choice.key}", f" {choice.name} ") for choice in keys]
+    texts = [(choice, f" {spell_keys(choice.key) if is_ascii else choice.key}", f" {choice.name} ") for choice in keys]
     room = cells - sum(len(part) for part in texts[-1][1:])
     line: Line = []
     buttons = []
@@ -269,7 +269,7 @@ def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) ->
             continue
         begin = length(line)
         line += [Segment(key, theme.KEY), Segment(name, theme.BAR_DIM)]
-        buttons.append(AccountButton(row, begin, length(line), choice.press))
+        buttons.append(AccountButton(row, begin, length(line), choice.textual_key))
     return _filled(cut(line, cells), cells), buttons
 
 

@@ -73,7 +73,7 @@ class ValueAxis(NamedTuple):
 
     low: float
     high: float
-    parts: int
+    intervals: int
     """Number of equal intervals between labels."""
     format: NumberFormat
 
@@ -122,8 +122,8 @@ class ValueAxis(NamedTuple):
         return max(4, floor(log10(largest / interval)) + 2) if interval > 0 else 4
 
     def _divisors(self) -> list[int]:
-        """Return the possible numbers of intervals: the divisors of `parts`, largest first."""
-        return [self.parts // divisor for divisor in range(1, self.parts + 1) if self.parts % divisor == 0]
+        """Return the possible numbers of intervals: the divisors of `intervals`, largest first."""
+        return [self.intervals // divisor for divisor in range(1, self.intervals + 1) if self.intervals % divisor == 0]
 
 
 def _format_number(value: float, digits: int, cells: int) -> str:

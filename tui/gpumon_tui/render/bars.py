@@ -42,15 +42,15 @@ def bar_text(share: float, cells: int) -> str:
 CELL = "▆"
 """Lower than a full block, so that rows do not touch."""
 TINTS = {
-    "allocated": palette.tinted("memory", 0.62),
-    "cached": palette.tinted("memory", 0.30),
-    "context": palette.tinted("memory", 0.18),
-    "others": palette.tinted("power", 0.34),
+    "allocated": palette.tint("memory", 0.62),
+    "cached": palette.tint("memory", 0.30),
+    "context": palette.tint("memory", 0.18),
+    "others": palette.tint("power", 0.34),
     "free": palette.ink("track"),
     "driver": palette.ink("track"),
 }
 """Parts of memory, by the fields of `MemoryBreakdown`."""
-WHOLE = palette.tinted("memory", 0.45)
+WHOLE = palette.tint("memory", 0.45)
 """Memory whose use is unknown."""
 
 

@@ -73,7 +73,7 @@ def draw_cursor(line: Line, cell: int, replaceable: str) -> Line:
 @lru_cache(maxsize=512)
 def _cursor(under: Style | None) -> Style:
     ground = under.bgcolor if under else None
-    _, share = (palette.meant(ground.name) if ground else None) or ("ground", 0.0)
+    _, share = (palette.role_of(ground.name) if ground else None) or ("ground", 0.0)
     role = "strong" if _MIN_FILLED <= share < 1.0 else "key"  # the cursor color would be hard to see on a strong tint
     return Style(color=palette.color(role), bgcolor=ground)
 

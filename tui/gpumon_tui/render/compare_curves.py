@@ -99,8 +99,8 @@ def _time_points(curve: EpochCurve, longest_time: float, plot_cells: int) -> lis
             points.append(next((curve.values[index] for index in same_position if isfinite(curve.values[index])), NAN))
         elif 0 <= epoch < len(curve.times) - 1:
             begin, end = position_of(epoch), position_of(epoch + 1)
-            before, after = curve.values[epoch : epoch + 2]
-            value = before + (after - before) * (position - begin) / (end - begin)
+            first, second = curve.values[epoch : epoch + 2]
+            value = first + (second - first) * (position - begin) / (end - begin)
             points.append(value if isfinite(value) else NAN)
         else:
             points.append(NAN)

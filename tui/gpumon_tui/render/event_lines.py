@@ -37,13 +37,13 @@ class EventHead(NamedTuple):
     """Content of the first line."""
 
     shown: int
-    there: int
+    total: int
     group: str
     counts: Mapping[str, int]
     gpu: str
     """Number of the GPU that rows are filtered by, or empty."""
     text: str
-    is_typed: bool
+    is_typing: bool
 
 
 class EventColumns(NamedTuple):
@@ -53,8 +53,8 @@ class EventColumns(NamedTuple):
     label: int
     gpu: int
     user: int
-    words: int
-    took: int
+    text: int
+    duration: int
 
 
 def edge(cells: int) -> int:
@@ -72,21 +72,21 @@ def columns(cells: int) -> EventColumns:
         fixed = EventColumns(11, 18, 8, 10, 0, 15)
     gap = 2 if cells >= 100 else 1
     used = sum(room + gap for room in fixed if room) + 2 + 2 * edge(cells)
-    return fixed._replace(words=max(4, cells - used))
+    return fixed._replace(text=max(4, cells - used))
 
 
 def head_line(head: EventHead, cells: int) -> tuple[Line, list[EventButton]]:
     """Return title, groups and filter, and their clickable ranges."""
     left_margin = edge(cells)
-    count = f"{head.shown} of {head.there}" if head.shown != head.there else str(head.there)
+    count = f"{head.shown} of {head.total}" if head.shown != head.total else str(head.total)
     line: Line = [Segment(" " * left_margin), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
     if head.gpu:
         line.append(Segment(f"  GPU {head.gpu} only", palette.ink("key")))
-    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * left_margin)] if head.there else []
-    if head.text or head.is_typed:
-        shown = safe(head.text)[-max(4, min(30, cells // 3)) :]
-        caret = Segment("▏", _CARET) if head.is_typed else Segment(" ", _FIELD)
-        right = [Segment("/ ", _KEY), Segment(f" {shown}", _FIELD), caret, Segment(" " * left_margin)]
+    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * left_margin)] if head.total else []
+    if head.text or head.is_typing:
+        typed_text = safe(head.text)[-max(4, min(30, cells // 3)) :]
+        caret = Segment("▏", _CARET) if head.is_typing else Segment(" ", _FIELD)
+        right = [Segment("/ ", _KEY), Segment(f" {typed_text}", _FIELD), caret, Segment(" " * left_margin)]
     room = cells - length(line) - length(right) - 3
     names = [name for name in head.counts if head.counts[name] or name in (ALL, head.group)]
     while len(names) > 1 and sum(len(f" {name} {head.counts[name]} ") for name in names) > room:
@@ -114,15 +114,15 @@ def heading_line(room: EventColumns, cells: int) -> Line:
     names = (
         (fit("time", room.time, right=cells >= 60), room.time), (fit("  what", room.label + 2), room.label),
         (fit("GPU", room.gpu), room.gpu),
-        (fit("user", room.user), room.user), (fit("", room.words), room.words),
-        (fit("took", room.took, right=True), room.took),
+        (fit("user", room.user), room.user), (fit("", room.text), room.text),
+        (fit("took", room.duration, right=True), room.duration),
     )  # fmt: skip
     text = gap.join([title for title, cells_of_column in names if cells_of_column])
     return [Segment(fit(" " * edge(cells) + text, cells), _HEADING)]
 
 
-def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chosen: bool, own: bool) -> Line:
-    """Return the row of an event; `own`: it concerns this user."""
+def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chosen: bool, is_own: bool) -> Line:
+    """Return the row of an event; `is_own`: it concerns this user."""
     background = _SELECTED if chosen else Style.null()
     gap = Segment(" " * (2 if cells >= 100 else 1), background)
     glyph, role = row.mark
@@ -137,11 +137,14 @@ def row_line(row: EventRow, room: EventColumns, cells: int, now: float, *, chose
         Segment(fit(gpu, room.gpu), (_DIM if is_dim else palette.ink("strong")) + background), gap,
     ]  # fmt: skip
     if room.user:
-        line += [Segment(fit(row.user, room.user), (_TEXT if own else _DIM) + background), gap]
-    words = row.words if room.took or not row.took else ", ".join(filter(None, (row.words, row.took)))
-    line.append(Segment(fit(words, room.words), (_DIM if is_dim else _TEXT) + background))
-    if room.took:
-        line += [gap, Segment(fit(row.took, room.took, right=True), (mark_style if row.is_open else _DIM) + background)]
+        line += [Segment(fit(row.user, room.user), (_TEXT if is_own else _DIM) + background), gap]
+    words = row.text if room.duration or not row.duration else ", ".join(filter(None, (row.text, row.duration)))
+    line.append(Segment(fit(words, room.text), (_DIM if is_dim else _TEXT) + background))
+    if room.duration:
+        line += [
+            gap,
+            Segment(fit(row.duration, room.duration, right=True), (mark_style if row.is_open else _DIM) + background),
+        ]
     return [*line, Segment(" " * max(0, cells - length(line)), background)]
 
 

@@ -55,12 +55,12 @@ class EventRow(NamedTuple):
     gpu: str
     """Displayed text: `GPU 0–3`; empty if it concerns no GPU."""
     user: str
-    words: str
-    took: str
+    text: str
+    duration: str
     is_open: bool
     """Whether the event has not ended."""
     severity: str
-    letters: str
+    search_text: str
     """Text that the filter searches, in lower case."""
 
     @property
@@ -81,13 +81,13 @@ class EventRow(NamedTuple):
         return ("●", "util") if name in _RECOVERIES else ("·", "dim")
 
 
-def merge_events(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[LoggedEvent]:
+def merge_events(logged: Sequence[LoggedEvent], frame_events: Iterable[Event]) -> list[LoggedEvent]:
     """Merge both, newest first; an event that is in both is listed once, as in the log.
 
     Events open in the log, which is written once a minute, are closed if a later frame showed their end.
     """
-    seen = [event for event in seen if event.kind != NOT_SEEN or not _lasted_longer(event, logged)]
-    ends = {(_ended_kind(event), event.subject): event.time_ns for event in seen if _ended_kind(event)}
+    frame_events = [event for event in frame_events if event.kind != NOT_SEEN or not _lasted_longer(event, logged)]
+    ends = {(_ended_kind(event), event.subject): event.time_ns for event in frame_events if _ended_kind(event)}
     logged = [
         replace(entry, until_ns=0) if 0 < entry.time_ns <= ends.get((entry.kind.name, entry.subject), 0) else entry
         for entry in logged
@@ -99,7 +99,7 @@ def merge_events(logged: Sequence[LoggedEvent], seen: Iterable[Event]) -> list[L
         if entry.until_ns:
             begun[entry.kind.name, entry.subject] = entry.time_ns
     merged = list(logged)
-    for event in seen:
+    for event in frame_events:
         key = event.kind, event.subject
         goes_on = event.kind in LASTING and begun.get(key, event.time_ns + 1) <= event.time_ns
         if not goes_on and all(abs(time - event.time_ns) > SAME_EVENT for time in times.get(key, ())):
@@ -126,14 +126,14 @@ def _lasted_longer(event: Event, logged: Sequence[LoggedEvent]) -> bool:
 
 
 def merged_rows(
-    logged: Sequence[LoggedEvent], seen: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
+    logged: Sequence[LoggedEvent], frame_events: Iterable[Event], labels: Mapping[str, str], *, is_of_now: bool,
     now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of the log (oldest first) and of frame events, with each restart as one event; newest first.
 
     `labels`, `is_of_now`, `now` and `runs` as in `event_rows`.
     """
-    lasted = with_restarts(sorted(merge_events(logged, seen), key=attrgetter("time_ns")))
+    lasted = with_restarts(sorted(merge_events(logged, frame_events), key=attrgetter("time_ns")))
     restarts = {_key(event.event): event for event in lasted if event.unwatched is not None}
     events = sorted((event.event for event in lasted), key=attrgetter("time_ns"), reverse=True)
     return event_rows(events, labels, is_of_now=is_of_now, now=now, restarts=restarts, runs=runs)
@@ -155,7 +155,7 @@ def event_rows(
     For an event whose end was not observed, the row shows the minimum duration. It does not get a row for its end,
     because a stop of the daemon leaves the end of every open event unobserved. `is_of_now`: the log is written by a
     running daemon, so events without an end are still open at `now` (s since 1970), unless the log is too old;
-    otherwise only the time they were last observed is known.
+    otherwise only the time of their last observation is available.
     """
     labels = {**_numbered(events), **labels}
     last_seen, end_reports = _unobserved_ends(events)
@@ -180,7 +180,7 @@ def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
 
 
 def _unobserved_ends(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
-    """Return the times (ns since 1970) until which events with unobserved ends are known to have lasted, and the
+    """Return the times (ns since 1970) until which events with unobserved ends lasted at least, and the
     events that report this, by index.
     """
     begun: dict[tuple[str, EventSubject], int] = {}
@@ -223,7 +223,7 @@ def _row(
 
 
 def _moment(time: float, now: float) -> str:
-    """Format a time as `14:03`, or `09-21` on another day if the current day is known."""
+    """Format a time as `14:03`, or `09-21` on another day if the current time is available."""
     text = units.moment(time)
     return text[11:16] if not is_known(now) or text[:10] == units.moment(now)[:10] else text[5:10]
 
@@ -291,7 +291,7 @@ def filter_rows(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> S
         elif name == "user" and colon:
             matches = [row for row in matches if row.user.lower().startswith(value)]
         else:
-            matches = [row for row in matches if word in row.letters]
+            matches = [row for row in matches if word in row.search_text]
     return matches
 
 

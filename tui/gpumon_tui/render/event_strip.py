@@ -24,7 +24,7 @@ STRIP_FROM = 80
 _LABEL_CELLS = 18
 """Cells at the left for its label."""
 _COMMON_METRICS = ("gpu.utilization", "gpu.memory_used", "gpu.power")
-"""GPU metrics of which nearly every source has at least one."""
+"""GPU metrics; nearly every source has at least one of them."""
 _ROLES = ("run", "warn", "crit")
 _SEVERITIES = ("info", "warning", "critical")
 _DIM, _FAINT, _TRACK = palette.ink("dim"), palette.ink("faint"), palette.ink("rule")

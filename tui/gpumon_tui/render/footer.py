@@ -13,7 +13,7 @@ from gpumon.model import units
 from gpumon.model.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.freshness import END
-from gpumon_tui.glyphs import spelled
+from gpumon_tui.glyphs import spell_keys
 from gpumon_tui.keybindings import PAGES
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 
@@ -51,7 +51,7 @@ def footer(
     line, ranges = _pages(pages, page, cells)
     line += played or []
     pages_end = length(line)
-    key_texts = [(key, _key(spelled(key) if is_ascii else key, description)) for key, description in bindings]
+    key_texts = [(key, _key(spell_keys(key) if is_ascii else key, description)) for key, description in bindings]
     pinned_texts = [key_text for pinned in PINNED_KEYS for key_text in key_texts if key_text[0] == pinned]
     free_cells = cells - pages_end - 1 - sum(length(text) for _, text in pinned_texts)
     fitting = []
@@ -126,34 +126,41 @@ _DONE, _REST = palette.ink("key", "panel"), palette.ink("track", "panel")
 class PlaybackPosition(NamedTuple):
     """A position in a recording."""
 
-    at: float
+    elapsed: float
     """Seconds since the start, rounded down except at the end."""
-    whole: float
+    duration: float
     """Duration in seconds; NaN if unknown."""
 
 
 def playback_position(view: View) -> PlaybackPosition | None:
     """Return the position on screen; None if it is not a recording."""
-    begin, end = view.played
+    begin, end = view.recording_span
     if view.frame is None or Capability.NOW in view.origin.capabilities or not is_known(begin):
         return None
-    whole = end - begin  # the last frame is up to one tick before the end
-    is_over = view.freshness.edge == END and is_known(whole)
-    return PlaybackPosition(whole if is_over else floor(max(0.0, view.now - begin)), whole)
+    duration = end - begin  # the last frame is up to one tick before the end
+    is_over = view.freshness.edge == END and is_known(duration)
+    return PlaybackPosition(duration if is_over else floor(max(0.0, view.now - begin)), duration)
 
 
 def position_line(position: PlaybackPosition, cells: int) -> Line:
-    """Return the position as text, with a bar if there is room and the end is known."""
+    """Return the position as text, with a bar if there is room and the end is available."""
     if cells < TEXT_FROM:
         return []
-    elapsed, duration = units.duration(position.at), units.duration(position.whole) if is_known(position.whole) else ""
+    elapsed, duration = (
+        units.duration(position.elapsed),
+        units.duration(position.duration) if is_known(position.duration) else "",
+    )
     line: Line = [Segment(f"  {elapsed}", theme.BAR_STRONG)]
     if not duration:
         return [*line, Segment(" played ", theme.BAR_DIM)]
     if cells < BAR_FROM:
         return [*line, Segment(f" of {duration} ", theme.BAR_DIM)]
     bar_cells = _WIDE_BAR if cells >= _WIDE else _BAR
-    halves = round(2 * bar_cells * min(1.0, position.at / position.whole)) if position.whole > 0 else 2 * bar_cells
+    halves = (
+        round(2 * bar_cells * min(1.0, position.elapsed / position.duration))
+        if position.duration > 0
+        else 2 * bar_cells
+    )
     played = "━" * (halves // 2) + "╸" * (halves % 2)
     bar = [Segment(" ", theme.BAR), Segment(played, _DONE), Segment("━" * (bar_cells - len(played)), _REST)]
     return [*line, *bar, Segment(f" {duration} ", theme.BAR_DIM)]

@@ -77,7 +77,7 @@ class GpuCharts(NamedTuple):
     """PCIe bytes sent per second, or NaN."""
     fine: Grid
     """Columns of the small charts."""
-    who: Line
+    holder: Line
     """State, user and run as text if no table row shows them; else empty."""
     is_hot: bool = False
     """Whether its counters show thermal throttling."""
@@ -97,7 +97,7 @@ def small_metrics(sample: Sample) -> tuple[str, ...]:
 def charts_plan(cells: int, rows: int, *, has_no_row: bool = False, small_count: int = len(SMALL)) -> ChartsPlan:
     """Divide the rows; the utilization chart gets the most.
 
-    `alone`: no table row shows the user of the GPU. `smalls`: number of small charts side by side.
+    `has_no_row`: no table row shows the user of the GPU. `small_count`: number of small charts side by side.
     """
     is_wide = cells >= NUMBERS_FROM
     left_cells = 27 if is_wide else 11
@@ -144,7 +144,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -
             Segment(f"{' ' if total_text else ', '}{memory_text} GiB" if memory_text else "", theme.DIM),
         ]
     margin = 2 if is_wide else 1
-    lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
+    lines = card_head(sample, gpu.holder, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
     lines.append(_chart_row(title, left_cells, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
     lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
     lines.append(_chart_row([], left_cells, times_below(gpu.grid, gpu.now, gpu.edge)))

@@ -163,28 +163,28 @@ MIN_MARKED_ROWS = 3
 class GpuArrangement(NamedTuple):
     """Arrangement of the GPUs, column by column."""
 
-    across: int
+    columns: int
     cells: int
     """Width of each GPU."""
     rows: int
     """Rows of GPUs on screen."""
-    down: int
+    needed_rows: int
     """Rows needed for all GPUs."""
-    answer: bool
+    has_summary: bool
     """Whether there is a row with the number of free GPUs."""
-    heading: bool
-    epochs: bool
+    has_heading: bool
+    has_epochs: bool
     """Whether there is a row for the epochs of a run."""
 
     @property
-    def first(self) -> int:
+    def first_row(self) -> int:
         """Row of the first GPU."""
-        return int(self.heading) + 2 * int(self.answer)
+        return int(self.has_heading) + 2 * int(self.has_summary)
 
     @property
-    def has_mark(self) -> bool:
+    def has_hidden(self) -> bool:
         """Whether some GPUs are not on screen."""
-        return self.rows < self.down
+        return self.rows < self.needed_rows
 
 
 def arrange_gpus(cells: int, rows: int, gpus: int) -> GpuArrangement:
@@ -199,5 +199,5 @@ def arrange_gpus(cells: int, rows: int, gpus: int) -> GpuArrangement:
     has_summary = gpu_cells < SHORT and column_count == 1 and spare >= 2
     heading = gpu_cells >= SHORT and spare >= 1
     epochs = gpu_cells >= SHORT and spare >= 2
-    shown = needed_rows if spare >= 0 else rows - 1 if rows >= MIN_MARKED_ROWS else rows
-    return GpuArrangement(column_count, gpu_cells, shown, needed_rows, has_summary, heading, epochs)
+    visible_rows = needed_rows if spare >= 0 else rows - 1 if rows >= MIN_MARKED_ROWS else rows
+    return GpuArrangement(column_count, gpu_cells, visible_rows, needed_rows, has_summary, heading, epochs)

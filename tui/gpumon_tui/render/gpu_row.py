@@ -37,7 +37,7 @@ THROTTLED_CELLS = 11
 MIN_SPACED_USERS = 7
 _NAME = 12
 """Maximum length of a program name next to the idle time, if both do not fit."""
-FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
+FREE = palette.tint("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """GPU states whose values are outdated or missing."""
 _NO_ROOM = "…"
@@ -173,10 +173,10 @@ def _tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
         x += 2
     name = holder.name if is_first and columns.has_holders else ""
     end = columns.end
-    if gpu.label.quiet and holder.epoch:
+    if gpu.label.is_unremarkable and holder.epoch:
         if is_first:
             end = _epoch(pieces, gpu, columns, columns.epoch - x - width(name) - 1)
-    elif is_first or not gpu.label.quiet:
+    elif is_first or not gpu.label.is_unremarkable:
         room = end - x - (min(width(name), _NAME) + 1 if name else 0)
         text = _word(gpu, room, has_user=bool(holder.users))
         if text.endswith("…"):  # the state matters more than the name
@@ -191,8 +191,8 @@ def _epoch(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, room: int) ->
     if columns.epoch < columns.end and isfinite(gpu.left):
         pieces.right(columns.end, units.short_duration(gpu.left), theme.PLAIN)
     holder = gpu.holder
-    is_brief = width(holder.place) > room
-    return pieces.right(columns.epoch, holder.brief if is_brief else holder.place, theme.STRONG)
+    is_brief = width(holder.position) > room
+    return pieces.right(columns.epoch, holder.brief if is_brief else holder.position, theme.STRONG)
 
 
 def _users(pieces: LineBuilder, users: tuple[str, ...], x: int, cells: int) -> None:
@@ -222,7 +222,7 @@ def _short_tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
         pieces.put(columns.user, " free ", FREE)
         return
     end, room = columns.end, columns.end - columns.user
-    if gpu.label.quiet and holder.epoch:
+    if gpu.label.is_unremarkable and holder.epoch:
         begin = pieces.right(end, fit(holder.brief, room).strip(), theme.RUN)
     else:
         user = min(width(holder.users[0]), columns.user_cells) + 1 if holder.users else 0
@@ -264,7 +264,7 @@ def host_row(history: Line, host: Callable[[str], float], name: str, columns: Gp
     used, total = host("host.memory_used"), host("host.memory_total")
     if columns.bar_cells and isfinite(used) and total > 0:
         filled = min(columns.bar_cells, round(columns.bar_cells * used / total))
-        pieces.put(columns.bar, CELL * filled, palette.tinted("memory", 0.45))
+        pieces.put(columns.bar, CELL * filled, palette.tint("memory", 0.45))
         pieces.put(columns.bar + filled, CELL * (columns.bar_cells - filled), TINTS["free"])
     size = units.gibibytes(used)
     pieces.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)

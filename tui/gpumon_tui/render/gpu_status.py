@@ -43,7 +43,7 @@ class GpuLabel(NamedTuple):
 
     word: str
     style: Style
-    quiet: bool
+    is_unremarkable: bool
     """Nothing that needs attention, so that the epoch of a run may replace it."""
     is_hot: bool = False
     """Whether heat is reducing its clocks, whatever `word` says."""
@@ -116,7 +116,7 @@ def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0, now:
             # An allocated, idle GPU keeps that word, for consistency with counts and idle times.
             word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED
             style = theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN
-            return GpuLabel(word, style, quiet=False, is_hot=True)
+            return GpuLabel(word, style, is_unremarkable=False, is_hot=True)
     return GpuLabel(status.word(age), _STYLES.get(state, theme.DIM), state in _UNREMARKABLE)
 
 
@@ -139,7 +139,7 @@ class GpuHolder(NamedTuple):
     epoch: str
     """Progress of the run: `7 (8/90)`, as in `status`."""
     users: tuple[str, ...]
-    place: str = ""
+    position: str = ""
     """Progress in a table: `8/90`, the same form in all rows for the whole run; for steps `step 140/300`."""
     brief: str = ""
     """Short form of the progress; for steps `140/300`."""

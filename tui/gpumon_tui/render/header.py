@@ -165,7 +165,7 @@ def _models(view: View) -> Line:
 
 
 def _driver(view: View) -> Line:
-    """Return the driver version, if known."""
+    """Return the driver version, if available."""
     version = safe(view.driver.version)
     is_gone = bool(view.samples) and all(sample.state is Availability.NO_DRIVER for sample in view.samples)
     return [_text(f"  driver {version}", "dim")] if version and not is_gone else []

@@ -193,7 +193,7 @@ def average(curve: PlotCurve, columns: Grid, begin: float, end: float) -> Averag
 
 
 def span_text(seconds: float, window: float, step: float) -> str:
-    """Return the duration that an average covers: `10 min`, or `5 min 18 s` if less of the window is known.
+    """Return the duration that an average covers: `10 min`, or `5 min 18 s` if less of the window has values.
 
     If less than `step` seconds are missing, it counts as complete, because times are rounded and a sample is still due.
     """
@@ -232,7 +232,7 @@ class PlotCache:
     def __init__(self) -> None:
         self._plots: dict[Hashable, _CachedPlot] = {}
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the cache."""
         self._plots.clear()
 

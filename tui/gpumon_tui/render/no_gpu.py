@@ -44,7 +44,7 @@ class _Paragraph(NamedTuple):
     style: Style = theme.DIM
     mark: Style | None = None
     """Style of a title that is a mark or a key; other titles are dim."""
-    is_beside: bool = False
+    has_title_column: bool = False
     """Whether it is placed to the right of a title."""
     keep: int = 9
     """Priority: the larger, the longer it is kept when there is no room."""
@@ -62,28 +62,36 @@ def problem_lines(
     paragraphs = [_Paragraph("", f"No GPU can be read{host}", theme.STRONG)]
     paragraphs += [_Paragraph("", RETRY_NOTE, keep=3), _Paragraph("", "", keep=1)] if is_live else []
     if origin.problem:
-        paragraphs.append(_Paragraph("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
+        paragraphs.append(_Paragraph("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, has_title_column=True))
     if is_live:
         instructions = [] if origin.lacks_card else [vendor.for_driver for vendor in VENDORS]
         instructions = [text for text in (*instructions, *(vendor.for_container for vendor in VENDORS)) if text]
         paragraphs += [
-            _Paragraph("try" if not index else "", text, is_beside=True, keep=6)
+            _Paragraph("try" if not index else "", text, has_title_column=True, keep=6)
             for index, text in enumerate(instructions)
         ]
         paragraphs.append(
-            _Paragraph("", f"'{program()} doctor' checks each part, and names the cause", is_beside=True, keep=4)
+            _Paragraph("", f"'{program()} doctor' checks each part, and names the cause", has_title_column=True, keep=4)
         )
-        paragraphs.append(_Paragraph("looked for", DRIVER_FILES, is_beside=True, keep=2))
+        paragraphs.append(_Paragraph("looked for", DRIVER_FILES, has_title_column=True, keep=2))
     meanwhile = [
         _Paragraph(
-            "s", "a simulation: GPUs with trainings on them, to look around", mark=theme.TITLE, is_beside=True, keep=8
+            "s",
+            "a simulation: GPUs with trainings on them, to look around",
+            mark=theme.TITLE,
+            has_title_column=True,
+            keep=8,
         )
     ]
     meanwhile = meanwhile if simulation else []
     if run_count:
         meanwhile.append(
             _Paragraph(
-                "4", f"{units.counted(run_count, 'past run')} of this machine", mark=theme.TITLE, is_beside=True, keep=7
+                "4",
+                f"{units.counted(run_count, 'past run')} of this machine",
+                mark=theme.TITLE,
+                has_title_column=True,
+                keep=7,
             )
         )
     if meanwhile:
@@ -101,7 +109,7 @@ def waiting_lines(text: str, cells: int) -> list[Line]:
 def _lines(paragraph: _Paragraph, cells: int) -> list[Line]:
     """Wrap a text; commands in quotes are highlighted."""
     left_margin, has_titles = margin(cells) + 1, cells >= WIDE
-    indent = 0 if not paragraph.is_beside else TITLE_CELLS if has_titles else 3 if paragraph.mark else 0
+    indent = 0 if not paragraph.has_title_column else TITLE_CELLS if has_titles else 3 if paragraph.mark else 0
     title = paragraph.title if has_titles or paragraph.mark else ""
     text = COMMAND.sub("\x01\\1\x01", paragraph.text)
     lines: list[Line] = []

@@ -10,7 +10,7 @@ from rich.style import Style
 from gpumon_tui import palette
 from gpumon_tui.render.text_width import Line, cut, length
 
-FADED = palette.tinted("dim", 0.6)
+FADED = palette.tint("dim", 0.6)
 _PANEL = Style(bgcolor=palette.color("panel"))
 
 
@@ -29,8 +29,8 @@ def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "
         body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in text_line]
         fill = Segment(" " * (box_cells - 2 - length(text_line)), _PANEL)
         bar = Segment("▌", palette.ink(edge, "panel"))
-        before, after = _window(lines[row], 0, left), _window(lines[row], left + box_cells, cells)
-        lines[row] = [*before, bar, Segment(" ", _PANEL), *body, fill, *after]
+        left_part, right_part = _window(lines[row], 0, left), _window(lines[row], left + box_cells, cells)
+        lines[row] = [*left_part, bar, Segment(" ", _PANEL), *body, fill, *right_part]
     return lines, left + 2, top + 1
 
 

@@ -38,7 +38,7 @@ MAX_CHART_ROWS = 30
 REASON_ROWS = 3
 """Rows for the reason why no process is listed."""
 RANK_OTHER_ROWS = 3
-"""Rows in addition to those of the ranks."""
+"""Rows in addition to the rows of the ranks."""
 MAX_EPOCHS, MIN_PAST_ROWS = 12, 5
 """Maximum epochs shown, and the rows that must be available for each of epochs and events before epochs are shown."""
 MANY_EVENTS = 99

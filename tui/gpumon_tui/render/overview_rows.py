@@ -74,7 +74,7 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableCo
         *((table_column(_CHANGE, 7),) if any(is_known(line.change) for line in lines) else ()),
         *others,
         *(
-            TableColumn(name, 8, right=True, keep=97 - index, wish=min(width(name), 20))
+            TableColumn(name, 8, right=True, keep=97 - index, preferred=min(width(name), 20))
             for index, name in enumerate(map(safe, metrics[:2]))
         ),
     )
@@ -130,10 +130,10 @@ _NAME = 32
 LOSS = 7
 """Width of the loss column."""
 RUN_COLUMNS = (
-    TableColumn("run", 15, keep=12, wish=_NAME),
+    TableColumn("run", 15, keep=12, preferred=_NAME),
     TableColumn("user", 8, keep=5),
     TableColumn("GPUs", 6, keep=7),
-    TableColumn("", 0, keep=4, wish=20, least=10),
+    TableColumn("", 0, keep=4, preferred=20, minimum=10),
     TableColumn("epoch", 11, right=True, keep=11),
     TableColumn("phase", 8, keep=3),
     TableColumn("steps/s", 7, right=True, keep=8),
@@ -157,7 +157,7 @@ _RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 def _process_column(name: str, keep: int) -> TableColumn:
     column = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(column.cells, len(column.title)) if column.right else column.cells
-    return TableColumn(column.title, cells, column.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
+    return TableColumn(column.title, cells, column.right, keep, preferred=_WISHES.get(name, 0), minimum=_PROGRAM)
 
 
 PROCESS_COLUMNS = tuple(_process_column(name, keep) for name, keep in zip(PROCESS_NAMES, _PRIORITIES, strict=True))
@@ -227,14 +227,14 @@ def progress_bar(done: float, cells: int) -> Line:
     full = round(2 * min(1.0, max(0.0, done)) * cells) if isfinite(done) else 0
     halves = "━" * (full // 2) + "╸" * (full % 2)
     line: Line = [Segment(halves, theme.RUN)] if halves else []
-    rest = cells - len(halves)
-    return [*line, Segment("━" * rest, theme.TRACK)] if rest else line
+    empty_cells = cells - len(halves)
+    return [*line, Segment("━" * empty_cells, theme.TRACK)] if empty_cells else line
 
 
 def run_texts(
     ranks: Ranks, run_progress: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
 ) -> tuple[StyledText | Line, ...]:  # fmt: skip
-    """Return the texts of a run by `RUN_COLUMNS`; progress is that of its slowest rank.
+    """Return the texts of a run by `RUN_COLUMNS`; progress is the slowest rank's.
 
     `pace`: steps per second as text; `change`: relative change of the loss against the previous epoch; NaN if unknown.
     """

@@ -33,7 +33,7 @@ def margin(page: int) -> int:
 
 
 def section_head(name: str, detail: Line, key_hint: Line, cells: int, left_margin: int) -> Line:
-    """Return the line with a section's name, `left` cells from the edges; `more` shows how to open the rest."""
+    """Return the line with a section's name, `left_margin` cells from the edges; `key_hint`: key that opens more."""
     head: Line = [Segment(" " * left_margin), Segment(name, NAME)]
     if detail:
         head += [Segment("  "), *detail]
@@ -57,12 +57,12 @@ def fit_columns(
     `empty`: titles of columns for which no row has a value.
     """
     chosen = [item for item in enumerate(columns) if item[1].title not in empty]
-    while len(chosen) > 1 and sum((column.cells or column.least) + 2 for _, column in chosen) - 2 > end - begin:
+    while len(chosen) > 1 and sum((column.cells or column.minimum) + 2 for _, column in chosen) - 2 > end - begin:
         chosen.remove(min(chosen, key=lambda item: item[1].keep))
     room = end - begin + 2
-    spare = room - sum((column.cells or max(column.least, column.wish)) + 2 for _, column in chosen)
+    spare = room - sum((column.cells or max(column.minimum, column.preferred)) + 2 for _, column in chosen)
     for position, (index, column) in enumerate(chosen):
-        if column.cells and (extra := max(0, min(spare, column.wish - column.cells))):
+        if column.cells and (extra := max(0, min(spare, column.preferred - column.cells))):
             chosen[position], spare = (index, column._replace(cells=column.cells + extra)), spare - extra
     spare = room - sum(column.cells + 2 for _, column in chosen)
     fitted, position = [], begin

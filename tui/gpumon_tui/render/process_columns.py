@@ -1,4 +1,4 @@
-"""Definition of all process columns: heading, width, sort order and cell. A table shows those that fit."""
+"""Definition of all process columns: heading, width, sort order and cell. A table shows the columns that fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STRONG, _BOLD, _RUN, _WARN = (
 )  # fmt: skip
 IDLE_FROM = 60.0
 """Idle time in seconds of an allocated GPU from which its processes show it."""
-_BAR = palette.tinted("memory", 0.62)
+_BAR = palette.tint("memory", 0.62)
 TIME_CELLS = 8
 _EPOCH_CELLS = 5
 """Width of the epoch heading."""

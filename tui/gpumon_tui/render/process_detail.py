@@ -70,9 +70,9 @@ class ProcessPicture(NamedTuple):
     times: Line
     cells: int
     """Width of the charts."""
-    said: str
+    note: str
     """Why there is no history (yet); empty if there is."""
-    begins: str = ""
+    start_note: str = ""
     """Text in the first chart before its first point; empty if the process started there."""
     is_gone: bool = False
     """Whether the process has ended, so that everything shown is from the past."""
@@ -180,11 +180,11 @@ def _chart(curve: ProcessCurve, rows: int, process: ProcessPicture, is_first: bo
     # NaN != NaN; no call of is_known, as in plot
     if curve.curve is None or all(value != value for value in curve.curve.high):
         plot_lines: list[Line] = [[] for _ in range(rows)]
-        plot_lines[rows // 2] = [Segment(fit(process.said, process.cells).rstrip() if is_first else "", _DIM)]
+        plot_lines[rows // 2] = [Segment(fit(process.note, process.cells).rstrip() if is_first else "", _DIM)]
     else:
         cells = plot(curve.curve, curve.axis, rows, curve.role)
         if is_first:
-            _write_note(cells[rows // 2], curve.curve, process.begins)
+            _write_note(cells[rows // 2], curve.curve, process.start_note)
         plot_lines = [to_line(row) for row in cells]
     lines = []
     for index, line in enumerate(plot_lines):

@@ -35,7 +35,7 @@ class ClickRange(NamedTuple):
 
     begin: int
     end: int
-    does: str
+    action: str
     """Action of the equivalent key."""
 
 
@@ -43,25 +43,25 @@ class HeadContent(NamedTuple):
     """Content of the first line."""
 
     shown: int
-    there: int
+    total: int
     tagged: int
-    tags_unseen: int
+    hidden_tags: int
     """Number of tagged processes that are not on the page."""
-    is_told: bool
-    """Whether the processes of every GPU are known."""
+    is_complete: bool
+    """Whether every GPU reports its processes."""
     left_out: int
-    """Number of processes of which only the count is known, because frames have no room for them."""
-    kept: int
-    """Number of processes in `there` that come from stored history, for the same reason."""
-    kept_age: float
+    """Number of further processes; frames contain only their count, because they have no room for them."""
+    from_history: int
+    """Number of processes in `total` that come from stored history, for the same reason."""
+    history_age: float
     """Seconds since these were seen."""
     text: str
     """The filter."""
-    is_typed: bool
+    is_typing: bool
     """Whether the filter is being typed."""
     is_tree: bool
     is_by_user: bool
-    doubts: str
+    unknown: str
     """Names the GPUs whose processes are unknown or outdated; may be empty."""
     notice: str
     """Why some processes cannot be seen, as a sentence; may be empty."""
@@ -71,26 +71,28 @@ def head_line(content: HeadContent, edge: int, cells: int) -> tuple[Line, list[C
     """Return the first line of the page and its clickable ranges."""
     line: Line = [Segment(" " * edge), Segment("Processes", _TITLE), Segment("  ")]
     if content.text:
-        line += [Segment(str(content.shown), _TEXT), Segment(f" of {content.there}", _DIM)]
+        line += [Segment(str(content.shown), _TEXT), Segment(f" of {content.total}", _DIM)]
     else:
-        line.append(Segment(str(content.there) if content.is_told or content.there else units.MISSING, _TEXT))
-    if content.kept and cells >= NARROW:
-        line.append(Segment(f"  {content.kept} of history, {units.long_duration(content.kept_age)} old", _WARN))
+        line.append(Segment(str(content.total) if content.is_complete or content.total else units.MISSING, _TEXT))
+    if content.from_history and cells >= NARROW:
+        line.append(
+            Segment(f"  {content.from_history} of history, {units.long_duration(content.history_age)} old", _WARN)
+        )
     if content.left_out:
         line.append(
             Segment(f"  {content.left_out} more have no room" if cells >= NARROW else f" +{content.left_out}", _WARN)
         )
-    if content.doubts and (cells >= NARROW or not (content.text or content.is_typed)):
-        line.append(Segment("  " + fit(content.doubts, cells - edge - length(line) - 2).rstrip(), _WARN))
+    if content.unknown and (cells >= NARROW or not (content.text or content.is_typing)):
+        line.append(Segment("  " + fit(content.unknown, cells - edge - length(line) - 2).rstrip(), _WARN))
     if content.tagged:
         line.append(
             Segment(
-                f"  {content.tagged} tagged{f', {content.tags_unseen} unseen' if content.tags_unseen else ''}", _KEY
+                f"  {content.tagged} tagged{f', {content.hidden_tags} unseen' if content.hidden_tags else ''}", _KEY
             )
         )
     ranges: list[ClickRange] = []
     switches: Line = []
-    has_rows = bool(content.there or content.left_out or content.is_by_user or content.is_tree)
+    has_rows = bool(content.total or content.left_out or content.is_by_user or content.is_tree)
     all_switches = (("u", "by user", "by_user", content.is_by_user), ("t", "tree", "tree", content.is_tree))
     for hotkey, name, action, is_on in all_switches if has_rows else ():
         lead = "   " if switches else ""
@@ -98,7 +100,7 @@ def head_line(content: HeadContent, edge: int, cells: int) -> tuple[Line, list[C
         end = length(switches)
         ranges.append(ClickRange(end - len(name) - 2, end, action))
     room = cells - edge - length(switches)
-    if content.text or content.is_typed:
+    if content.text or content.is_typing:
         field_begin = max(length(line) + 2, min(34, cells // 2 - FIELD // 2))
         field_cells = min(FIELD, cells - field_begin - 3 - edge)
         if field_begin + field_cells + 3 > room - 2:
@@ -109,7 +111,7 @@ def head_line(content: HeadContent, edge: int, cells: int) -> tuple[Line, list[C
         hint_cells = room - length(line) - 4
         hints: Line = []
         for hint in HINTS:
-            if content.is_typed and length(hints) + len(hint) + 2 <= hint_cells:
+            if content.is_typing and length(hints) + len(hint) + 2 <= hint_cells:
                 hints.append(Segment(f"  {hint}", _FAINT))
         line += hints
         ranges.append(ClickRange(field_begin, field_begin + field_cells + 2, "filter"))
@@ -118,9 +120,9 @@ def head_line(content: HeadContent, edge: int, cells: int) -> tuple[Line, list[C
     if switches and length(line) + 2 <= room:
         line.append(Segment(" " * (room - length(line))))
         return [*line, *switches], [
-            _shifted(click_range, 0 if click_range.does == "filter" else room) for click_range in ranges
+            _shifted(click_range, 0 if click_range.action == "filter" else room) for click_range in ranges
         ]
-    return line, [click_range for click_range in ranges if click_range.does == "filter"]
+    return line, [click_range for click_range in ranges if click_range.action == "filter"]
 
 
 def _shifted(click_range: ClickRange, offset: int) -> ClickRange:
@@ -132,7 +134,7 @@ def _field(content: HeadContent, cells: int) -> Line:
     text, room = safe(content.text), max(0, cells - 2)
     while width(text) > room:
         text = text[1:]
-    caret = Segment("▏", _CARET) if content.is_typed else Segment(" ", _FIELD)
+    caret = Segment("▏", _CARET) if content.is_typing else Segment(" ", _FIELD)
     return cut([Segment(f" {text}", _FIELD), caret, Segment(" " * (room - width(text)), _FIELD)], cells)
 
 
@@ -166,13 +168,13 @@ def at_least(total: KnownSum, write: Callable[[float], str]) -> str:
 Key = tuple[int, str]
 """A process has a row per device."""
 _WITH_PROCESSES = (Availability.STALE, Availability.ASLEEP)
-"""States of GPUs that do not respond, but whose processes are known: the last known ones, or none if asleep."""
+"""States of GPUs that do not respond, but whose processes are available: the last reported ones, or none if asleep."""
 
 
 def empty_text(samples: Sequence[Sample], problem: str, last_time: str = "") -> str:
-    """Return the text of an empty table; it says that there is no process only if that is known for every GPU.
+    """Return the text of an empty table; it says that there is no process only if every GPU reports its processes.
 
-    `until`: the time of the last samples if no newer ones arrive; later processes are unknown.
+    `last_time`: the time of the last samples if no newer ones arrive; later processes are unknown.
     """
     if not samples:
         return "no GPU can be read"
@@ -196,7 +198,7 @@ def empty_text(samples: Sequence[Sample], problem: str, last_time: str = "") -> 
 
 
 def are_processes_known(samples: Sequence[Sample]) -> bool:
-    """Whether the processes of every GPU are known."""
+    """Whether every GPU reports its processes."""
     known_by_gpu = [
         sample.state is Availability.OK and PROCESSES not in sample.device.missing
         for sample in samples

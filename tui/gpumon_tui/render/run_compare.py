@@ -36,7 +36,7 @@ class Headline(NamedTuple):
     number: str
     """Digits and a dot."""
     unit: str
-    what: str
+    description: str
     """Description: `less energy an epoch`."""
     detail: str
     """Both values."""
@@ -62,7 +62,7 @@ def headlines(runs: ComparedRuns) -> Iterator[Headline]:
 
 
 def headline_lines(runs: ComparedRuns, cells: int) -> list[Line]:
-    """Return the headlines side by side in `HEIGHT` rows, as many as fit; empty if nothing is known."""
+    """Return the headlines side by side in `HEIGHT` rows, as many as fit; empty if no value is available."""
     left_margin = margin(cells)
     visible = list(headlines(runs))[: (cells - 2 * left_margin) // MIN_HEADLINE]
     if not visible:
@@ -122,7 +122,7 @@ def _block(headline: Headline, cells: int) -> list[Line]:
     lines: list[Line] = [[Segment(row, style)] for row in numerals(headline.number)]
     lines[-1].append(Segment(f" {headline.unit}", theme.DIM))
     description, detail = (
-        Segment(fit(headline.what, cells).rstrip(), NAME),
+        Segment(fit(headline.description, cells).rstrip(), NAME),
         Segment(fit(headline.detail, cells).rstrip(), theme.DIM),
     )
     return [*lines, [], [description], [detail]]

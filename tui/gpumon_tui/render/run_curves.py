@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def epoch_cell(epoch: int, count: int, cells: int) -> int:
-    """Return the cell of one of `many` epochs: its middle, or with more epochs than cells the cell that contains it."""
+    """Return the cell of one of `count` epochs: its middle, or with more epochs than cells the one that contains it."""
     if count > 2 * cells:
         return ((epoch + 1) * cells - 1) // count
     return min(cells - 1, int((epoch + 0.5) * cells / max(1, count)))
@@ -107,7 +107,7 @@ class RunCurves(NamedTuple):
     lines: list[Line]
     pictures: Sequence[range]
     """Line ranges that the cursor crosses."""
-    wide: int
+    cells: int
     """Width of the curves; 0 if there are none."""
 
 
@@ -136,14 +136,14 @@ def curves(run: OpenRun, cells: int, rows: int) -> RunCurves:
 def with_cursor(curves: RunCurves, run: OpenRun, selected: int) -> list[Line]:
     """Return the curves with a cursor at an epoch (by index) and its name below; -1 for none."""
     lines = list(curves.lines)
-    if not (curves.wide and 0 <= selected < len(run.rows)):
+    if not (curves.cells and 0 <= selected < len(run.rows)):
         return lines
-    cursor = epoch_cell(selected, len(run.rows), curves.wide)
+    cursor = epoch_cell(selected, len(run.rows), curves.cells)
     for row in (row for picture in curves.pictures for row in picture):
         lines[row] = [lines[row][0], *draw_cursor(lines[row][1:], cursor, REPLACEABLE)]
     axis = curves.pictures[-1].stop
     if axis + 1 < len(lines):
-        lines[axis + 1] = _chip(run, curves.wide, selected, cursor)
+        lines[axis + 1] = _chip(run, curves.cells, selected, cursor)
     return lines
 
 
@@ -163,7 +163,7 @@ def _utilization(run: OpenRun, plot_cells: int, rows: int) -> list[Line]:
     legend = " 5th to 95th percentile" if plot_cells >= _LONG_LEGEND_FROM else " p5 to p95"
     title: Line = [
         Segment("Utilization", NAME), Segment(" ⠒⠒", theme.GOOD), Segment(" mean  ", theme.DIM),
-        Segment("▆▆", palette.tinted("util", BAND)), Segment(legend, theme.DIM),
+        Segment("▆▆", palette.tint("util", BAND)), Segment(legend, theme.DIM),
     ]  # fmt: skip
     points = 2 * plot_cells
     curve = PlotCurve(

@@ -19,8 +19,8 @@ from gpumon.model.metrics import Unit
 from gpumon.reports import epoch_text
 from gpumon.reports.run_tables import OPEN
 from gpumon_tui import palette, theme
+from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_rows import COLUMNS
-from gpumon_tui.memo import Memo
 from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.run_list import SEVERITY_STYLES, UNSEEN
@@ -71,7 +71,7 @@ def facts_line(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int
 
 
 def live_lines(
-    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, cache: Memo[Line]
+    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, cache: Cache[Line]
 ) -> list[Line]:  # fmt: skip
     """Return the live state in at most `height` lines: the facts, and a row for each rank on this machine."""
     lines = [facts_line(ranks, labels, resumes, cells)]
@@ -135,10 +135,10 @@ FINDINGS, FINDING_LINES = 2, 2
 DEVICE_CELLS = 24
 """Width from which the GPUs of the run are named; a truncated name is useless."""
 STRONG = palette.ink("strong", bold=True)
-_TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
+_TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = palette.tint("util", 0.42), palette.tint("warn", 0.42), theme.WARN
 _PHASES = {
-    "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
-    "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
+    "validate": palette.tint("power", 0.42), "evaluate": palette.tint("power", 0.42),
+    "test": palette.tint("power", 0.42), "checkpoint": palette.tint("temp", 0.42),
 }  # fmt: skip
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"
@@ -154,7 +154,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     )
     title_cells = min(max(8, longest), _title_cells(cells))
     metrics = [
-        TableColumn(text, 8, right=True, keep=50 - index, wish=min(width(text), HEAD_CELLS))
+        TableColumn(text, 8, right=True, keep=50 - index, preferred=min(width(text), HEAD_CELLS))
         for index, text in enumerate(map(safe, run.metrics))
     ]
     changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52)] if metrics else []
@@ -310,14 +310,14 @@ def head(run: OpenRun, state: str, cells: int, max_lines: int) -> list[Line]:
     """Return lines about a run, at most `rows`: results, findings, and configuration."""
     left_margin = margin(cells)
     indent = " " * (left_margin + 1)
-    whole, line = run.whole, [Segment(indent)]
+    whole_run, line = run.whole, [Segment(indent)]
     sampled = (
-        sampled_text(whole.summary) if is_partly_sampled(whole.summary) else ""
+        sampled_text(whole_run.summary) if is_partly_sampled(whole_run.summary) else ""
     )  # values were measured in this part only
     for value, description in (
         (state, ""), (units.fine_duration(run.seconds), ""), (sampled, ""), (_epochs(run), ""),
-        (epoch_text.cell(BY_KEY["energy"], whole.summary, run.totals.largest), ""), (tick_note(run), ""),
-        (epoch_text.peak("memory_used_peak", whole.summary), " peak"),
+        (epoch_text.cell(BY_KEY["energy"], whole_run.summary, run.totals.largest), ""), (tick_note(run), ""),
+        (epoch_text.peak("memory_used_peak", whole_run.summary), " peak"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + description) <= cells - left_margin
         if value and value != units.MISSING and fits:
@@ -346,10 +346,10 @@ def tick_note(run: OpenRun) -> str:
     """Return a note if utilization is not computed from the driver's own, finer samples; empty if it is, or if
     unknown.
     """
-    whole = run.whole.summary
-    if "ticks" not in whole.utilization_from or not is_known(whole.value("utilization_mean")):
+    summary = run.whole.summary
+    if "ticks" not in summary.utilization_from or not is_known(summary.value("utilization_mean")):
         return ""
-    return "util by ticks" if whole.utilization_from == "ticks" else "util partly by ticks"
+    return "util by ticks" if summary.utilization_from == "ticks" else "util partly by ticks"
 
 
 def _epochs(run: OpenRun) -> str:

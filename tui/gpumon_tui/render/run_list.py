@@ -141,8 +141,8 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
     widths = {**_CELLS, "name": name_cells, "epoch": NARROW_EPOCH if cells < NARROW else EPOCH}
     columns_by_key = {column.key: table_column(column, widths.get(column.key, 0)) for column in COLUMNS}
     columns_by_key = {key: column._replace(keep=_KEEP.get(key, column.keep)) for key, column in columns_by_key.items()}
-    columns_by_key["name"] = columns_by_key["name"]._replace(wish=MAX_NAME)
-    columns_by_key["verdict"] = columns_by_key["verdict"]._replace(cells=0, wish=VERDICT_CELLS)
+    columns_by_key["name"] = columns_by_key["name"]._replace(preferred=MAX_NAME)
+    columns_by_key["verdict"] = columns_by_key["verdict"]._replace(cells=0, preferred=VERDICT_CELLS)
     return (TableColumn("", 1, keep=100), *columns_by_key.values())
 
 

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import palette, theme
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
 from gpumon_tui.render.table import FLEXIBLE, Cell, Row, TableColumn
 from gpumon_tui.render.text_width import Line, cut, fit, length
 
@@ -63,7 +63,7 @@ def fit_columns(
         chosen.remove(min(chosen, key=lambda item: item[1].keep))
     spare = room - preferred_cells(chosen, by_wish=False)
     for position, (index, column) in enumerate(chosen):
-        if column.cells and (extra := max(0, min(spare, column.wish - column.cells))):
+        if column.cells and (extra := max(0, min(spare, column.preferred - column.cells))):
             chosen[position], spare = (index, column._replace(cells=column.cells + extra)), spare - extra
     spare = room - sum(column.cells + GAP for _, column in chosen) + GAP
     return tuple((index, column if column.cells else column._replace(cells=max(1, spare))) for index, column in chosen)
@@ -74,7 +74,7 @@ def preferred_cells(columns: Iterable[tuple[int, TableColumn]], *, by_wish: bool
     preferred width.
     """
     widths = (
-        (max(column.cells, column.wish) if by_wish or not column.cells else column.cells) for _, column in columns
+        (max(column.cells, column.preferred) if by_wish or not column.cells else column.cells) for _, column in columns
     )
     return sum((cells or FLEXIBLE) + GAP for cells in widths) - GAP
 
@@ -104,7 +104,7 @@ def _total_cells(columns: Sequence[tuple[int, TableColumn]]) -> int:
 
 def row_lines(
     columns: Sequence[tuple[int, TableColumn]], table_rows: Sequence[Row], cells: int, *, top: int, height: int,
-    cursor: int, has_keys: bool, cache: Memo[Line],
+    cursor: int, has_keys: bool, cache: Cache[Line],
 ) -> list[Line]:  # fmt: skip
     """Return the rows from `top` on. `cursor`: the selected row, -1 for none; `has_keys`: the table has the focus."""
     lines = []
@@ -166,7 +166,7 @@ def hidden_rows(below: int, above: int, cells: int) -> Line:
 
 
 def side_by_side(left: Sequence[Line], right: Sequence[Line], cells: int, right_cells: int) -> list[Line]:
-    """Join two blocks: the left one of width `cells`, the right one of at most `beside`."""
+    """Join two blocks: the left one of width `cells`, the right one of at most `right_cells`."""
     lines = []
     for row in range(max(len(left), len(right))):
         left_line = left[row] if row < len(left) else []

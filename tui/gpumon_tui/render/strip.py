@@ -1,11 +1,14 @@
-"""Strip of the last minutes of a metric in one row: one glyph per column of time."""
+"""History of a metric in one row: a strip with one glyph per column, or a heat strip with two values per cell."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from math import ceil, floor, isfinite
 
+from rich.color import Color
 from rich.segment import Segment
+from rich.style import Style
 
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import History
@@ -40,7 +43,7 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
     Until all history `is_read`, unknown values are blank, not gaps.
     """
     gap_letter = GAP if is_read else " "
-    gap_style, zero_style, past_style = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, PAST_SHARE)
+    gap_style, zero_style, past_style = palette.ink("faint"), palette.ink("rule"), palette.tint(role, PAST_SHARE)
     line: Line = []
     letters, previous_style, last = "", gap_style, len(shares) - 1
     # Inlined, because this runs for every GPU and second; a call per cell would dominate the cost.
@@ -89,4 +92,47 @@ class StripHistory:
 
     def keep(self, subjects: set[str]) -> None:
         """Drop all other subjects."""
-        self._columns = {place: kept for place, kept in self._columns.items() if place[0] in subjects}  # type: ignore[index]
+        self._columns = {key: cached for key, cached in self._columns.items() if key[0] in subjects}  # type: ignore[index]
+
+
+HEAT_LEVELS = 24
+"""Number of distinct intensities; more would cause repaints of cells that look the same."""
+HEAT_CELL = "▌"
+
+
+def heat_strip(shares: Sequence[float], *, is_read: bool = True) -> Line:
+    """Return a row for shares of 0 to 1, two per cell; NaN is a gap, or blank until history `is_read`."""
+    gap = GAP if is_read else " "
+    line: Line = []
+    text, style, previous_pair = "", None, (-3, -3)
+    for index in range(0, len(shares) - 1, 2):
+        pair = _heat_level(shares[index]), _heat_level(shares[index + 1])
+        if pair != previous_pair:
+            if text:
+                line.append(Segment(text, style))
+            text, previous_pair, style = "", pair, _heat_style(*pair)
+        text += gap if pair == (-1, -1) else HEAT_CELL
+    if text:
+        line.append(Segment(text, style))
+    return line
+
+
+def heat_scale() -> Line:
+    """Return the color scale from lowest to highest."""
+    return [Segment(HEAT_CELL, _heat_style(level, level)) for level in range(0, HEAT_LEVELS + 1, HEAT_LEVELS // 6)]
+
+
+def _heat_level(share: float) -> int:
+    # NaN != NaN; no call of is_known, because a call would dominate the cost.
+    return round(min(1.0, max(0.0, share)) * HEAT_LEVELS) if share == share else -1
+
+
+@lru_cache(maxsize=1024)
+def _heat_style(left: int, right: int) -> Style:
+    if left == right:
+        return palette.ink("faint") if left < 0 else Style(color=_heat_color(left), bgcolor=_heat_color(left))
+    return Style(color=_heat_color(left), bgcolor=_heat_color(right) if right >= 0 else None)
+
+
+def _heat_color(level: int) -> Color:
+    return palette.color("ground") if level < 0 else palette.heat(level / HEAT_LEVELS)

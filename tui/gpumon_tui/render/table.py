@@ -25,9 +25,9 @@ class TableColumn(NamedTuple):
     right: bool = False
     keep: int = 0
     """Priority: the larger, the longer it is kept when there is no room."""
-    wish: int = 0
+    preferred: int = 0
     """Preferred width if there is room; for a flexible column, the width it leaves to others with a preferred width."""
-    least: int = FLEXIBLE
+    minimum: int = FLEXIBLE
     """Minimum width of a flexible column; others are dropped to reach it."""
 
 

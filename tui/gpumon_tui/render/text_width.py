@@ -14,7 +14,7 @@ from gpumon.common.text import clean
 NO_PROCESS_DATA = "this recording has no process data"
 NO_RUN_DATA = "this recording has no run data"
 NO_RUN_SIMULATED = "no run in this simulation"
-"""For simulations without runs; trainings started now do not appear in one."""
+"""For simulations without runs; a training started now does not appear in a simulation."""
 READING_LEDGER = "reading the ledger …"
 READING_HISTORY = "reading history …"
 SHOW_ALL = "Esc shows all"

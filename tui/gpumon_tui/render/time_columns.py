@@ -76,14 +76,14 @@ def live_columns(window: float, cells: int, now: float) -> Grid:
 
 
 def past_columns(window: float, cells: int, end: float) -> Grid:
-    """Return `cells` columns, the last of which contains `end` (s since 1970)."""
+    """Return `cells` columns; the last column contains `end` (s since 1970)."""
     cells = max(1, cells)
     step = step_of(window, cells)
     return Grid(ceil(end / step - _ROUNDING) - cells, step, cells)
 
 
 def observed_halves(grid: Grid, oldest: float, newest: float) -> slice:
-    """Return the half columns between the times `oldest` and `until` (s since 1970); values missing outside are not
+    """Return the half columns between the times `oldest` and `newest` (s since 1970); values missing outside are not
     gaps.
     """
     first = min(grid.buckets, max(0, grid.at(oldest))) if is_known(oldest) else 0

@@ -25,10 +25,10 @@ HISTORY_START = "history begins here"
 
 
 def draw_history_start(line: Line, first_cell: int, grid: Grid, begin: float, curve: PlotCurve) -> Line:
-    """Return a line of a chart with a note before `begin` of the history (s since 1970, or NaN), if there is room; else
-    the line.
+    """Return a line of a chart with a note before `begin` of the history (s since 1970, or NaN); unchanged if there is
+    no room.
 
-    `left` is the cell of the first column.
+    `first_cell` is the cell of the first column.
     """
     free_cells = grid.at(begin) if is_known(begin) else 0
     if free_cells <= len(HISTORY_START) + 1:

@@ -27,7 +27,7 @@ def _user(total: UserTotal, facts: ProcessFacts) -> Cell:
 def _bar(total: UserTotal, facts: ProcessFacts) -> Cell:
     total_memory = sum(size for size in facts.memory.values() if size > 0)
     share = total.memory.value / total_memory if total_memory else 0.0
-    return Cell("▆" * round(min(1.0, share) * BAR_CELLS) if share > 0 else "", palette.tinted("memory", 0.62))
+    return Cell("▆" * round(min(1.0, share) * BAR_CELLS) if share > 0 else "", palette.tint("memory", 0.62))
 
 
 def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:

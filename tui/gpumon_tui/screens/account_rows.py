@@ -21,9 +21,9 @@ from gpumon_tui.screens.process_rows import RowOrder
 from gpumon_tui.state import View
 
 READING = "reading the accounts …"
-_FIRST = 5.0
+_EMPTY_VALID_FOR = 5.0
 """Seconds for which an empty answer stays valid; short, because the daemon may just have started."""
-_FIRST_ORDERS = {"": RowOrder(HELD), GPUS: RowOrder(PLACE, falls=False), TIMES: RowOrder(PLACE)}
+_DEFAULT_ORDERS = {"": RowOrder(HELD), GPUS: RowOrder(PLACE, falls=False), TIMES: RowOrder(PLACE)}
 """Default sort orders: users by hours, GPUs by number, days newest first."""
 
 
@@ -35,24 +35,24 @@ class AccountSelection:
         self.period = DEFAULT_PERIOD
         self.user = ""
         """User whose GPUs and days are shown; empty for all users."""
-        self.way = GPUS
+        self.grouping = GPUS
         self.rows: Sequence[AccountLine] = ()
         self.headlines: Headlines | None = None
-        self.why = ""
+        self.note = ""
         """Text shown in place of the rows, or above the rows of users who only hold a GPU now."""
         self.cursor = 0
         self._day = ""
         """A day within the window; empty for the current window."""
-        self._orders = dict(_FIRST_ORDERS)
-        self._chosen: dict[str, str] = {}
+        self._orders = dict(_DEFAULT_ORDERS)
+        self._selected_names: dict[str, str] = {}
         """Names of the rows under the cursors, by table."""
-        self._asked: set[Hashable] = set()
+        self._queries: set[Hashable] = set()
         self._columns: dict[Hashable, tuple[AccountColumn, ...]] = {}
 
     @property
     def _table(self) -> str:
         """Name of the table on screen; "" is the table of users."""
-        return self.way if self.user else ""
+        return self.grouping if self.user else ""
 
     @property
     def order(self) -> RowOrder:
@@ -60,17 +60,17 @@ class AccountSelection:
         now).
         """
         order = self._orders[self._table]
-        return order if any(column.name == order.name for column in self.columns) else _FIRST_ORDERS[self._table]
+        return order if any(column.name == order.name for column in self.columns) else _DEFAULT_ORDERS[self._table]
 
     @property
     def window(self) -> UserWindow:
         """The window on screen, in this machine's local time."""
-        return parse_window(self.period, self._day, "", self.view.kept.now())
+        return parse_window(self.period, self._day, "", self.view.ledger_runs.now())
 
     @property
     def is_of_now(self) -> bool:
         """Whether the window contains the present."""
-        return self.window.end > self.view.kept.now()
+        return self.window.end > self.view.ledger_runs.now()
 
     def choose(self, period: str) -> None:
         """Show the day, week or month in which the window starts; from the current window, switch to the current
@@ -79,10 +79,10 @@ class AccountSelection:
         self._day = "" if self.is_of_now else self.window.first_day
         self.period = period
 
-    def turn(self, later: int) -> None:
+    def step_window(self, step: int) -> None:
         """Show the previous (-1) or next window, but none in the future."""
-        neighbor = self.window.neighbor(later)
-        now = self.view.kept.now()
+        neighbor = self.window.neighbor(step)
+        now = self.view.ledger_runs.now()
         if neighbor.begin <= now:
             self._day = neighbor.first_day if neighbor.end <= now else ""
 
@@ -95,23 +95,23 @@ class AccountSelection:
     def close(self) -> bool:
         """Return to all users; return whether a user was open."""
         was_open, self.user = bool(self.user), ""
-        self._chosen = {"": self._chosen.get("", "")}
+        self._selected_names = {"": self._selected_names.get("", "")}
         return was_open
 
-    def turn_way(self) -> None:
+    def toggle_grouping(self) -> None:
         """Toggle between the GPUs and the days of a user."""
         if self.user:
-            self.way = TIMES if self.way == GPUS else GPUS
+            self.grouping = TIMES if self.grouping == GPUS else GPUS
 
     def sort_by(self, column: AccountColumn) -> None:
         """Sort by a column; sorting by the same column again reverses the order."""
         self._orders[self._table] = self.order.next(column)
 
-    def sort_beside(self, step: int) -> None:
+    def sort_by_neighbor(self, step: int) -> None:
         """Sort by the next or previous column."""
         sortable = [column for column in self.columns if column.order]
-        at = [column.name for column in sortable].index(self.order.name)
-        column = sortable[(at + step) % len(sortable)]
+        index = [column.name for column in sortable].index(self.order.name)
+        column = sortable[(index + step) % len(sortable)]
         self._orders[self._table] = RowOrder(column.name, column.falls)
 
     def reverse(self) -> None:
@@ -123,18 +123,18 @@ class AccountSelection:
         """Move the cursor."""
         self.cursor = max(0, min(len(self.rows) - 1, self.cursor + step))
         if self._row is not None:
-            self._chosen[self._table] = self._row.name
+            self._selected_names[self._table] = self._row.name
 
     def row_text(self) -> str:
         """Return the cells of the row under the cursor, separated by tabs."""
-        facts, titled = self.view.process_facts(), [column for column in self.columns if column.title]
+        facts, titled_columns = self.view.process_facts(), [column for column in self.columns if column.title]
         chosen = self.rows[self.cursor : self.cursor + 1]
-        return "\n".join("\t".join(column.cell(row, facts).text for column in titled) for row in chosen)
+        return "\n".join("\t".join(column.cell(row, facts).text for column in titled_columns) for row in chosen)
 
     def drop(self) -> None:
         """Drop the cached answers."""
-        for question in self._asked:
-            self.view.kept.asked.drop(question)
+        for query in self._queries:
+            self.view.ledger_runs.queries.drop(query)
 
     @property
     def _row(self) -> AccountRow | None:
@@ -142,21 +142,21 @@ class AccountSelection:
 
     @property
     def columns(self) -> tuple[AccountColumn, ...]:
-        """Columns of the table, including those that do not fit on screen."""
+        """Columns of the table, including columns that do not fit on screen."""
         step, is_times, is_of_now = self.window.step, self._table == TIMES, self.is_of_now
-        kind = self._table, step, is_of_now
-        if kind not in self._columns:
-            of = step if is_times else "GPU" if self.user else "user"
+        key = self._table, step, is_of_now
+        if key not in self._columns:
+            group = step if is_times else "GPU" if self.user else "user"
             has_now = is_of_now and not is_times
-            self._columns[kind] = columns(of, self.view.kept.prices, has_now=has_now, has_times=is_times)
-        return self._columns[kind]
+            self._columns[key] = columns(group, self.view.ledger_runs.prices, has_now=has_now, has_times=is_times)
+        return self._columns[key]
 
     def follow(self) -> None:
         """Update the rows from the answers so far; the cursor stays on its row."""
-        found, self.why = self._read()
-        self.headlines = found.headlines if found else None
-        self.rows = self._shown(found)
-        names, chosen = [one.row.name for one in self.rows], self._chosen.get(self._table)
+        accounts, self.note = self._read()
+        self.headlines = accounts.headlines if accounts else None
+        self.rows = self._sorted_lines(accounts)
+        names, chosen = [line.row.name for line in self.rows], self._selected_names.get(self._table)
         self.cursor = names.index(chosen) if chosen in names else min(self.cursor, max(0, len(names) - 1))
         if chosen is None:
             self.cursor = 0
@@ -168,43 +168,46 @@ class AccountSelection:
             return None, view.freshness.text
         if not view.is_recorded:
             return None, NO_HARDWARE
-        path, now, prices = view.history_path, view.kept.now(), view.kept.prices
+        path, now, prices = view.history_path, view.ledger_runs.now(), view.ledger_runs.prices
         if not path:
             return None, NOT_YET
-        question = "accounts", path, window.period, window.begin, user
-        self._asked.add(question)
-        until = SOON if self.is_of_now else LATER
-        answer = view.kept.asked.ask(
-            question,
+        query = "accounts", path, window.period, window.begin, user
+        self._queries.add(query)
+        valid_for = SOON if self.is_of_now else LATER
+        answer = view.ledger_runs.queries.get(
+            query,
             lambda: read_window(path, window, now, user, prices),
-            lambda found: until if found.headlines else _FIRST,
+            lambda accounts: valid_for if accounts.headlines else _EMPTY_VALID_FOR,
         )
-        if answer.found is None:
+        if answer.result is None:
             return None, unreadable(answer.problem) if answer.problem else READING
-        return answer.found, answer.found.empty_text
+        return answer.result, answer.result.empty_text
 
-    def _shown(self, found: WindowAccounts | None) -> list[AccountLine]:
+    def _sorted_lines(self, accounts: WindowAccounts | None) -> list[AccountLine]:
         """Return the rows of the table, sorted."""
-        if found is None:
+        if accounts is None:
             return []
         holding = self._holding()
-        rows = [*found.rows.get(self._table, ())]
+        rows = [*accounts.rows.get(self._table, ())]
         if not self.user:
-            there = {row.name for row in rows}
+            users = {row.name for row in rows}
             rows += [
                 AccountRow(user, float(len(rows)), Account(user), NO_CHARGE, is_of_window=False)
-                for user in sorted(holding) if user and user not in there
+                for user in sorted(holding) if user and user not in users
             ]  # fmt: skip
-        most = max((row.account.held for row in rows), default=0.0)
-        shown = [AccountLine(row, row.account.held / most if most else 0.0, *self._now(row, holding)) for row in rows]
+        max_hours = max((row.account.held for row in rows), default=0.0)
+        lines = [
+            AccountLine(row, row.account.held / max_hours if max_hours else 0.0, *self._now(row, holding))
+            for row in rows
+        ]
         name, falls = self.order
-        by = next(column for column in self.columns if column.name == name)
-        return sort_rows(shown, by, falls, self.view.process_facts(), lambda one: one.row.position)
+        sort_column = next(column for column in self.columns if column.name == name)
+        return sort_rows(lines, sort_column, falls, self.view.process_facts(), lambda line: line.row.position)
 
     def _holding(self) -> Mapping[str, Sequence[Device]]:
         """Return the GPUs each user holds now; empty if unknown."""
         view = self.view
-        is_now = view.frame is not None and not view.age > 0 and not view.paused and not view.filling
+        is_now = view.frame is not None and not view.age > 0 and not view.paused and not view.is_loading
         return devices_by_user(view.statuses) if self.is_of_now and is_now else {}
 
     def _now(self, row: AccountRow, holding: Mapping[str, Sequence[Device]]) -> tuple[str, float]:
@@ -213,10 +216,10 @@ class AccountSelection:
             return units.MISSING, NAN
         if not self.user:
             devices = holding.get(row.name, ())
-            named = numbers([one.uuid for one in devices], {one.uuid: one.label for one in devices})
-            words = f"GPU {named}" if named.isdecimal() else named or units.MISSING  # a bare number looks like a count
-            return words if devices else "none", float(len(devices))
-        own, unknown = ([one.uuid for one in holding.get(who, ())] for who in (self.user, ""))
-        if row.device in own:
+            label = numbers([device.uuid for device in devices], {device.uuid: device.label for device in devices})
+            text = f"GPU {label}" if label.isdecimal() else label or units.MISSING  # a bare number looks like a count
+            return text if devices else "none", float(len(devices))
+        held_here, unknown = ([device.uuid for device in holding.get(user, ())] for user in (self.user, ""))
+        if row.device in held_here:
             return "held", 1.0
         return (units.MISSING, NAN) if row.device in unknown else ("not held", 0.0)

@@ -26,180 +26,199 @@ from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_lines import PlacedColumn, fit_columns, heading, row_line
 from gpumon_tui.render.text_width import SENTENCE, Line, safe
 from gpumon_tui.screens.account_rows import AccountSelection
-from gpumon_tui.screens.page import COPIED, half_pages
-from gpumon_tui.screens.window import Scrolled, Text
+from gpumon_tui.screens.page import COPIED_MESSAGE, half_pages
+from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
 
 
-class AccountSheet(Text):
+class AccountsWidget(TextWidget):
     """The text of the screen: window, totals, rows and keys."""
 
-    DEFAULT_CSS = "AccountSheet { height: 100%; }"
+    DEFAULT_CSS = "AccountsWidget { height: 100%; }"
     ground = "ground"
     dims = False
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.of = AccountSelection(view)
+        self.selection = AccountSelection(view)
         self.page = 1
         """Number of rows on screen."""
-        self.said = ""
+        self.message = ""
         """Message shown in place of the keys until the next key."""
-        self._placed: Sequence[PlacedColumn] = ()
-        self._places: list[AccountButton] = []
+        self._fitted_columns: Sequence[PlacedColumn] = ()
+        self._buttons: list[AccountButton] = []
         self._heading_at, self._first, self._top = -1, 0, 0
 
     def lines(self) -> list[Line]:
         """Return the window, its totals, the rows and the keys."""
         cells, height = self.size
-        of = self.of
-        of.follow()
-        lines, self._places = window_lines(of.user, of.period, of.window.title, cells, is_newest=of.is_of_now)
-        if of.headlines is not None:
-            lines += [[], *headline_lines(of.headlines, cells), []]
-            if of.user:
-                line, places = choice_line(self._ways(), len(lines), cells)
+        selection = self.selection
+        selection.follow()
+        lines, self._buttons = window_lines(
+            selection.user, selection.period, selection.window.title, cells, is_newest=selection.is_of_now
+        )
+        if selection.headlines is not None:
+            lines += [[], *headline_lines(selection.headlines, cells), []]
+            if selection.user:
+                line, buttons = choice_line(self._groupings(), len(lines), cells)
                 lines.append(line)
-                self._places += places
-        if not of.rows or of.headlines is None:  # users who hold a GPU now may have no hours yet
+                self._buttons += buttons
+        if not selection.rows or selection.headlines is None:  # users who hold a GPU now may have no hours yet
             lines += [
                 [],
-                *([Segment(f" {part}", theme.DIM)] for part in wrap_words(safe(of.why, SENTENCE), cells - 2)),
+                *([Segment(f" {part}", theme.DIM)] for part in wrap_words(safe(selection.note, SENTENCE), cells - 2)),
                 [],
             ]
         self._heading_at = -1
-        if of.rows:
+        if selection.rows:
             self._heading_at = len(lines)
-            self._placed = fit_columns(of.columns, cells, of.order.name)
-            lines.append(heading(self._placed, cells, *of.order))
+            self._fitted_columns = fit_columns(selection.columns, cells, selection.order.name)
+            lines.append(heading(self._fitted_columns, cells, *selection.order))
         self._first = len(lines)
         self.page = max(1, height - len(lines) - 1)
         lines += self._row_lines(cells)
         lines = [*lines, *([[]] * (height - 1 - len(lines)))][: height - 1]
-        if self.said:
-            return [*lines, message_line(self.said, cells)]
-        last, places = key_line(self._keys(), height - 1, cells, is_ascii=self.view.look.is_ascii)
-        self._places += places
-        return [*lines, last]
+        if self.message:
+            return [*lines, message_line(self.message, cells)]
+        key_row, buttons = key_line(self._keys(), height - 1, cells, is_ascii=self.view.appearance.is_ascii)
+        self._buttons += buttons
+        return [*lines, key_row]
 
-    def _ways(self) -> list[Choice]:
-        of, by = self.of, f"by {self.of.window.step}"
-        return [Choice("", GPUS, "tab", of.way == GPUS), Choice("", by, "tab", of.way == TIMES)]
+    def _groupings(self) -> list[Choice]:
+        selection, time_name = self.selection, f"by {self.selection.window.step}"
+        return [
+            Choice("", GPUS, "tab", selection.grouping == GPUS),
+            Choice("", time_name, "tab", selection.grouping == TIMES),
+        ]
 
     def _keys(self) -> list[Choice]:
-        of, has_rows = self.of, bool(self.of.rows)
+        selection, has_rows = self.selection, bool(self.selection.rows)
         return [
-            *([Choice("↵", "open", "enter")] if has_rows and not of.user else ()),
-            *([Choice("Tab", f"{of.window.step}s" if of.way == GPUS else GPUS, "tab")] if of.user else ()),
+            *([Choice("↵", "open", "enter")] if has_rows and not selection.user else ()),
+            *(
+                [Choice("Tab", f"{selection.window.step}s" if selection.grouping == GPUS else GPUS, "tab")]
+                if selection.user
+                else ()
+            ),
             *([Choice("o", "sort", "o"), Choice("I", "turn", "I")] if has_rows else ()),
             Choice("d w m", "period", ""),
             Choice("← →", "earlier, later", ""),
             *([Choice("y", "copy", "y")] if has_rows else ()),
-            Choice("Esc", "back" if of.user else "close", "escape"),
+            Choice("Esc", "back" if selection.user else "close", "escape"),
         ]
 
     def _row_lines(self, cells: int) -> list[Line]:
-        of, facts = self.of, self.view.process_facts()
-        most = max(0, len(of.rows) - self.page)
-        self._top = max(0, min(self._top, of.cursor, most), of.cursor - self.page + 1)
+        selection, facts = self.selection, self.view.process_facts()
+        max_top = max(0, len(selection.rows) - self.page)
+        self._top = max(0, min(self._top, selection.cursor, max_top), selection.cursor - self.page + 1)
         return [
             row_line(
-                [column.cell(row, facts) for column, _, _ in self._placed], self._placed, cells, place == of.cursor
+                [column.cell(row, facts) for column, _, _ in self._fitted_columns],
+                self._fitted_columns,
+                cells,
+                index == selection.cursor,
             )
-            for place, row in enumerate(of.rows)
-            if self._top <= place < self._top + self.page
+            for index, row in enumerate(selection.rows)
+            if self._top <= index < self._top + self.page
         ]
 
     def key_at(self, event: events.Click) -> str:
         """Return the key that a click stands for; empty if the click itself has sorted or moved the cursor."""
-        of = self.of
-        found = next((one.key for one in self._places if one.row == event.y and one.begin <= event.x < one.end), "")
-        if found:
-            return found
+        selection = self.selection
+        key = next(
+            (button.key for button in self._buttons if button.row == event.y and button.begin <= event.x < button.end),
+            "",
+        )
+        if key:
+            return key
         if event.y == self._heading_at:
-            sortable = (c for c, begin, room in self._placed if begin <= event.x <= begin + room and c.order)
+            sortable = (
+                candidate
+                for candidate, begin, room in self._fitted_columns
+                if begin <= event.x <= begin + room and candidate.order
+            )
             if column := next(sortable, None):
-                of.sort_by(column)
-        elif self._first <= event.y < self._first + min(self.page, len(of.rows) - self._top):
-            place = event.y - self._first + self._top
-            was_there = place == of.cursor
-            of.move(place - of.cursor)
-            return "enter" if was_there else ""
+                selection.sort_by(column)
+        elif self._first <= event.y < self._first + min(self.page, len(selection.rows) - self._top):
+            index = event.y - self._first + self._top
+            was_selected = index == selection.cursor
+            selection.move(index - selection.cursor)
+            return "enter" if was_selected else ""
         return ""
 
 
 _PERIODS = {period[0]: period for period in WINDOW_PERIODS}
-_TURNS = {"left": -1, "left_square_bracket": -1, "right": 1, "right_square_bracket": 1}
-_SORTS = {"o": 1, "f6": 1, "full_stop": 1, "O": -1, "comma": -1}
+_WINDOW_STEPS = {"left": -1, "left_square_bracket": -1, "right": 1, "right_square_bracket": 1}
+_SORT_STEPS = {"o": 1, "f6": 1, "full_stop": 1, "O": -1, "comma": -1}
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -1_000_000, "g": -1_000_000, "end": 1_000_000, "G": 1_000_000}
-_HALVES = {"pageup": -2, "ctrl+b": -2, "pagedown": 2, "ctrl+f": 2, "ctrl+u": -1, "ctrl+d": 1}
-_CLOSES = ("q", "A", "f10")
+_HALF_PAGES = {"pageup": -2, "ctrl+b": -2, "pagedown": 2, "ctrl+f": 2, "ctrl+u": -1, "ctrl+d": 1}
+_CLOSE_KEYS = ("q", "A", "f10")
 
 
-class AccountsScreen(Scrolled):
+class AccountsScreen(ModalWindow):
     """The screen, opened above the main screen."""
 
     follows: ClassVar[bool] = True
     own_keys: ClassVar[frozenset[str]] = frozenset(("tab", "shift+tab"))
 
     def __init__(self, view: View) -> None:
-        self.sheet = AccountSheet(view)
-        super().__init__(self.sheet)
+        self.content = AccountsWidget(view)
+        super().__init__(self.content)
 
     def compose(self) -> ComposeResult:
-        """Yield the sheet, which fills the screen."""
-        yield self.sheet
+        """Yield the widget, which fills the screen."""
+        yield self.content
 
     def show(self) -> None:
         """Redraw with the answers so far; the layout does not change."""
         if not self.is_closed:  # after closing, drawing would repeat the queries
-            self.sheet.show()
+            self.content.show()
 
     def on_key(self, event: events.Key) -> None:
         """Handle keys that choose a window, a sort order or a row, open a user, or close the screen."""
         event.stop()
         event.prevent_default()
-        self.take(event.key)
+        self.run_key(event.key)
 
-    def take(self, name: str) -> None:
+    def run_key(self, name: str) -> None:
         """Run the action of a key (Textual's name)."""
-        sheet = self.sheet
+        content = self.content
         if self.is_closed:
             return
-        sheet.said = ""
-        if name in _CLOSES or (name in ("escape", "backspace") and not sheet.of.close()):
+        content.message = ""
+        if name in _CLOSE_KEYS or (name in ("escape", "backspace") and not content.selection.close()):
             self.close()
         elif name.isdecimal() and 1 <= int(name) <= len(PAGES):
             self.close()
             self.app.post_message(Footer.Pressed(name))
         elif name in _PERIODS:
-            sheet.of.choose(_PERIODS[name])
-        elif name in _TURNS:
-            sheet.of.turn(_TURNS[name])
-        elif name in _SORTS:
-            sheet.of.sort_beside(_SORTS[name])
+            content.selection.choose(_PERIODS[name])
+        elif name in _WINDOW_STEPS:
+            content.selection.step_window(_WINDOW_STEPS[name])
+        elif name in _SORT_STEPS:
+            content.selection.sort_by_neighbor(_SORT_STEPS[name])
         elif name in _STEPS:
-            sheet.of.move(_STEPS[name])
-        elif name in _HALVES:
-            sheet.of.move(half_pages(_HALVES[name], sheet.page))
+            content.selection.move(_STEPS[name])
+        elif name in _HALF_PAGES:
+            content.selection.move(half_pages(_HALF_PAGES[name], content.page))
         elif name == "I":
-            sheet.of.reverse()
+            content.selection.reverse()
         elif name == "enter":
-            sheet.of.open()
+            content.selection.open()
         elif name in self.own_keys:
-            sheet.of.turn_way()
-        elif name == "y" and (text := sheet.of.row_text()):
+            content.selection.toggle_grouping()
+        elif name == "y" and (text := content.selection.row_text()):
             self.app.copy_to_clipboard(text)
-            sheet.said = COPIED
+            content.message = COPIED_MESSAGE
         self.show()
 
     def on_click(self, event: events.Click | None = None) -> None:
         """Handle a click on a key, a heading or a row."""
         if event is not None:
             event.prevent_default()  # the base class closes on a click
-            if key := self.sheet.key_at(event):
-                self.take(key)
+            if key := self.content.key_at(event):
+                self.run_key(key)
             self.show()
 
     def on_mouse_scroll_down(self) -> None:
@@ -211,10 +230,10 @@ class AccountsScreen(Scrolled):
         self._wheel(-3)
 
     def _wheel(self, step: int) -> None:
-        self.sheet.of.move(step)
+        self.content.selection.move(step)
         self.show()
 
     def close(self) -> None:
         """Close the screen and drop the cached answers."""
-        self.sheet.of.drop()
+        self.content.selection.drop()
         super().close()

@@ -9,16 +9,16 @@ from rich.segment import Segment
 from textual import events
 
 from gpumon_tui import palette
-from gpumon_tui.keybindings import PAGES, USUAL, Abilities, told_on
+from gpumon_tui.keybindings import DEFAULT_ABILITIES, PAGES, ViewAbilities, help_keys
 from gpumon_tui.render.text_width import Line, cut, spread
-from gpumon_tui.screens.text_input import pasted
-from gpumon_tui.screens.window import Scrolled, Text, abilities_of
+from gpumon_tui.screens.text_input import one_line
+from gpumon_tui.screens.window import ModalWindow, TextWidget, view_abilities
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
 
 ROWS = 12
 """Number of rows; fixed, so that the window does not change its size while typing."""
-_LONGEST = 40
+_MAX_TYPED = 40
 """Maximum length of the typed text."""
 _HIDDEN = ("commands", "open_page")
 _LAST = "quit"
@@ -28,88 +28,91 @@ _PAGE = "page: "
 class Command(NamedTuple):
     """An action bound to a key."""
 
-    what: str
-    shown: str
+    description: str
+    label: str
     key: str
     """Textual's name of the key."""
-    brief: str = ""
+    footer_text: str = ""
     """Its name in the footer, which is searched too."""
 
 
-def commands_of(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
+def page_commands(page: str, pages: Sequence[str], view: ViewAbilities = DEFAULT_ABILITIES) -> list[Command]:
     """Return the commands of a page: its keys, then the other pages, and quit last.
 
     The first row is selected on opening and Enter runs it, so quit must not be first.
     """
     others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
-    told = told_on(page, view)
-    keys = [key for key in told if key.action not in _HIDDEN]
-    rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
-    rows += [(False, one) for one in others]
-    return [one for _, one in sorted(rows, key=lambda row: row[0])]
+    keys_of_page = help_keys(page, view)
+    keys = [key for key in keys_of_page if key.action not in _HIDDEN]
+    rows = [
+        (key.action == _LAST, Command(key.description, key.label, key.keys.split(",")[0], key.footer_text))
+        for key in keys
+    ]
+    rows += [(False, command) for command in others]
+    return [command for _, command in sorted(rows, key=lambda row: row[0])]
 
 
-def of_other_pages(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
+def other_page_commands(page: str, pages: Sequence[str], view: ViewAbilities = DEFAULT_ABILITIES) -> list[Command]:
     """Return the commands that exist only on other pages; each opens the first such page."""
-    known = {key.what for key in told_on(page, view)}
+    descriptions = {key.description for key in help_keys(page, view)}
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
         if name == page or name not in pages:
             continue
-        for key in told_on(name, view):
-            if key.what not in known and key.action not in _HIDDEN:
-                known.add(key.what)
-                rows.append(Command(f"{name}: {key.what}", f"{digit} {key.shown}", str(digit), key.brief))
+        for key in help_keys(name, view):
+            if key.description not in descriptions and key.action not in _HIDDEN:
+                descriptions.add(key.description)
+                rows.append(Command(f"{name}: {key.description}", f"{digit} {key.label}", str(digit), key.footer_text))
     return rows
 
 
-def found(commands: Sequence[Command], typed: str) -> list[Command]:
-    """Return the commands that contain all typed letters in order; those that contain them contiguously come first.
+def search_commands(commands: Sequence[Command], typed: str) -> list[Command]:
+    """Return the commands that contain all typed letters in order; contiguous matches come first.
 
     Among equal matches, a page whose name starts with the text comes first.
     """
     text = typed.lower().strip()
     if not text:
         return list(commands)
-    ranks = [(_rank(f"{one.brief} {one.what}".lower(), text), one) for one in commands]
+    ranks = [(_rank(f"{command.footer_text} {command.description}".lower(), text), command) for command in commands]
     ranked = [row for row in ranks if row[0] >= 0]
-    return [one for _, one in sorted(ranked, key=lambda row: (row[0], not _is_page(row[1], text)))]
+    return [command for _, command in sorted(ranked, key=lambda row: (row[0], not _is_page(row[1], text)))]
 
 
 def _is_page(command: Command, text: str) -> bool:
-    return command.what.lower().startswith((_PAGE + text, text)) and command.what.startswith(_PAGE)
+    return command.description.lower().startswith((_PAGE + text, text)) and command.description.startswith(_PAGE)
 
 
-def _in_one_piece(commands: Sequence[Command], typed: str) -> list[Command]:
+def _containing(commands: Sequence[Command], typed: str) -> list[Command]:
     """Return the commands that contain the text contiguously; all commands if the text is empty."""
     text = typed.lower().strip()
-    return [one for one in commands if text in f"{one.brief} {one.what}".lower()]
+    return [command for command in commands if text in f"{command.footer_text} {command.description}".lower()]
 
 
-def _rank(what: str, text: str) -> int:
+def _rank(description: str, text: str) -> int:
     """Return a rank: 0 if a word starts with the text, 1 if it occurs elsewhere, otherwise by the distance between
     its letters.
     """
-    at = what.find(text)
-    if at >= 0:
-        return 0 if at == 0 or not what[at - 1].isalnum() else 1
-    begin = place = -1
+    position = description.find(text)
+    if position >= 0:
+        return 0 if position == 0 or not description[position - 1].isalnum() else 1
+    begin = last = -1
     for letter in text.replace(" ", ""):
-        place = what.find(letter, place + 1)
-        if place < 0:
+        last = description.find(letter, last + 1)
+        if last < 0:
             return -1
-        begin = place if begin < 0 else begin
-    return 2 + place - begin
+        begin = last if begin < 0 else begin
+    return 2 + last - begin
 
 
-class CommandLines(Text):
+class CommandLines(TextWidget):
     """The typed text and the matching commands."""
 
     def __init__(self, view: View, commands: Sequence[Command], others: Sequence[Command] = ()) -> None:
         super().__init__(view)
         self._others = others
         self.typed = ""
-        self.at = 0
+        self.cursor = 0
         self._commands = commands
 
     @property
@@ -117,18 +120,20 @@ class CommandLines(Text):
         """Return the matching commands; commands of other pages come first if only they contain the text
         contiguously.
         """
-        own = found(self._commands, self.typed)
-        if _in_one_piece(own, self.typed):
-            return own
-        others = found(self._others, self.typed)
-        return [*_in_one_piece(others, self.typed), *own] or others
+        matches = search_commands(self._commands, self.typed)
+        if _containing(matches, self.typed):
+            return matches
+        other_matches = search_commands(self._others, self.typed)
+        return [*_containing(other_matches, self.typed), *matches] or other_matches
 
-    def told(self, cells: int) -> list[Line]:
+    def text_lines(self, cells: int) -> list[Line]:
         matching = self.matching
-        top = max(0, min(self.at - ROWS // 2, len(matching) - ROWS))
-        rows = [self._row(one, place == self.at, cells) for place, one in enumerate(matching) if place >= top][:ROWS]
-        below = len(matching) - top - len(rows)
-        count = f"{len(matching)} of {len(self._commands)}" + (f"  +{below} ▼" if below else "")
+        top = max(0, min(self.cursor - ROWS // 2, len(matching) - ROWS))
+        rows = [
+            self._row(command, index == self.cursor, cells) for index, command in enumerate(matching) if index >= top
+        ][:ROWS]
+        hidden = len(matching) - top - len(rows)
+        count = f"{len(matching)} of {len(self._commands)}" + (f"  +{hidden} ▼" if hidden else "")
         head: Line = [
             Segment(": ", palette.ink("key", "panel", bold=True)), Segment(self.typed, palette.ink("strong", "panel")),
             Segment("▌", palette.ink("key", "panel")),
@@ -139,22 +144,22 @@ class CommandLines(Text):
         return [spread(head, [Segment(count, palette.ink("faint", "panel"))], cells), [], *rows, *empty]
 
     def _row(self, command: Command, is_chosen: bool, cells: int) -> Line:
-        on = "select" if is_chosen else "panel"
-        mark = Segment("▌ " if is_chosen else "  ", palette.ink("key", on))
-        key = Segment(f"{command.shown:>6} ", palette.ink("key", on, bold=True))
-        what = cut([Segment(command.what, palette.ink("text", on))], cells - 10)
-        return spread([mark, *what], [key], cells, palette.ink("text", on))
+        background = "select" if is_chosen else "panel"
+        mark = Segment("▌ " if is_chosen else "  ", palette.ink("key", background))
+        key = Segment(f"{command.label:>6} ", palette.ink("key", background, bold=True))
+        description = cut([Segment(command.description, palette.ink("text", background))], cells - 10)
+        return spread([mark, *description], [key], cells, palette.ink("text", background))
 
 
-class Commands(Scrolled):
+class CommandWindow(ModalWindow):
     """The palette window; Enter runs the selected command. Its width fits the longest description."""
 
-    DEFAULT_CSS = "Commands > VerticalScroll { width: 116; }"
+    DEFAULT_CSS = "CommandWindow > VerticalScroll { width: 116; }"
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
-        able = abilities_of(view)
-        own, others = (of(page, pages, able) for of in (commands_of, of_other_pages))
-        self.list = CommandLines(view, own, others)
+        abilities = view_abilities(view)
+        commands, others = (collect(page, pages, abilities) for collect in (page_commands, other_page_commands))
+        self.list = CommandLines(view, commands, others)
         super().__init__(self.list)
 
     def on_key(self, event: events.Key) -> None:
@@ -167,22 +172,22 @@ class Commands(Scrolled):
         if name in ("escape", "ctrl+c", "ctrl+p"):
             self.close()
         elif name == "enter":
-            chosen = lines.matching[lines.at : lines.at + 1]
+            selected = lines.matching[lines.cursor : lines.cursor + 1]
             self.close()
-            for command in chosen:
+            for command in selected:
                 self.app.post_message(Footer.Pressed(command.key))
         elif name in _STEPS:
-            lines.at = max(0, min(lines.at + _STEPS[name], len(lines.matching) - 1))
+            lines.cursor = max(0, min(lines.cursor + _STEPS[name], len(lines.matching) - 1))
         elif name in ("backspace", "ctrl+h", "ctrl+u"):
-            lines.typed, lines.at = lines.typed[:-1] if name != "ctrl+u" else "", 0
-        elif event.is_printable and event.character and len(lines.typed) < _LONGEST:
-            lines.typed, lines.at = lines.typed + event.character, 0
+            lines.typed, lines.cursor = lines.typed[:-1] if name != "ctrl+u" else "", 0
+        elif event.is_printable and event.character and len(lines.typed) < _MAX_TYPED:
+            lines.typed, lines.cursor = lines.typed + event.character, 0
         lines.show()
 
     def on_paste(self, event: events.Paste) -> None:
         """Insert pasted text."""
         event.stop()
-        self.list.typed, self.list.at = (self.list.typed + pasted(event.text))[:_LONGEST], 0
+        self.list.typed, self.list.cursor = (self.list.typed + one_line(event.text))[:_MAX_TYPED], 0
         self.list.show()
 
 

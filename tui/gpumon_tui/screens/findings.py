@@ -9,32 +9,32 @@ from rich.segment import Segment
 from gpumon_tui import theme
 from gpumon_tui.render.findings import attention_lines
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.screens.window import Scrolled, Text
+from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 
 
-class Findings(Text):
-    """All findings of the frame on screen; those of the selected GPU and run come first."""
+class FindingsText(TextWidget):
+    """All findings of the frame on screen; findings of the selected GPU and run come first."""
 
     dims = False
 
-    def told(self, cells: int) -> list[Line]:
+    def text_lines(self, cells: int) -> list[Line]:
         view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
             *attention_lines(
-                view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged(),
-                is_read=not view.filling,
+                view.findings.all(), view.selected, cells, is_old=view.age > 0, unknown=view.unknown_values(),
+                is_read=not view.is_loading,
             ),
             [],
             [Segment("press any key to close", theme.DIM)],
         ]  # fmt: skip
 
 
-class Attention(Scrolled):
+class FindingsWindow(ModalWindow):
     """The window, opened above the main screen."""
 
     follows: ClassVar[bool] = True
 
     def __init__(self, view: View) -> None:
-        super().__init__(Findings(view))
+        super().__init__(FindingsText(view))

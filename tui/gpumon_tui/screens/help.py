@@ -6,12 +6,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import theme
-from gpumon_tui.glyphs import spelled
-from gpumon_tui.keybindings import habits, told_on
-from gpumon_tui.look import Depth
+from gpumon_tui.appearance import ColorDepth
+from gpumon_tui.glyphs import spell_keys
+from gpumon_tui.keybindings import help_keys, page_habits
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.text_width import Line, length, spread
-from gpumon_tui.screens.window import Scrolled, Text, abilities_of
+from gpumon_tui.screens.window import ModalWindow, TextWidget, view_abilities
 from gpumon_tui.state import View
 
 COLORS: tuple[Line, ...] = (
@@ -34,7 +34,7 @@ COLORS: tuple[Line, ...] = (
     ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
-_COLORED = {"yellow ": "bold   ", "red    ": "reverse"}
+_ATTRIBUTES = {"yellow ": "bold   ", "red    ": "reverse"}
 """Names of colors, with the attribute that replaces them on a terminal without colors."""
 
 
@@ -46,14 +46,14 @@ def signs(*, is_colored: bool) -> list[Line]:
         return list(COLORS)
     return [
         [
-            *(Segment(_COLORED.get(text, text), style) for text, style, _ in sign), Segment(" "),
-            Segment(what.partition("; rose")[0], ink),
+            *(Segment(_ATTRIBUTES.get(text, text), style) for text, style, _ in sign), Segment(" "),
+            Segment(meaning.partition("; rose")[0], meaning_style),
         ]
-        for *sign, (what, ink, _) in COLORS
+        for *sign, (meaning, meaning_style, _) in COLORS
     ]  # fmt: skip
 
 
-WORDS = (
+TERMS = (
     ("busy", "kernels ran in the latest samples"),
     ("light load", "the same, for less than a fifth of the time; counted as busy"),
     ("pausing", "its memory is in use, and kernels ran within the last minute"),
@@ -75,59 +75,68 @@ WORDS = (
 )
 
 
-SCROLLS = "↑ ↓ scroll  Esc closes"
+SCROLL_HINT = "↑ ↓ scroll  Esc closes"
 """Shown next to the first title, because the last line, which repeats it, may be below the screen."""
 
 
-def told_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
+def wrap_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
     """Return a text wrapped in a column to the right of `sign`, which precedes the first line."""
-    at = length(sign)
-    rows: list[Line] = [[Segment(part, style)] for part in wrap_words(text, max(8, cells - at))]
-    return [[*(sign if place == 0 else [Segment(" " * at)]), *row] for place, row in enumerate(rows)]
+    indent = length(sign)
+    rows: list[Line] = [[Segment(part, style)] for part in wrap_words(text, max(8, cells - indent))]
+    return [[*(sign if index == 0 else [Segment(" " * indent)]), *row] for index, row in enumerate(rows)]
 
 
-class Explained(Text):
+class HelpText(TextWidget):
     """The lines of the help, including the keys of the current page."""
 
     def __init__(self, view: View, page: str) -> None:
         super().__init__(view)
         self.page = page
 
-    def told(self, cells: int) -> list[Line]:
-        look = self.view.look
-        write = spelled if look.is_ascii else str
-        is_colored = look.depth is not Depth.NONE
+    def text_lines(self, cells: int) -> list[Line]:
+        appearance = self.view.appearance
+        write = spell_keys if appearance.is_ascii else str
+        is_colored = appearance.depth is not ColorDepth.NONE
         view = self.view
-        keys = [(f"{write(key.shown):>7} ", write(key.what)) for key in told_on(self.page, abilities_of(view))]
-        apart = " | " if look.is_ascii else " · "  # replaced here, because it may end a line
-        elsewhere = write(apart.join(f"{one.shown}: {one.there}" for one in habits(self.page)))
-        meant = signs(is_colored=is_colored)
+        keys = [
+            (f"{write(key.label):>7} ", write(key.description)) for key in help_keys(self.page, view_abilities(view))
+        ]
+        separator = " | " if appearance.is_ascii else " · "  # replaced here, because it may end a line
+        habits_text = write(separator.join(f"{habit.label}: {habit.note}" for habit in page_habits(self.page)))
+        sign_lines = signs(is_colored=is_colored)
         parts: list[tuple[str, list[Line]]] = [
-            ("Keys", [row for key, what in keys for row in told_beside([Segment(key, theme.TITLE)], what, cells)]),
-            ("In other tools these keys mean", told_beside([], elsewhere, cells)),
+            (
+                "Keys",
+                [row for key, meaning in keys for row in wrap_beside([Segment(key, theme.TITLE)], meaning, cells)],
+            ),
+            ("In other tools these keys mean", wrap_beside([], habits_text, cells)),
             (
                 "Colors" if is_colored else "Signs",
-                [row for *sign, (what, style, _) in meant for row in told_beside(sign, what, cells, style)],
+                [row for *sign, (meaning, style, _) in sign_lines for row in wrap_beside(sign, meaning, cells, style)],
             ),
             (
                 "Terms",
                 [
                     row
-                    for word, what in WORDS
-                    for row in told_beside([Segment(f"{word:>15} ", theme.STRONG)], what, cells, theme.DIM)
+                    for term, meaning in TERMS
+                    for row in wrap_beside([Segment(f"{term:>15} ", theme.STRONG)], meaning, cells, theme.DIM)
                 ],
             ),
         ]
-        found: list[Line] = []
+        lines: list[Line] = []
         for title, rows in parts:
             if rows:
-                first: Line = [Segment(title, theme.TITLE)]
-                found += [first if found else spread(first, [Segment(write(SCROLLS), theme.DIM)], cells), *rows, []]
-        return [*found, [Segment(write("↑ ↓ scroll, any other key closes"), theme.DIM)]]
+                title_line: Line = [Segment(title, theme.TITLE)]
+                lines += [
+                    title_line if lines else spread(title_line, [Segment(write(SCROLL_HINT), theme.DIM)], cells),
+                    *rows,
+                    [],
+                ]
+        return [*lines, [Segment(write("↑ ↓ scroll, any other key closes"), theme.DIM)]]
 
 
-class Help(Scrolled):
+class HelpWindow(ModalWindow):
     """The help window; any key closes it, except keys that scroll."""
 
     def __init__(self, view: View, *, page: str) -> None:
-        super().__init__(Explained(view, page))
+        super().__init__(HelpText(view, page))

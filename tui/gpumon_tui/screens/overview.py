@@ -5,11 +5,11 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.geometry import Offset, Size
 
+from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
 from gpumon_tui.render.overview_layout import Area, OverviewPlan
 from gpumon_tui.screens.page import TerminalPage, half_pages
-from gpumon_tui.state import GLANCE, View
-from gpumon_tui.way_back import WayBack
+from gpumon_tui.state import MIN_OVERVIEW_WINDOW, View
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.overview import OverviewPicture
@@ -20,7 +20,7 @@ class OverviewPage(TerminalPage):
     """Shows the current state. Keys act on GPUs, runs or processes; Tab selects which."""
 
     DEFAULT_CSS = "OverviewPage Lines { position: absolute; }"
-    name_shown = OVERVIEW
+    page_name = OVERVIEW
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -36,17 +36,17 @@ class OverviewPage(TerminalPage):
         self._plan: OverviewPlan | None = None
 
     @property
-    def drawn(self) -> tuple[Lines, ...]:
+    def line_widgets(self) -> tuple[Lines, ...]:
         return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
 
     @property
-    def withheld(self) -> frozenset[str]:
+    def hidden_keys(self) -> frozenset[str]:
         """Keys without effect, because there is nothing to select or no window to change."""
-        return self.picture.withheld(self._plan)
+        return self.picture.hidden_keys(self._plan)
 
     def compose(self) -> ComposeResult:
         """Yield the parts of the page."""
-        yield from self.drawn
+        yield from self.line_widgets
 
     def forget(self) -> None:
         """Reset for frames of another source."""
@@ -57,8 +57,8 @@ class OverviewPage(TerminalPage):
         picture = self.picture
         parts = picture.selectable(self._plan)
         if parts:
-            at = parts.index(picture.active) + 1 if picture.active in parts else 0
-            part = parts[at % len(parts)]
+            index = parts.index(picture.active) + 1 if picture.active in parts else 0
+            part = parts[index % len(parts)]
             picture.activate(part)
             if part is picture.processes and part.selected not in part.rows():
                 part.move(1)  # makes the new focus visible
@@ -68,7 +68,7 @@ class OverviewPage(TerminalPage):
         picture = self.picture
         picture.active.move(step)
         if picture.active is picture.gpus:
-            picture.take_run()
+            picture.select_run_of_gpu()
 
     def do_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
@@ -76,10 +76,10 @@ class OverviewPage(TerminalPage):
 
     def do_zoom(self, step: int) -> None:
         """Show a shorter or longer window in all parts."""
-        if step < 0 and self.view.glance == GLANCE:
-            self.view.say("no shorter window here: the chart has some")
+        if step < 0 and self.view.overview_window == MIN_OVERVIEW_WINDOW:
+            self.view.show_message("no shorter window here: the chart has some")
         else:
-            self.view.zoom(step, GLANCE)
+            self.view.zoom(step, MIN_OVERVIEW_WINDOW)
         self.post_message(self.Changed())
 
     def do_open(self) -> None:
@@ -87,8 +87,8 @@ class OverviewPage(TerminalPage):
         picture = self.picture
         name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
         if name:
-            way_back = WayBack(OVERVIEW) if name == CHART else None
-            self.post_message(self.Wanted(PAGES.index(name) + 1, way_back, opens=True))
+            way_back = ReturnTarget(OVERVIEW) if name == CHART else None
+            self.post_message(self.OpenRequested(PAGES.index(name) + 1, way_back, opens=True))
 
     def do_copy(self) -> None:
         """Copy the GPU, run or process under the cursor to the terminal's clipboard."""
@@ -101,7 +101,7 @@ class OverviewPage(TerminalPage):
             self.do_open()
             return
         self.view.select(message.uuid)
-        self.picture.take_run()
+        self.picture.select_run_of_gpu()
         self.picture.activate(self.picture.gpus)
         self.post_message(self.Changed())
 
@@ -110,7 +110,7 @@ class OverviewPage(TerminalPage):
         message.stop()
         section = message.picture
         if (message.opens or section is self.picture.attention) and section.opens[0]:
-            self.post_message(self.Clicked(section.opens[0]))
+            self.post_message(self.KeyClicked(section.opens[0]))
             return
         if message.is_again:
             self.do_open()
@@ -122,20 +122,20 @@ class OverviewPage(TerminalPage):
     @property
     def is_laid_out(self) -> bool:
         """Whether every part has its final size and is drawn at that size."""
-        rooms = zip(self.drawn, self._plan or (), strict=False)
-        return all(part.drawn_size == (room.cells, room.rows) for part, room in rooms if room.rows > 0)
+        areas = zip(self.line_widgets, self._plan or (), strict=False)
+        return all(part.drawn_size == (area.cells, area.rows) for part, area in areas if area.rows > 0)
 
-    def share_out(self, size: Size) -> None:
+    def lay_out(self, size: Size) -> None:
         """Lay out the parts; nothing moves while the plan stays the same."""
-        new = self.picture.plan(*size)
-        if new == self._plan:
+        plan = self.picture.plan(*size)
+        if plan == self._plan:
             return
-        self._plan = new
-        for part, place in zip(self.drawn, new, strict=True):
-            self._put(part, place)
+        self._plan = plan
+        for part, area in zip(self.line_widgets, plan, strict=True):
+            self._put(part, area)
 
     @staticmethod
-    def _put(part: Lines, place: Area) -> None:
-        part.display = place.rows > 0
-        part.styles.offset = Offset(place.x, place.y)
-        part.styles.width, part.styles.height = place.cells, place.rows
+    def _put(part: Lines, area: Area) -> None:
+        part.display = area.rows > 0
+        part.styles.offset = Offset(area.x, area.y)
+        part.styles.width, part.styles.height = area.cells, area.rows

@@ -12,13 +12,13 @@ from textual.events import Key as Press
 from textual.geometry import Region, Size
 from textual.message import Message
 
+from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
-from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
 
-COPIED = "copied, if the terminal allows OSC 52"
+COPIED_MESSAGE = "copied, if the terminal allows OSC 52"
 
 
 def half_pages(halves: int, rows: int) -> int:
@@ -35,33 +35,33 @@ class TerminalPage(Container):
     """
 
     DEFAULT_CSS = "TerminalPage { height: 1fr; visibility: hidden; } TerminalPage Lines { visibility: visible; }"
-    name_shown: ClassVar[str] = OVERVIEW
+    page_name: ClassVar[str] = OVERVIEW
     """One of `keybindings.PAGES`."""
     has_past: ClassVar[bool] = False
-    """Whether it shows the window of `View.shown`; all other pages show the frame on screen."""
+    """Whether it shows the window of `View.chart_time`; all other pages show the frame on screen."""
 
     def copy(self, text: str) -> None:
         """Copy a text to the terminal's clipboard and show a message; does nothing for an empty text."""
         if text:
             self.app.copy_to_clipboard(text)
-            self.view.say(COPIED)
+            self.view.show_message(COPIED_MESSAGE)
 
     class Changed(Message):
         """Posted when the page needs a redraw, for example after a background query."""
 
-    class Wanted(Message):
+    class OpenRequested(Message):
         """Posted to open the page with the given number, with a return target if it is a chart.
 
         `opens`: open the selected item there.
         """
 
-        def __init__(self, number: int, way_back: WayBack | None = None, *, opens: bool = False) -> None:
+        def __init__(self, number: int, way_back: ReturnTarget | None = None, *, opens: bool = False) -> None:
             super().__init__()
             self.number = number
-            self.way_back = way_back
+            self.return_target = way_back
             self.opens = opens
 
-    class Clicked(Message):
+    class KeyClicked(Message):
         """Posted for a click on something that stands for a key; `key` is the displayed name."""
 
         def __init__(self, key: str) -> None:
@@ -78,52 +78,52 @@ class TerminalPage(Container):
         A layout may move the page's widgets, so direct painting is suspended until it is done.
         """
         painter = self.view.painter
-        painter.is_placed = painter.is_placed and not layout
-        painter.refuse()
+        painter.is_layout_final = painter.is_layout_final and not layout
+        painter.note_refresh()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     @property
-    def drawn(self) -> tuple[Lines, ...]:
+    def line_widgets(self) -> tuple[Lines, ...]:
         """Widgets that are drawn from the view."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         """Yield the widgets of the page."""
-        yield from self.drawn
+        yield from self.line_widgets
 
     @property
-    def offered(self) -> tuple[tuple[str, str], ...]:
+    def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for the footer that apply only in the current state, with their descriptions."""
         return ()
 
     @property
-    def withheld(self) -> frozenset[str]:
+    def hidden_keys(self) -> frozenset[str]:
         """Displayed names of keys that currently have no effect; the footer leaves them out."""
         return frozenset()
 
-    def leave_air(self, size: Size) -> None:
+    def set_top_padding(self, size: Size) -> None:
         """Leave a blank row below the header if the page is tall enough."""
-        air = int(size.height >= BLANKS_FROM)
-        if self.styles.padding.top != air:
-            self.styles.padding = (air, 0, 0, 0)
+        padding = int(size.height >= BLANKS_FROM)
+        if self.styles.padding.top != padding:
+            self.styles.padding = (padding, 0, 0, 0)
 
     @property
     def is_laid_out(self) -> bool:
         """Whether every part has its final size and is drawn at that size."""
         return True
 
-    def share_out(self, size: Size) -> None:
+    def lay_out(self, size: Size) -> None:
         """Lay out the parts within `size`, the area between header and footer; called before each drawing."""
 
     def show(self) -> None:
         """Draw the current state of the view."""
-        for part in self.drawn:
+        for part in self.line_widgets:
             part.show()
 
     def open_selected(self) -> None:
         """Open the item that another page has selected."""
 
-    def take(self, press: Press) -> bool:
+    def take_key(self, press: Press) -> bool:
         """Handle a key before any binding, for example while typing; return whether it was handled."""
         return False
 

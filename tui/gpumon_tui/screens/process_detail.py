@@ -25,12 +25,12 @@ from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_columns import halves, live_columns
 from gpumon_tui.render.time_marks import HISTORY_START, epochs_above, times_below
 from gpumon_tui.screens.process_rows import ProcessSelection
-from gpumon_tui.state import RECENT, View
+from gpumon_tui.state import RECENT_FRAMES, View
 
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Metrics in the order of their charts, with their color roles."""
 DAY = 86400.0
-NEW_FOR = 10.0
+START_TOLERANCE = 10.0
 """A process first seen within this many seconds of its start counts as seen from the start."""
 COMMAND_ROWS = 6
 """Maximum rows for the command line."""
@@ -44,13 +44,13 @@ class ProcessDetail:
     def __init__(self, view: View, rows: ProcessSelection) -> None:
         self.view = view
         self.rows = rows
-        self.trail = ProcessTrail(lambda: view.kept.asked.told())
+        self.trail = ProcessTrail(lambda: view.ledger_runs.queries.on_answer())
         self.is_open = False
         """Whether a process is open; otherwise the one under the cursor is previewed if there is room."""
         self._process: Process | None = None
         """Last known state of the process."""
         self._is_gone = False
-        self._seen = 0.0
+        self._last_seen = 0.0
         """Time of the last known state (s since 1970)."""
         self._command = ""
         """Command line; known only for the user's own processes."""
@@ -58,13 +58,13 @@ class ProcessDetail:
     def open(self, process: Process) -> None:
         """Open a process."""
         self.is_open = True
-        self.look_at(process)
+        self.preview(process)
 
-    def look_at(self, process: Process) -> None:
+    def preview(self, process: Process) -> None:
         """Show a process without opening it."""
         if self._process is not None and not self._is_gone and is_same_process(self._process, process):
             return
-        self._process, self._is_gone, self._seen = process, False, self.view.now
+        self._process, self._is_gone, self._last_seen = process, False, self.view.now
         self._command = self.view.programs.command(process) if self.view.process_facts().me else ""
 
     def close(self) -> None:
@@ -80,22 +80,25 @@ class ProcessDetail:
     def window(self) -> int:
         """Seconds shown by its charts: the window of all charts, limited to the available process history."""
         view = self.view
-        if view.shown.chosen or view.history_path:
+        if view.chart_time.length or view.history_path:
             return view.window
-        since = view.now - view.looks.begin
-        known = max(RECENT * view.interval, since if is_known(since) else 0.0)
-        return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
+        recorded = view.now - view.recent_snapshots.begin
+        available = max(RECENT_FRAMES * view.interval, recorded if is_known(recorded) else 0.0)
+        return min(
+            view.window,
+            next((chart_window.seconds for chart_window in WINDOWS if chart_window.seconds >= available), view.window),
+        )
 
     def follow(self) -> None:
         """Update the process from the frame on screen."""
-        before = self._process
-        if before is None:
+        previous = self._process
+        if previous is None:
             return
-        now = self.rows.find((before.pid, before.uuid))
-        is_same = now is not None and is_same_process(before, now)
+        current = self.rows.find((previous.pid, previous.uuid))
+        is_same = current is not None and is_same_process(previous, current)
         self._is_gone = not is_same
-        if now is not None and is_same:
-            self._process, self._seen = now, self.view.now
+        if current is not None and is_same:
+            self._process, self._last_seen = current, self.view.now
 
     def lines(self, cells: int, rows: int) -> list[Line]:
         """Return the details in the given number of rows."""
@@ -104,81 +107,84 @@ class ProcessDetail:
         if process is None or rows < 1:
             return []
         facts = view.process_facts()
-        wide = chart_cells(cells, edge)
-        grid = live_columns(self.window, wide, view.now)
-        answer = self.trail.lines(process, halves(grid), view.recent, view.history_path, view.looks)
-        found = answer.found[1] if answer.found else None
-        said = answer.problem or ("" if found else "reading its history …")
-        if found and not said:
-            said = found.problem or "no history of it in this window"
+        plot_cells = chart_cells(cells, edge)
+        grid = live_columns(self.window, plot_cells, view.now)
+        answer = self.trail.lines(process, halves(grid), view.recent_frames, view.history_path, view.recent_snapshots)
+        history = answer.result[1] if answer.result else None
+        note = answer.problem or ("" if history else "reading its history …")
+        if history and not note:
+            note = history.problem or "no history of it in this window"
         run = facts.run(process)
         marks = view.epochs.chart_marks([run.key]).marks if run else ()
-        keys = [("Esc", "close")] if self.is_open else [(view.look.key("↵"), "open")]
+        keys = [("Esc", "close")] if self.is_open else [(view.appearance.key("↵"), "open")]
         if view.can_signal:
             keys.insert(0, ("K", "end or signal…"))
-        shown = ProcessPicture(
+        picture = ProcessPicture(
             pid=process.pid,
             about="   ".join(text for text in (safe(process.user), safe(facts.program(process))) if text),
             gpu=f"GPU {facts.label(process) or units.MISSING}",
             keys=keys,
-            facts=self._facts(process, found.series if found else {}),
+            facts=self._facts(process, history.series if history else {}),
             curves=[
-                _curve(name, process, found.series.get(name) if found else None, is_gone=self._is_gone)
+                _curve(name, process, history.series.get(name) if history else None, is_gone=self._is_gone)
                 for name in CHARTS
             ],
             epochs=epochs_above(marks, grid),
             times=times_below(grid, view.now, view.freshness.edge),
-            cells=wide,
-            said=said,
-            begins=_begins(process, found.series["sm_utilization"]) if found else "",
+            cells=plot_cells,
+            note=note,
+            start_note=_start_note(process, history.series["sm_utilization"]) if history else "",
             is_gone=self._is_gone,
         )
-        return process_lines(shown, edge, cells, rows)
+        return process_lines(picture, edge, cells, rows)
 
     def _facts(self, process: Process, series: Mapping[str, Series]) -> list[ProcessFact]:
         view, facts = self.view, self.view.process_facts()
-        run, found = facts.run(process), []
+        run, rows = facts.run(process), []
         if self._is_gone:
-            text = f"or let go of GPU {facts.label(process)}, after {units.clock(self._seen)}; all below is of then"
-            found.append(ProcessFact("ended", text, "warn", rows=2))
+            seen = units.clock(self._last_seen)
+            text = f"or released GPU {facts.label(process)}, after {seen}; all values are from then"
+            rows.append(ProcessFact("ended", text, "warn", rows=2))
         if run:
             rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
-            found.append(ProcessFact("run", f"{safe(run.name)}{rank}", "run"))
+            rows.append(ProcessFact("run", f"{safe(run.name)}{rank}", "run"))
             epoch = run.epoch_text
             phase = f", {safe(run.phase)}" if run.phase else ""
-            found.append(ProcessFact("epoch", f"{epoch}{phase}"))
-        elif past := facts.runs.get(process.run):
-            was = "was " if past.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
-            found.append(ProcessFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
-        if where := job_or_container(process):
-            found.append(ProcessFact(TITLE.split(" ")[0].lower(), safe(where)))
+            rows.append(ProcessFact("epoch", f"{epoch}{phase}"))
+        elif last_run := facts.runs.get(process.run):
+            was = "was " if last_run.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
+            rows.append(
+                ProcessFact("run", f"was part of {safe(last_run.name)}, which {was}{last_run.state.name.lower()}")
+            )
+        if location := job_or_container(process):
+            rows.append(ProcessFact(TITLE.split(" ")[0].lower(), safe(location)))
         if is_known(process.started):
             age = elapsed(view.now - process.started)
-            is_today = view.now - process.started < DAY
-            at = units.clock(process.started) if is_today else units.moment(process.started)[:16]
-            found.append(ProcessFact("started", f"{at}, {age} ago"))
+            is_recent = view.now - process.started < DAY
+            start_text = units.clock(process.started) if is_recent else units.moment(process.started)[:16]
+            rows.append(ProcessFact("started", f"{start_text}, {age} ago"))
         memory = series["memory_used"].high if "memory_used" in series else ()
         peak = max(filter(is_known, memory), default=NAN)
-        most = f", peak {PROCESS_BY_KEY['memory_peak'].write(peak)}" if is_known(peak) else ""
-        found.append(ProcessFact("GPU memory", f"{_text('memory_used', process)}{most}"))
-        found.append(ProcessFact("bandwidth", _text("memory_utilization", process)))
+        peak_text = f", peak {PROCESS_BY_KEY['memory_peak'].write(peak)}" if is_known(peak) else ""
+        rows.append(ProcessFact("GPU memory", f"{_text('memory_used', process)}{peak_text}"))
+        rows.append(ProcessFact("bandwidth", _text("memory_utilization", process)))
         if process.encoder_utilization > 0 or process.decoder_utilization > 0:
             encodes, decodes = _text("encoder_utilization", process), _text("decoder_utilization", process)
-            found.append(ProcessFact("video", f"encodes {encodes}, decodes {decodes}"))
-        found.append(ProcessFact("host memory", _text("host_memory", process)))
+            rows.append(ProcessFact("video", f"encodes {encodes}, decodes {decodes}"))
+        rows.append(ProcessFact("host memory", _text("host_memory", process)))
         if idle := facts.idle.get(process.uuid):
             seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
-            found.append(ProcessFact("state", f"GPU allocated, idle {seconds}", "warn"))
-        above = self.rows.parents.above(process) if facts.me else ()
-        if above:
-            found.append(ProcessFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
+            rows.append(ProcessFact("state", f"GPU allocated, idle {seconds}", "warn"))
+        ancestors = self.rows.parents.above(process) if facts.me else ()
+        if ancestors:
+            rows.append(ProcessFact("started by", f"{safe(ancestors[0].name)} ({ancestors[0].pid})"))
         devices = {sample.device.uuid: sample.device for sample in view.samples}
         device = devices.get(process.uuid)
         if unknown := missing_value_reasons(process, device.missing.get(PROCESS_SHARES) if device else None):
-            found.append(ProcessFact("unknown", unknown, "dim", rows=2))
+            rows.append(ProcessFact("unknown", unknown, "dim", rows=2))
         if self._command:
-            found.append(ProcessFact("command", self._command, rows=COMMAND_ROWS))
-        return found
+            rows.append(ProcessFact("command", self._command, rows=COMMAND_ROWS))
+        return rows
 
 
 def _text(key: str, process: Process) -> str:
@@ -186,28 +192,28 @@ def _text(key: str, process: Process) -> str:
 
 
 def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> ProcessCurve:
-    measure = next(one for one in MEASURES if one.key == name)
+    measure = next(measure_of for measure_of in MEASURES if measure_of.key == name)
     value = NAN if is_gone else getattr(process, name)
-    known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
-    largest = max(known, default=NAN)
+    values = [measure_of for measure_of in (*(series.high if series else ()), value) if is_known(measure_of)]
+    largest = max(values, default=NAN)
     if name in ("memory_used", "host_memory"):
         axis = value_axis(_BYTES, largest)
         text, unit = axis.format.text(value), axis.format.unit
     else:
-        top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
+        top = 1.0 if name == "sm_utilization" or not largest > 1 else _power_of_two(largest)
         axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.rounded(value * 100), "%"
     title = f"{measure.title} %" if unit == "%" else measure.title
     curve = PlotCurve(series.low, series.mean, series.high) if series else None
     return ProcessCurve(title, text, CHARTS[name], curve, axis, unit)
 
 
-def _begins(process: Process, series: Series) -> str:
-    """Return the text before the first point of a chart; empty if the process is known to have started there."""
+def _start_note(process: Process, series: Series) -> str:
+    """Return the text before the first point of a chart; empty if the process started there."""
     first = next((time for time, value in zip(series.times, series.high, strict=True) if is_known(value)), NAN)
-    return HISTORY_START if first - process.started > series.step + NEW_FOR else ""
+    return HISTORY_START if first - process.started > series.step + START_TOLERANCE else ""
 
 
-def _doubled(value: float) -> float:
+def _power_of_two(value: float) -> float:
     """Return the next power of two, for a scale in whole CPUs."""
     top = 1.0
     while top < value and top < 1e6:

@@ -18,7 +18,7 @@ RowKey = tuple[int, str]
 """PID and UUID of the GPU (a process has one row per GPU), or 0 and the name for a user."""
 
 
-SORTED, USERS_SORTED = "processes sorted", "users sorted"
+PROCESS_ORDER, USER_ORDER = "processes sorted", "users sorted"
 """Names of the stored preferences."""
 DOWN, UP = "down", "up"
 
@@ -36,11 +36,11 @@ class RowOrder(NamedTuple):
         return RowOrder(column.name, not self.falls if column.name == self.name else column.falls)
 
 
-def _remembered(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
+def _parse_order(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
     """Parse an order such as `cpu down`; returns the default if it names none of these columns."""
-    name, _, way = text.partition(" ")
-    known = any(column.name == name and column.order for column in columns)
-    return RowOrder(name, way != UP) if known else RowOrder()
+    name, _, direction = text.partition(" ")
+    is_column = any(column.name == name and column.order for column in columns)
+    return RowOrder(name, direction != UP) if is_column else RowOrder()
 
 
 class ProcessSelection:
@@ -48,8 +48,8 @@ class ProcessSelection:
 
     def __init__(self, view: View, parents: Parents | None = None) -> None:
         self.view = view
-        self.process_order = _remembered(view.remembered.get(SORTED), COLUMNS)
-        self.user_order = _remembered(view.remembered.get(USERS_SORTED), USER_COLUMNS)
+        self.process_order = _parse_order(view.preferences.get(PROCESS_ORDER), COLUMNS)
+        self.user_order = _parse_order(view.preferences.get(USER_ORDER), USER_COLUMNS)
         self.filter = ""
         self.is_tree = False
         self.is_by_user = False
@@ -66,12 +66,12 @@ class ProcessSelection:
         self.terms: tuple[Term, ...] = ()
         self.parents = parents or Parents()
         self.tags = ProcessTags()
-        self.others = LeftOutReader(lambda: view.kept.asked.told())
-        self._priced: tuple[ProcessColumn[UserTotal], ...] = ()
-        self.months = MonthReader(lambda: view.kept.asked.told())
+        self.left_out_reader = LeftOutReader(lambda: view.ledger_runs.queries.on_answer())
+        self._price_columns: tuple[ProcessColumn[UserTotal], ...] = ()
+        self.months = MonthReader(lambda: view.ledger_runs.queries.on_answer())
         self.left_out = NONE_LEFT_OUT
         """Processes in `all` that come from stored history, not from the frame."""
-        self._of: Hashable = None
+        self._inputs: Hashable = None
 
     @property
     def order(self) -> RowOrder:
@@ -86,16 +86,16 @@ class ProcessSelection:
     @property
     def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
         """Columns of the totals by user, including the costs of this month if prices are configured."""
-        if self.view.kept.prices is not None and not self._priced:
+        if self.view.ledger_runs.prices is not None and not self._price_columns:
             from gpumon_tui.render.month_columns import month_columns
 
-            self._priced = month_columns(self.view.kept.prices)
-        return self._priced or USER_COLUMNS
+            self._price_columns = month_columns(self.view.ledger_runs.prices)
+        return self._price_columns or USER_COLUMNS
 
-    def sort_by(self, name: str, *, anew: bool = False) -> None:
+    def sort_by(self, name: str, *, default_direction: bool = False) -> None:
         """Sort by a column.
 
-        Sorting by the same column again reverses the order, or restores its default direction with `anew`.
+        Sorting by the same column again reverses the order, or restores its default direction with `default_direction`.
         """
         # Columns without values are allowed: CPU use is unknown until the second sample, and the key may be pressed
         # before.
@@ -103,39 +103,39 @@ class ProcessSelection:
         column = next((column for column in sortable if column.name == name and column.order), None)
         if column is None:
             return
-        order = RowOrder(name, column.falls) if anew else self.order.next(column)
+        order = RowOrder(name, column.falls) if default_direction else self.order.next(column)
         if self.is_by_user:
             self.user_order = order
         else:
             self.process_order = order
-        name_kept = USERS_SORTED if self.is_by_user else SORTED
-        self.view.remembered.keep(name_kept, f"{order.name} {DOWN if order.falls else UP}")
+        preference = USER_ORDER if self.is_by_user else PROCESS_ORDER
+        self.view.preferences.set(preference, f"{order.name} {DOWN if order.falls else UP}")
 
-    def sort_beside(self, step: int) -> None:
+    def sort_by_neighbor(self, step: int) -> None:
         """Sort by the next or previous column, wrapping around."""
         names = [column.name for column in self.orders]
-        at = names.index(self.order.name) if self.order.name in names else 0
-        self.sort_by(names[(at + step) % len(names)], anew=True)
+        index = names.index(self.order.name) if self.order.name in names else 0
+        self.sort_by(names[(index + step) % len(names)], default_direction=True)
 
     def follow(self) -> None:
         """Update the rows from the frame on screen; the cursor stays on its row."""
         view, facts = self.view, self.view.process_facts()
-        found = NONE_LEFT_OUT
+        left_out = NONE_LEFT_OUT
         if view.frame is not None and view.frame.dropped:
-            found = self.others.processes(view.history_path, view.now, view.processes)
-        chosen = self.order, self.filter, self.is_tree, self.is_by_user
-        prices, months = view.kept.prices, NO_MONTHS
+            left_out = self.left_out_reader.processes(view.history_path, view.now, view.processes)
+        filters = self.order, self.filter, self.is_tree, self.is_by_user
+        prices, months = view.ledger_runs.prices, NO_MONTHS
         if self.is_by_user and prices is not None and view.is_recorded:
             months = self.months.by_user(view.history_path, view.now, prices)
-        of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen, id(months))
-        if of == self._of:
-            self._take_selected()
+        inputs = (view.frame, view.is_loading, facts.me, left_out.until, len(left_out.processes), filters, id(months))
+        if inputs == self._inputs:
+            self._follow_selection()
             return
         key = view.selected_process or self.key
-        self._of = of
+        self._inputs = inputs
         self.terms = parse_terms(self.filter)
-        self.left_out = found
-        self.all = (*view.processes, *found.processes) if found.processes else view.processes
+        self.left_out = left_out
+        self.all = (*view.processes, *left_out.processes) if left_out.processes else view.processes
         self.columns = needed_columns(self.all, self.columns)
         if view.frame is not None:
             self.tags.follow(self.all)
@@ -143,41 +143,45 @@ class ProcessSelection:
         self.totals, self.memory = (), ()
         name, falls = self.order
         if self.is_by_user:
-            by = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
-            totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
-            self._rows = self.totals = sort_rows(totals, by, falls, facts, lambda total: total.user)
+            user_column = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
+            totals = [total._replace(month=months.get(total.user)) for total in user_totals(self.matched)]
+            self._rows = self.totals = sort_rows(totals, user_column, falls, facts, lambda total: total.user)
         else:
             self.memory = memory_by_user(self.matched)
             column = next(column for column in COLUMNS if column.name == name)
-            places, last = facts.positions, len(facts.positions)
+            positions, unknown_position = facts.positions, len(facts.positions)
             ordered = sort_rows(
-                self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
+                self.matched,
+                column,
+                falls,
+                facts,
+                lambda process: (positions.get(process.uuid, unknown_position), process.pid),
             )
             self._rows = build_tree(ordered, self.parents.above) if self.is_tree else ordered
         self._go_to(key)
         self.cursor = max(0, min(self.cursor, len(self) - 1))
 
-    def _take_selected(self) -> None:
+    def _follow_selection(self) -> None:
         """Move the cursor to the process that was selected on another page."""
-        chosen = self.view.selected_process
-        if chosen != self.key:
-            self._go_to(chosen)
+        selected = self.view.selected_process
+        if selected != self.key:
+            self._go_to(selected)
 
     def _go_to(self, key: RowKey | None) -> None:
         """Move the cursor to the row with a key, if there is one."""
         if key is not None and key != self.key:
-            self.cursor = next((place for place in range(len(self)) if self._key_at(place) == key), self.cursor)
+            self.cursor = next((index for index in range(len(self)) if self._key_at(index) == key), self.cursor)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def row(self, place: int) -> TreeRow:
+    def row(self, index: int) -> TreeRow:
         """Return a row of the process table; not valid for totals by user."""
-        row = self._rows[place]
+        row = self._rows[index]
         return row if isinstance(row, TreeRow) else TreeRow(0, row if isinstance(row, Process) else None)
 
-    def _key_at(self, place: int) -> RowKey:
-        row = self._rows[place]
+    def _key_at(self, index: int) -> RowKey:
+        row = self._rows[index]
         if isinstance(row, UserTotal):
             return 0, row.user
         process = row.process if isinstance(row, TreeRow) else row
@@ -196,21 +200,21 @@ class ProcessSelection:
         return self.row(self.cursor).process if self.cursor < len(self) else None
 
     @property
-    def meant(self) -> Sequence[Process]:
+    def targets(self) -> Sequence[Process]:
         """Processes that a signal or copy applies to: the tagged ones on the page, or the one under the cursor."""
         if self.tags:
             return self._tagged_here
         return (self.process,) if self.process is not None else ()
 
     @property
-    def tags_unseen(self) -> int:
+    def hidden_tags(self) -> int:
         """Number of tagged processes hidden by the filter or by the totals."""
         return len(self.tags) - len(self._tagged_here) if self.tags else 0
 
     @property
     def _tagged_here(self) -> Sequence[Process]:
-        here = set() if self.is_by_user else {process.pid for process in self.matched}
-        return [process for process in self.tags.processes if process.pid in here]
+        pids = set() if self.is_by_user else {process.pid for process in self.matched}
+        return [process for process in self.tags.processes if process.pid in pids]
 
     def find(self, key: RowKey) -> Process | None:
         """Return the process with a key, regardless of the filter."""

@@ -17,35 +17,35 @@ from gpumon_tui.data.signals import CHOICES, TERMINATE, SignalChoice, SignalRefu
 from gpumon_tui.render.text_width import safe
 from gpumon_tui.state import View
 
-Told = tuple[str, bool]
+Sentence = tuple[str, bool]
 """A sentence, and whether it is a serious warning."""
 
 
-def consequences(processes: Sequence[Process], facts: ProcessFacts) -> list[Told]:
+def consequence_sentences(processes: Sequence[Process], facts: ProcessFacts) -> list[Sentence]:
     """Return the consequences of sending a signal to these processes."""
     if not processes:
         return []
     runs = {process.pid: run for process in processes if (run := facts.run(process))}
-    rest = [process for process in processes if process.pid not in runs]
-    said = _of_others(processes, facts)
+    without_run = [process for process in processes if process.pid not in runs]
+    sentences = _other_users_sentences(processes, facts)
     by_id: dict[str, list[Run]] = {}
     for run in runs.values():
         by_id.setdefault(run.id or run.key, []).append(run)
     for ranks in by_id.values():
-        said += _of_run(ranks, is_alone=len(processes) == 1)
-    if rest:
-        said += _of_rest(rest, facts, is_alone=len(processes) == 1, is_all=not runs)
-    return said
+        sentences += _run_sentences(ranks, is_only=len(processes) == 1)
+    if without_run:
+        sentences += _memory_sentences(without_run, facts, is_only=len(processes) == 1, is_all=not runs)
+    return sentences
 
 
-def named(process: Process, facts: ProcessFacts) -> str:
+def describe_process(process: Process, facts: ProcessFacts) -> str:
     """Return a short description of a process: `train.py, GPU 0, yours`."""
     owner = "yours" if process.user == facts.me else safe(process.user)
     parts = safe(facts.program(process)), f"GPU {facts.label(process) or units.MISSING}", owner
     return ", ".join(part for part in parts if part)
 
 
-def _of_others(processes: Sequence[Process], facts: ProcessFacts) -> list[Told]:
+def _other_users_sentences(processes: Sequence[Process], facts: ProcessFacts) -> list[Sentence]:
     others = [process for process in processes if not facts.is_own(process)]
     users = ", ".join(sorted({safe(process.user) or "an unknown user" for process in others}))
     if not others:
@@ -55,39 +55,43 @@ def _of_others(processes: Sequence[Process], facts: ProcessFacts) -> list[Told]:
     return [(f"{len(others)} of them {'belongs' if len(others) == 1 else 'belong'} to {users}, not to you.", True)]
 
 
-def _of_run(ranks: Sequence[Run], *, is_alone: bool) -> list[Told]:
+def _run_sentences(ranks: Sequence[Run], *, is_only: bool) -> list[Sentence]:
     run = ranks[0]
     name = safe(run.name)
     if run.world_size < 2:
-        lead = f"It is the run {name}" if is_alone else f"The run {name} is among them"
-        end = "the whole run will fail" if is_alone else "it will fail"
+        lead = f"It is the run {name}" if is_only else f"The run {name} is among them"
+        end = "the whole run will fail" if is_only else "it will fail"
     else:
-        which = f"{len(ranks)} of {run.world_size} ranks" if len(ranks) > 1 else f"rank {run.rank} of {run.world_size}"
-        lead = f"It is {which} of {name}" if is_alone else f"{which[0].upper()}{which[1:]} of {name}"
+        rank_text = (
+            f"{len(ranks)} of {run.world_size} ranks" if len(ranks) > 1 else f"rank {run.rank} of {run.world_size}"
+        )
+        lead = f"It is {rank_text} of {name}" if is_only else f"{rank_text[0].upper()}{rank_text[1:]} of {name}"
         end = "the whole run will fail"
-    said: list[Told] = [(f"{lead}: {end}.", True)]
-    if is_alone and run.epoch >= 0:
+    sentences: list[Sentence] = [(f"{lead}: {end}.", True)]
+    if is_only and run.epoch >= 0:
         epoch = run.epoch_text
-        said.append((f"Epoch {epoch.replace('/', ' of ')}, {safe(run.phase)}.".replace(", .", "."), False))
-    return said
+        sentences.append((f"Epoch {epoch.replace('/', ' of ')}, {safe(run.phase)}.".replace(", .", "."), False))
+    return sentences
 
 
-def _of_rest(processes: Sequence[Process], facts: ProcessFacts, *, is_alone: bool, is_all: bool) -> list[Told]:
-    known = [process.memory_used for process in processes if is_known(process.memory_used)]
-    at_least = "" if len(known) == len(processes) else "at least "
-    holds = f"{at_least}{units.bytes_binary(sum(known))}" if known else "memory"
-    if not is_alone:
-        who = "They hold" if is_all else "The rest holds"
-        return [(f"{who} {holds}; work that is not saved is lost.", False)]
-    said: list[Told] = [(f"It holds {holds}; work that it has not saved is lost.", False)]
+def _memory_sentences(
+    processes: Sequence[Process], facts: ProcessFacts, *, is_only: bool, is_all: bool
+) -> list[Sentence]:
+    sizes = [process.memory_used for process in processes if is_known(process.memory_used)]
+    at_least = "" if len(sizes) == len(processes) else "at least "
+    holds = f"{at_least}{units.bytes_binary(sum(sizes))}" if sizes else "memory"
+    if not is_only:
+        subject = "They hold" if is_all else "The rest holds"
+        return [(f"{subject} {holds}; work that is not saved is lost.", False)]
+    sentences: list[Sentence] = [(f"It holds {holds}; work that it has not saved is lost.", False)]
     if facts.idle.get(processes[0].uuid):
-        said.append((f"Its GPU is {GpuState.HELD.title}.", False))
-    return said
+        sentences.append((f"Its GPU is {GpuState.HELD.title}.", False))
+    return sentences
 
 
-STILL = 10.0
+RUNNING_AFTER = 10.0
 """Seconds after which a process that is still running is reported."""
-NOT_HERE = "no processes of this machine now: no signal can be sent"
+NOT_THIS_MACHINE = "no processes of this machine now: no signal can be sent"
 READ_ONLY = "started with --readonly: no signal can be sent"
 FIXED_ROWS = 12
 """Rows of the dialog in addition to the list of processes."""
@@ -97,8 +101,8 @@ def not_on_page(tagged: int, *, is_by_user: bool) -> str:
     """Return the message for the case that no tagged process is on the page, because it is filtered or shows totals
     by user.
     """
-    which = "the tagged process is" if tagged == 1 else f"all {tagged} tagged processes are"
-    return f"{which} not on this page: {'u shows processes' if is_by_user else 'Esc takes the filter away'}, U untags"
+    subject = "the tagged process is" if tagged == 1 else f"all {tagged} tagged processes are"
+    return f"{subject} not on this page: {'u shows processes' if is_by_user else 'Esc takes the filter away'}, U untags"
 
 
 class SignalQuestion:
@@ -117,7 +121,7 @@ class SignalQuestion:
         """Processes the question is about."""
         self.choice = 0
         self.is_yes = False
-        self.said = ""
+        self.message = ""
         """The result, in one line."""
         self._on_sent = on_sent
         self._aim = aim
@@ -128,9 +132,9 @@ class SignalQuestion:
         """
         self._refused: list[str] = []
         """Why some of several processes will not receive the signal."""
-        self._asked_for: Sequence[Process] = ()
+        self._question_processes: Sequence[Process] = ()
         """All processes the question was asked for, including refused ones."""
-        self._unseen = 0
+        self._hidden_tags = 0
         """Number of tagged processes that are not on the page; they receive no signal."""
         self._sent: list[SignalTarget] = []
         self._sent_at = 0.0
@@ -143,14 +147,14 @@ class SignalQuestion:
         user.
         """
         self.close()
-        self._asked_for, self._unseen = processes, unseen
+        self._question_processes, self._hidden_tags = processes, unseen
         view = self.view
         if view.is_readonly:
-            self.said = READ_ONLY
+            self.message = READ_ONLY
         elif Capability.LIVE not in view.origin.capabilities:
-            self.said = NOT_HERE
+            self.message = NOT_THIS_MACHINE
         elif unseen and not processes:
-            self.said = not_on_page(unseen, is_by_user=is_by_user)
+            self.message = not_on_page(unseen, is_by_user=is_by_user)
         elif processes:
             self._refused = []
             for process in processes:
@@ -160,14 +164,14 @@ class SignalQuestion:
                     self._refused.append(str(refused))
             self.processes = [target.process for target in self._targets]
             if not self._targets:
-                more = f" ({len(self._refused) - 1} more are refused)" if len(self._refused) > 1 else ""
-                self.said = f"{self._refused[0]}{more}"
+                suffix = f" ({len(self._refused) - 1} more are refused)" if len(self._refused) > 1 else ""
+                self.message = f"{self._refused[0]}{suffix}"
                 return
             if len(processes) == 1:
                 for rank in self._other_ranks(processes[0]):
                     with suppress(SignalRefused):  # a refused process is not counted as a recipient
                         self._targets.append(self._aim(rank))
-            self.is_open, self.choice, self.is_yes, self.said = True, 0, False, ""
+            self.is_open, self.choice, self.is_yes, self.message = True, 0, False, ""
 
     def close(self) -> None:
         """Close the dialog without sending a signal."""
@@ -180,8 +184,8 @@ class SignalQuestion:
         """Signals to choose from; for one of several ranks of a run, also a signal to all of them."""
         if len(self._targets) == len(self.processes):
             return CHOICES
-        says = f"to all {len(self._targets)} ranks here"
-        return (*CHOICES, SignalChoice("r", "Whole run", TERMINATE.number, says))
+        description = f"to all {len(self._targets)} ranks here"
+        return (*CHOICES, SignalChoice("r", "Whole run", TERMINATE.number, description))
 
     @property
     def chosen(self) -> SignalChoice:
@@ -194,29 +198,31 @@ class SignalQuestion:
         if len(self.processes) != 1:
             return f"End {len(self.processes)} processes?", ""
         process = self.processes[0]
-        return f"End process {process.pid}?", named(process, self.view.process_facts())
+        return f"End process {process.pid}?", describe_process(process, self.view.process_facts())
 
-    def told(self, rows: int) -> list[Told]:
+    def sentences(self, rows: int) -> list[Sentence]:
         """Return the text below the title within the given rows: recipients, refused processes with reasons, and
         consequences.
         """
         facts = self.view.process_facts()
-        leads_to = consequences(self.processes, facts)
-        if self._unseen:
-            leads_to.append((f"{units.counted(self._unseen, 'tagged process')} not on this page: not sent.", False))
+        sentences = consequence_sentences(self.processes, facts)
+        if self._hidden_tags:
+            sentences.append(
+                (f"{units.counted(self._hidden_tags, 'tagged process')} not on this page: not sent.", False)
+            )
         if len(self.processes) + len(self._refused) < 2:
-            return leads_to
-        room = max(2, rows - FIXED_ROWS - len(leads_to))
-        listed = [(f"{process.pid}  {named(process, facts)}", False) for process in self.processes]
+            return sentences
+        room = max(2, rows - FIXED_ROWS - len(sentences))
+        listed = [(f"{process.pid}  {describe_process(process, facts)}", False) for process in self.processes]
         listed += [(f"not sent: {text}", True) for text in self._refused]
         if len(listed) > room:
-            more = len(listed) - room + 1
-            listed = [*listed[: room - 1], (f"and {more} more", False)]
-        return [*listed, *leads_to]
+            count = len(listed) - room + 1
+            listed = [*listed[: room - 1], (f"and {count} more", False)]
+        return [*listed, *sentences]
 
-    def take(self, key: str) -> bool:
+    def handle(self, key: str) -> bool:
         """Handle a key; while the question is open, all keys are handled here."""
-        letters = {choice.key: place for place, choice in enumerate(self.choices)}
+        letters = {choice.key: index for index, choice in enumerate(self.choices)}
         if key in letters:
             self.choice = letters[key]
         elif key in ("up", "down"):
@@ -246,14 +252,14 @@ class SignalQuestion:
         self._targets = [target for target in self._targets if target not in sent]
         self.close()
         if sent:
-            self._on_sent(self._asked_for)
+            self._on_sent(self._question_processes)
             self._forget_sent()
             self._sent, self._sent_at = sent, self._clock()
             self._sent_text = self._names(sent, "ranks" if choice.key == "r" else "processes")
             self._sent_signal = choice.number.name
-            self.said = f"{choice.number.name} sent to {self._sent_text}{f'; {refused}' if refused else ''}"
+            self.message = f"{choice.number.name} sent to {self._sent_text}{f'; {refused}' if refused else ''}"
         else:
-            self.said = refused
+            self.message = refused
 
     def watch(self) -> None:
         """Report once that the processes have ended, or that they are still running after some time."""
@@ -261,35 +267,45 @@ class SignalQuestion:
             return
         seconds = self._clock() - self._sent_at
         if all(target.is_over for target in self._sent):
-            self.said = f"{self._sent_text} ended {units.fine_duration(seconds)} after {self._sent_signal}"
+            self.message = f"{self._sent_text} ended {units.fine_duration(seconds)} after {self._sent_signal}"
             self._forget_sent()
-        elif seconds >= STILL:
-            left = sum(not target.is_over for target in self._sent)
-            who = f"{left} of {self._sent_text} still run" if len(self._sent) > 1 else f"{self._sent_text} still runs"
-            self.said = f"{who} {units.long_duration(seconds)} after {self._sent_signal}"
+        elif seconds >= RUNNING_AFTER:
+            running = sum(not target.is_over for target in self._sent)
+            subject = (
+                f"{running} of {self._sent_text} still run" if len(self._sent) > 1 else f"{self._sent_text} still runs"
+            )
+            self.message = f"{subject} {units.long_duration(seconds)} after {self._sent_signal}"
 
     def forget(self) -> None:
         """Close the question and stop watching."""
         self.close()
         self._forget_sent()
-        self.said = ""
+        self.message = ""
 
     def _forget_sent(self) -> None:
         for target in self._sent:
             target.close()
         self._sent = []
 
-    def _names(self, sent: Sequence[SignalTarget], several: str) -> str:
+    def _names(self, sent: Sequence[SignalTarget], plural: str) -> str:
         facts, first = self.view.process_facts(), sent[0].process
         name = safe(facts.program(first))
-        return f"{len(sent)} {several}" if len(sent) > 1 else f"{first.pid} {name}".rstrip()
+        return f"{len(sent)} {plural}" if len(sent) > 1 else f"{first.pid} {name}".rstrip()
 
     def _other_ranks(self, process: Process) -> list[Process]:
         """Return the processes of the other ranks of its run on this machine's GPUs, without duplicates."""
         facts = self.view.process_facts()
-        own = facts.run(process)
-        if own is None:
+        run = facts.run(process)
+        if run is None:
             return []
-        keys = {run.key for run in self.view.runs if run.id == own.id and run.state is RunState.RUNNING}
-        ranks = {one.pid: one for one in self.view.processes if one.run in keys and one.pid != process.pid}
+        keys = {
+            other_run.key
+            for other_run in self.view.runs
+            if other_run.id == run.id and other_run.state is RunState.RUNNING
+        }
+        ranks = {
+            candidate.pid: candidate
+            for candidate in self.view.processes
+            if candidate.run in keys and candidate.pid != process.pid
+        }
         return list(ranks.values())

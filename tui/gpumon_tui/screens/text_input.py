@@ -8,7 +8,7 @@ from textual.events import Key as Press
 
 from gpumon_tui.screens.process_rows import ProcessSelection
 
-MOST = 80
+MAX_FILTER = 80
 """Maximum length of a filter."""
 
 
@@ -26,26 +26,26 @@ class FilterField:
 
     def __init__(self, rows: Filtered) -> None:
         self.rows = rows
-        self.is_typed = False
+        self.is_active = False
 
     def begin(self) -> None:
         """Start typing."""
-        self.is_typed = True
+        self.is_active = True
 
     def paste(self, text: str) -> None:
         """Insert pasted text, if the field is active."""
-        if self.is_typed:
-            self.rows.filter = (self.rows.filter + text)[:MOST]
+        if self.is_active:
+            self.rows.filter = (self.rows.filter + text)[:MAX_FILTER]
 
-    def take(self, press: Press) -> bool:
+    def handle(self, press: Press) -> bool:
         """Handle a key if the field is active; return whether it was handled."""
-        if not self.is_typed:
+        if not self.is_active:
             return False
         rows = self.rows
         if press.key == "enter":
-            self.is_typed = False
+            self.is_active = False
         elif press.key == "escape":
-            self.is_typed, rows.filter = False, ""
+            self.is_active, rows.filter = False, ""
         elif press.key in ("backspace", "ctrl+h"):
             rows.filter = rows.filter[:-1]
         elif press.key == "ctrl+u":
@@ -54,12 +54,12 @@ class FilterField:
             rows.filter = rows.filter.rstrip().rpartition(" ")[0]
         elif press.key in ("up", "down"):
             rows.move(1 if press.key == "down" else -1)
-        elif press.character and press.character.isprintable() and len(rows.filter) < MOST:
+        elif press.character and press.character.isprintable() and len(rows.filter) < MAX_FILTER:
             rows.filter += press.character
         return True
 
 
-def pasted(text: str) -> str:
+def one_line(text: str) -> str:
     """Return pasted text as one line of printable characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
@@ -79,7 +79,7 @@ class OrderChooser:
         name = self.rows.order.name  # a stored column may have no values for any process
         self.cursor = names.index(name) if name in names else 0
 
-    def take(self, key: str) -> bool:
+    def handle(self, key: str) -> bool:
         """Handle a key; while the list is open, all keys are handled here."""
         steps = {"down": 1, "j": 1, "up": -1, "k": -1, "home": -100, "end": 100}
         if key in steps:
@@ -90,8 +90,8 @@ class OrderChooser:
             self.is_open = False
         return True
 
-    def choose(self, place: int) -> None:
+    def choose(self, index: int) -> None:
         """Sort by a column of the list, and close it."""
         self.is_open = False
-        if 0 <= place < len(self.rows.orders):
-            self.rows.sort_by(self.rows.orders[place].name)
+        if 0 <= index < len(self.rows.orders):
+            self.rows.sort_by(self.rows.orders[index].name)

@@ -1,4 +1,4 @@
-"""Base class of scrollable windows above a page, the tinted page below them, and `abilities_of`, which decides which
+"""Base class of scrollable windows above a page, the tinted page below, and `view_abilities`, which decides which
 keys are listed.
 """
 
@@ -22,7 +22,7 @@ from textual.visual import Visual
 
 from gpumon.storage.history.query import HOST
 from gpumon_tui import palette
-from gpumon_tui.keybindings import PAGES, Abilities
+from gpumon_tui.keybindings import PAGES, ViewAbilities
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from textual.visual import RenderOptions
 
 
-def abilities_of(view: View) -> Abilities:
+def view_abilities(view: View) -> ViewAbilities:
     """Return the current properties of the view."""
-    return Abilities(view.is_readonly, view.may_seek, HOST in view.subjects, view.plays)
+    return ViewAbilities(view.is_readonly, view.can_seek, HOST in view.subjects, view.plays_recording)
 
 
 _SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
-_AS_IN_VIM = {
+_VIM_KEYS = {
     "j": "down", "k": "up", "g": "home", "G": "end", "ctrl+d": "page_down", "ctrl+f": "page_down", "space": "page_down",
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
@@ -50,13 +50,13 @@ _PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
 """Keys that open a page, also from a window."""
 
 
-EDGE: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
+BORDER: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
 
 
-class Text(Lines):
+class TextWidget(Lines):
     """A widget as tall as its lines, with a border at the left."""
 
-    DEFAULT_CSS = "Text { height: auto; }"
+    DEFAULT_CSS = "TextWidget { height: auto; }"
     ground = "panel"
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -67,9 +67,9 @@ class Text(Lines):
         return self._lines_in(self.size.width)
 
     def _lines_in(self, width: int) -> list[Line]:
-        return [[*EDGE, *line] for line in ([], *self.told(max(1, width - 4)), [])]
+        return [[*BORDER, *line] for line in ([], *self.text_lines(max(1, width - 4)), [])]
 
-    def told(self, cells: int) -> list[Line]:
+    def text_lines(self, cells: int) -> list[Line]:
         """Return the lines for a width in cells."""
         raise NotImplementedError
 
@@ -80,8 +80,13 @@ def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
     plain = base + style.clear_meta_and_links()
     if not tint.a:
         return plain
-    colors = (Color.from_rich_color(one) + tint if one is not None else None for one in (style.color, style.bgcolor))
-    return plain + RichStyle.from_color(*(one.rich_color if one is not None else None for one in colors))
+    colors = (
+        Color.from_rich_color(component) + tint if component is not None else None
+        for component in (style.color, style.bgcolor)
+    )
+    return plain + RichStyle.from_color(
+        *(component.rich_color if component is not None else None for component in colors)
+    )
 
 
 class _PageBelow(BackgroundScreen, Visual):
@@ -89,10 +94,15 @@ class _PageBelow(BackgroundScreen, Visual):
 
     def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
         strips = self.screen._compositor.render_strips()
-        styles = {id(below): below for strip in strips for _, below, _ in strip}  # hashing a style is slower
-        tinted = {key: _tinted(below or _PLAIN, style.rich_style, self.color) for key, below in styles.items()}
+        styles = {
+            id(page_style): page_style for strip in strips for _, page_style, _ in strip
+        }  # hashing a style is slower
+        tinted = {
+            key: _tinted(page_style or _PLAIN, style.rich_style, self.color) for key, page_style in styles.items()
+        }
         return [
-            Strip([Segment(text, tinted[id(below)]) for text, below, _ in strip], strip.cell_length) for strip in strips
+            Strip([Segment(text, tinted[id(page_style)]) for text, page_style, _ in strip], strip.cell_length)
+            for strip in strips
         ]
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
@@ -102,7 +112,7 @@ class _PageBelow(BackgroundScreen, Visual):
         return self.screen.size.height
 
 
-class Scrolled(ModalScreen[None]):
+class ModalWindow(ModalScreen[None]):
     """A modal window that shows `text`."""
 
     follows: ClassVar[bool] = False
@@ -111,21 +121,23 @@ class Scrolled(ModalScreen[None]):
     """Keys handled here that Textual would handle itself."""
 
     DEFAULT_CSS = """
-    Scrolled { align: center middle; }
-    Scrolled > VerticalScroll {
+    ModalWindow { align: center middle; }
+    ModalWindow > VerticalScroll {
         width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 0;
     }
     """
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: TextWidget) -> None:
         super().__init__()
         self._text = text
         self.is_closed = False
         """Set on closing; keys that still arrive before the next redraw are passed to the page below."""
 
     def render(self) -> RenderableType:
-        below = super().render()
-        return _PageBelow(below.screen, below.color) if isinstance(below, BackgroundScreen) else below
+        background = super().render()
+        return (
+            _PageBelow(background.screen, background.color) if isinstance(background, BackgroundScreen) else background
+        )
 
     def compose(self) -> ComposeResult:
         """Yield the lines in a scrollable box."""
@@ -142,8 +154,8 @@ class Scrolled(ModalScreen[None]):
             return
         event.stop()
         event.prevent_default()
-        if event.key in _AS_IN_VIM:
-            getattr(self.query_one(VerticalScroll), f"scroll_{_AS_IN_VIM[event.key]}")(animate=False)
+        if event.key in _VIM_KEYS:
+            getattr(self.query_one(VerticalScroll), f"scroll_{_VIM_KEYS[event.key]}")(animate=False)
         else:
             self.close()
             if event.key in _PAGES:
@@ -153,7 +165,7 @@ class Scrolled(ModalScreen[None]):
         """Close the window."""
         self.close()
 
-    def take(self, name: str) -> None:
+    def run_key(self, name: str) -> None:
         """Run the action of one of `own_keys`."""
 
     def close(self) -> None:

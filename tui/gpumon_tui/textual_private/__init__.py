@@ -1,10 +1,10 @@
 """Everything that relies on private parts of Textual, with a fallback that does not.
 
-It avoids four costs of the public API, measured with Textual 8: a partial update sends whole lines (`cell_diff`), every
-repaint passes through queues and the compositor (`painter`), frames queue up behind a slow terminal (`flow_control`),
-and the key thread wakes up ten times a second (`waiting_input`). At startup, `missing` checks whether the installed
-Textual still has the private names. If one is missing, the view uses Textual's own code, which is slower but shows the
-same.
+It avoids four costs of the public API, measured with Textual 8: a partial update sends whole lines
+(`screen_updates`), every repaint passes through queues and the compositor (`painter`), frames queue up behind a slow
+terminal (`flow_control`), and the key thread wakes up ten times a second (`waiting_input`). At startup, `missing`
+checks whether the installed Textual still has the private names. If one is missing, the view uses Textual's own code,
+which is slower but shows the same.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.driver import Driver
 
-Parts = Sequence[tuple[str, str, tuple[str, ...]]]
-PARTS: Parts = (
+PrivateNames = Sequence[tuple[str, str, tuple[str, ...]]]
+UPDATE_NAMES: PrivateNames = (
     ("textual._compositor", "CompositorUpdate.render_segments", ("console",)),
     ("textual._compositor", "ChopsUpdate", ("chops", "spans", "chop_ends")),
     ("textual.app", "App._display", ("screen", "renderable")),
 )
-"""Module, name and parameters of what `cell_diff` overrides or reads."""
-INPUT_PARTS: Parts = (
+"""Module, name and parameters of what `screen_updates` overrides or reads."""
+INPUT_NAMES: PrivateNames = (
     ("textual._xterm_parser", "XTermParser", ("debug",)),
     ("textual._xterm_parser", "XTermParser.feed", ("data",)),
     ("textual._xterm_parser", "XTermParser.tick", ()),
@@ -40,30 +40,30 @@ INPUT_PARTS: Parts = (
 Display = Callable[["RenderableType | None"], Any]
 
 
-def missing(parts: Parts = PARTS) -> list[str]:
-    """Return the names in `parts` that the installed Textual lacks or defines with other parameters."""
-    return [f"{module}.{name}" for module, name, parameters in parts if not _has(module, name, parameters)]
+def missing(names: PrivateNames = UPDATE_NAMES) -> list[str]:
+    """Return the `names` that the installed Textual lacks or defines with other parameters."""
+    return [f"{module}.{name}" for module, name, parameters in names if not _has(module, name, parameters)]
 
 
-def partial_updates(parts: Parts = PARTS) -> Display:
+def partial_updates(names: PrivateNames = UPDATE_NAMES) -> Display:
     """Return a function that converts every update before it is sent to the terminal; the identity if a part is
     missing.
     """
-    if missing(parts):
-        return _unchanged
-    from gpumon_tui.textual_private.cell_diff import cell_diff
+    if missing(names):
+        return _identity
+    from gpumon_tui.textual_private.screen_updates import cell_diff
 
     return cell_diff
 
 
 def waiting_driver(
-    driver: type[Driver], parts: Sequence[tuple[str, str, tuple[str, ...]]] = INPUT_PARTS
+    driver: type[Driver], names: Sequence[tuple[str, str, tuple[str, ...]]] = INPUT_NAMES
 ) -> type[Driver]:
     """Return the driver class that blocks while waiting for keys, if `driver` is Textual's Linux driver; otherwise
     `driver`.
     """
-    is_usual = driver.__module__ == "textual.drivers.linux_driver"
-    if not is_usual or sys.platform != "linux" or missing(parts):  # elsewhere terminals cannot be polled
+    is_linux_driver = driver.__module__ == "textual.drivers.linux_driver"
+    if not is_linux_driver or sys.platform != "linux" or missing(names):  # elsewhere terminals cannot be polled
         return driver
     from gpumon_tui.textual_private.waiting_input import WaitingDriver
 
@@ -79,15 +79,15 @@ def write(app: App[Any], text: str) -> bool:
     return True
 
 
-def _unchanged(renderable: RenderableType | None) -> RenderableType | None:
+def _identity(renderable: RenderableType | None) -> RenderableType | None:
     return renderable
 
 
 def _has(module: str, name: str, parameters: Sequence[str]) -> bool:
     try:
-        found: Any = import_module(module)
+        member: Any = import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        return set(parameters) <= set(signature(found).parameters)
+            member = getattr(member, part)
+        return set(parameters) <= set(signature(member).parameters)
     except (ImportError, AttributeError, TypeError, ValueError):
         return False

@@ -13,8 +13,8 @@ from textual.app import App
 
 from gpumon_tui.textual_private import write
 
-QUESTION = "\x1b[?2026$p"
-PATIENCE = 30.0
+QUERY = "\x1b[?2026$p"
+ANSWER_TIMEOUT = 30.0
 """Seconds after which an answer is considered lost."""
 
 
@@ -23,22 +23,22 @@ class FlowControl:
 
     def __init__(self) -> None:
         self.skipped = 0
-        self._answers = False
-        self._asked: float | None = None
+        self._has_answered = False
+        self._query_sent: float | None = None
 
-    def ready(self, now: float) -> bool:
+    def is_ready(self, now: float) -> bool:
         """Whether the next frame may be drawn; counts skipped frames."""
-        if self._asked is None or now - self._asked > PATIENCE:
+        if self._query_sent is None or now - self._query_sent > ANSWER_TIMEOUT:
             return True
         self.skipped += 1
         return False
 
-    def answered(self) -> None:
+    def on_reply(self) -> None:
         """Record the terminal's answer. A terminal that has never answered is never waited for."""
-        self._answers = True
-        self._asked = None
+        self._has_answered = True
+        self._query_sent = None
 
-    def ask(self, app: App[Any], now: float) -> None:
+    def request_reply(self, app: App[Any], now: float) -> None:
         """Send the query after the frame that was just drawn."""
-        if self._answers and write(app, QUESTION):
-            self._asked = now
+        if self._has_answered and write(app, QUERY):
+            self._query_sent = now

@@ -2,7 +2,7 @@
 
 Textual passes a repaint through the messages of each widget, a timer, and a compositor that determines which widget is
 visible where; this took a quarter of the time of a tick. While no widgets overlap and no layout is pending, the
-position of a widget is known, and its cells are written immediately, as an update like Textual's own.
+position of a widget is fixed, and its cells are written immediately, as an update like Textual's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Change = tuple[int, int, int]
 """Row within a widget, first cell, and end cell (exclusive)."""
 
 
-class Painted(Protocol):
+class PaintedWidget(Protocol):
     """A widget that can draw a single row."""
 
     @property
@@ -31,10 +31,10 @@ class Painted(Protocol):
         """Return the texts of a row with the terminal's styles."""
 
 
-class PaintedChanges(NamedTuple):
+class WidgetChanges(NamedTuple):
     """Changes of a widget to be painted."""
 
-    widget: Painted
+    widget: PaintedWidget
     region: Region
     changes: Sequence[Change]
 
@@ -43,40 +43,40 @@ class Painter:
     """Collects the changes of widgets between `open` and `close`, and paints them."""
 
     def __init__(self) -> None:
-        self.is_able = False
+        self.is_supported = False
         """Whether the installed Textual has the required private parts."""
-        self.is_placed = False
+        self.is_layout_final = False
         """Whether the layout is final and no widget covers another."""
         self._is_open = False
-        self._has_refused = False
-        self._taken: list[PaintedChanges] = []
+        self._has_refreshed = False
+        self._collected: list[WidgetChanges] = []
 
     def open(self, app: App[Any]) -> None:
         """Start collecting changes, if direct painting is possible now."""
-        is_held = getattr(app, "_batch_count", 0) > 0
-        self._is_open = self.is_able and self.is_placed and len(app.screen_stack) == 1 and not is_held
-        self._has_refused = not self._is_open
+        is_batching = getattr(app, "_batch_count", 0) > 0
+        self._is_open = self.is_supported and self.is_layout_final and len(app.screen_stack) == 1 and not is_batching
+        self._has_refreshed = not self._is_open
 
-    def take(self, widget: Painted, changes: Sequence[Change]) -> bool:
+    def add(self, widget: PaintedWidget, changes: Sequence[Change]) -> bool:
         """Accept changed cells; returns False if the widget must use Textual's refresh instead."""
         region = widget.region if self._is_open else None
         if not region:
-            self._has_refused = True
+            self._has_refreshed = True
             return False
-        self._taken.append(PaintedChanges(widget, region, changes))
+        self._collected.append(WidgetChanges(widget, region, changes))
         return True
 
-    def refuse(self) -> None:
+    def note_refresh(self) -> None:
         """Record that a widget uses Textual's refresh."""
-        self._has_refused = True
+        self._has_refreshed = True
 
     def close(self, app: App[Any]) -> bool:
         """Paint the collected changes; return whether these were all changes."""
         self._is_open = False
-        taken, self._taken = self._taken, []
-        if taken:
-            from gpumon_tui.textual_private.straight import StraightUpdate
+        collected, self._collected = self._collected, []
+        if collected:
+            from gpumon_tui.textual_private.screen_updates import WidgetUpdate
 
-            update: Any = StraightUpdate(taken, app.size.height)
+            update: Any = WidgetUpdate(collected, app.size.height)
             app._display(app.screen, update)
-        return not self._has_refused
+        return not self._has_refreshed

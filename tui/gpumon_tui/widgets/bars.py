@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from textual import events
 from textual.message import Message
 
-from gpumon_tui.keybindings import CHART, applying
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
+from gpumon_tui.keybindings import CHART, page_keys
 from gpumon_tui.render import footer, header
 from gpumon_tui.render.findings import brief_count_text, count_text
 from gpumon_tui.render.footer import playback_position, position_line
@@ -30,9 +30,9 @@ def state_keys(
         keys = (("0", "to now"), *keys)
     if can_seek:
         keys = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *keys)
-    if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
-        keys = ((key.shown, "resume"), *keys)
-    if findings_text := count_text(view.found.groups()):
+    if view.paused and (key := next((key for key in page_keys(page) if key.action == "pause"), None)):
+        keys = ((key.label, "resume"), *keys)
+    if findings_text := count_text(view.findings.groups()):
         keys = (*keys, (FINDINGS_KEY, findings_text))
     return keys
 
@@ -42,13 +42,13 @@ class HeaderPicture(Picture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._memo: Memo[list[Line]] = Memo()
+        self._cache: Cache[list[Line]] = Cache()
 
     def lines(self) -> list[Line]:
         view, cells = self.view, self.size.width
         times = view.freshness, view.paused, view.shows_past
         shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
-        return self._memo.get(0, shows, lambda: [header.header(view, cells)])
+        return self._cache.get(0, shows, lambda: [header.header(view, cells)])
 
 
 class ReasonPicture(Picture):
@@ -66,24 +66,24 @@ class FooterPicture(Picture):
         self.page = ""
         """Name of the current page."""
         self.bindings: Sequence[tuple[str, str]] = ()
-        self.offered: Sequence[tuple[str, str]] = ()
+        self.extra_keys: Sequence[tuple[str, str]] = ()
         """Keys that apply only in the current state."""
-        self.withheld: frozenset[str] = frozenset()
+        self.hidden_keys: frozenset[str] = frozenset()
         """Keys in `bindings` that currently have no effect."""
         self._pages = pages
         self._ranges: Sequence[tuple[int, int, str]] = ()
-        self._memo: Memo[list[Line]] = Memo()
+        self._cache: Cache[list[Line]] = Cache()
 
     def lines(self) -> list[Line]:
-        taken_keys = {key for key, _ in self.offered}
-        left_out = taken_keys | self.withheld
-        page_keys = (
+        taken_keys = {key for key, _ in self.extra_keys}
+        left_out = taken_keys | self.hidden_keys
+        other_bindings = (
             (_without(key, taken_keys), description) for key, description in self.bindings if key not in left_out
         )
-        bindings = (*self.offered, *(binding for binding in page_keys if binding[0]))
-        cells, message, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
+        bindings = (*self.extra_keys, *(binding for binding in other_bindings if binding[0]))
+        cells, message, is_ascii = self.size.width, self.view.message, self.view.appearance.is_ascii
         shows = (self.page, bindings, cells, message, is_ascii, playback_position(self.view))
-        return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
+        return self._cache.get(0, shows, lambda: [self._line(bindings, cells)])
 
     def at(self, cell: int) -> str:
         """Return Textual's name of the key at a cell; empty if there is none."""
@@ -93,16 +93,16 @@ class FooterPicture(Picture):
         view = self.view
         position = playback_position(view)
         line, self._ranges = footer.footer(
-            self._pages, self.page, bindings, cells, message=view.said, is_ascii=view.look.is_ascii,
+            self._pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
             played=position_line(position, cells) if position else None,
-            briefs={FINDINGS_KEY: brief_count_text(view.found.groups())},
+            briefs={FINDINGS_KEY: brief_count_text(view.findings.groups())},
         )  # fmt: skip
         return line
 
 
-def _without(key: str, taken: Collection[str]) -> str:
+def _without(key: str, hidden: Collection[str]) -> str:
     """Return the key name without alternatives that are taken: `0` of `Esc 0` while Escape has another meaning."""
-    return " ".join(name for name in key.split(" ") if name not in taken)
+    return " ".join(name for name in key.split(" ") if name not in hidden)
 
 
 class HeaderBar(Lines):

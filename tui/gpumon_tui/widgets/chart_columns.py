@@ -21,12 +21,12 @@ class _CachedBuckets(NamedTuple):
     """Cached buckets of some metrics of a subject."""
 
     grid: Grid
-    done: int
+    complete_until: int
     """Index of the first bucket that may still change."""
     begin: float
     """Start of the history at the time of the query."""
     curves: Mapping[str, PlotCurve]
-    newest: tuple[Grid, float, float, float]
+    arguments: tuple[Grid, float, float, float]
     """Arguments of the last query: columns, end time, and the history's end and start.
 
     Equal arguments return the cached result.
@@ -39,7 +39,7 @@ class Columns:
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, tuple[str, ...]], _CachedBuckets] = {}
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the cache."""
         self._buckets.clear()
 
@@ -50,10 +50,10 @@ class Columns:
         cache_key, fine = (subject, tuple(metrics)), halves(grid)
         cached = self._buckets.get(cache_key)
         first, newest = fine.first, (fine, until, history.end, history.begin)
-        if cached and str(cached.newest) == str(newest):
+        if cached and str(cached.arguments) == str(newest):
             return cached.curves
         if cached and cached.grid.step == fine.step and cached.grid.first <= first and not history.begin < cached.begin:
-            first = min(max(first, cached.done), first + fine.buckets)
+            first = min(max(first, cached.complete_until), first + fine.buckets)
         else:
             cached = None
         end_of_started = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _MARGIN) + 1))

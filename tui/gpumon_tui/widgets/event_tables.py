@@ -29,24 +29,24 @@ class EventInput(NamedTuple):
     """Input of the event rows."""
 
     logged: Sequence[LoggedEvent]
-    seen: Sequence[Event]
+    frame_events: Sequence[Event]
     labels: Mapping[str, str]
     is_of_now: bool
     now: float
-    dated: int
+    corrected: int
     runs: Mapping[str, Sequence[str]]
     """UUIDs of the GPUs of each run, by run id."""
 
     @property
-    def shows(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """Key for caching; equal for equal rows."""
-        frame_events = self.seen
+        frame_events = self.frame_events
         labels, runs = tuple(self.labels.items()), tuple((run, tuple(uuids)) for run, uuids in self.runs.items())
         return (
             id(self.logged),
             len(frame_events),
             frame_events[-1:],
-            self.dated,
+            self.corrected,
             labels,
             runs,
             self.is_of_now,
@@ -56,7 +56,7 @@ class EventInput(NamedTuple):
     def rows(self) -> list[EventRow]:
         """Return the rows, newest first."""
         return merged_rows(
-            self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
+            self.logged, self.frame_events, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
         )  # fmt: skip
 
     def table(self) -> EventTable:
@@ -76,33 +76,33 @@ class EventTables:
         self._pending: tuple[Hashable, tuple[Hashable, object]] | None = None
         """The pending query and the input it is for."""
 
-    def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventTable:
+    def get(self, logged: Sequence[LoggedEvent], frame_events: Sequence[Event]) -> EventTable:
         """Return the table; the same object while nothing has changed."""
-        event_rows_input, queries = event_input(self._view, logged, seen), self._view.kept.asked
-        inputs = event_rows_input.shows, logged
-        if self._pending is not None and (table := queries.known(self._pending[0]).found) is not None:
+        event_rows_input, queries = event_input(self._view, logged, frame_events), self._view.ledger_runs.queries
+        inputs = event_rows_input.cache_key, logged
+        if self._pending is not None and (table := queries.cached(self._pending[0]).result) is not None:
             self._table, self._inputs = table, self._pending[1]
             queries.drop(self._pending[0])
             self._pending = None
         if inputs[0] == self._inputs[0] and logged is self._inputs[1]:
             return self._table
-        if len(logged) + len(seen) <= MAX_IMMEDIATE:
+        if len(logged) + len(frame_events) <= MAX_IMMEDIATE:
             self._table, self._inputs, self._pending = event_rows_input.table(), inputs, None
         elif self._pending is None or not queries.is_pending(self._pending[0]):
             self._number += 1
             query = "event rows", id(self), self._number
             self._pending = query, inputs
-            queries.ask(query, event_rows_input._replace(labels=dict(event_rows_input.labels)).table, float("inf"))
+            queries.get(query, event_rows_input._replace(labels=dict(event_rows_input.labels)).table, float("inf"))
         return self._table
 
 
-def event_input(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Event]) -> EventInput:
-    """Return the events known to the view.
+def event_input(view: View, logged: Sequence[LoggedEvent], frame_events: Sequence[Event]) -> EventInput:
+    """Return the events of the log and of the frames.
 
     GPUs keep their numbers when frames no longer contain them, for example after the driver has gone. Events open in
     the log count as open only while frames come from the daemon that writes the log.
     """
-    history = view.happened
+    history = view.events
     is_of_now = is_of_daemon(view.state) and not view.age > 0
     runs = {ranks.first.id: ranks.gpus for ranks in view.ranks}
-    return EventInput(logged, seen, history.labels, is_of_now, view.now, history.dated, runs)
+    return EventInput(logged, frame_events, history.labels, is_of_now, view.now, history.corrections, runs)

@@ -20,7 +20,7 @@ from gpumon.model.frame import Frame
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST
 from gpumon_tui import theme
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
 from gpumon_tui.render import gpu_heading, no_gpu
 from gpumon_tui.render.gpu_columns import (
     COLUMN_METRICS,
@@ -57,9 +57,9 @@ class GpuTablePicture(Picture):
         """Rows for the explanation on a page without GPUs."""
         self._followed_selection: tuple[str, int, int] = ("", 0, 0)
         self._recent = StripHistory()
-        self._pictures: Memo[Line] = Memo()
-        self._rows: Memo[Line] = Memo()
-        self._unmeasured: Memo[frozenset[str]] = Memo()
+        self._pictures: Cache[Line] = Cache()
+        self._rows: Cache[Line] = Cache()
+        self._unmeasured: Cache[frozenset[str]] = Cache()
         self._reported: set[str] = set()
         """Columns of `OPTIONAL_COLUMNS` for which any GPU has or had a value; a column is not removed when its values
         disappear.
@@ -84,18 +84,18 @@ class GpuTablePicture(Picture):
         runs = [self._run_of(status) for status in statuses]
         for row in range(self.top, self.top + arrangement.rows):
             row_parts: list[Line] = []
-            for index in range(row, len(samples), arrangement.down):
+            for index in range(row, len(samples), arrangement.needed_rows):
                 first_index = index - row + self.top
                 bracket = _bracket(runs, index, first_index, min(len(samples), first_index + arrangement.rows))
                 row_parts.append(self._line(statuses[index], bracket, columns, grid))
             lines.append(self._join(row, row_parts, arrangement))
-        if arrangement.has_mark:
+        if arrangement.has_hidden:
             mark = self._mark(statuses, arrangement)
             if len(lines) < height:
                 lines.append(spread([], mark, cells))
             else:
                 lines[-1] = spread(lines[-1], mark, cells)
-        elif arrangement.epochs:
+        elif arrangement.has_epochs:
             is_on_gpu = any(ranks.first.id == view.selected_run and ranks.gpus for ranks in view.ranks)
             lines.append(self._epochs(columns, grid) if is_on_gpu else [])
         return lines[:height]
@@ -139,14 +139,14 @@ class GpuTablePicture(Picture):
     def at(self, row: int, cell: int) -> str:
         """Return the UUID of the GPU at a row and cell; empty if there is none."""
         arrangement, samples = self._arrangement, self.view.samples
-        row, column = row - arrangement.first, cell // (arrangement.cells + GAP)
-        index = self.top + row + column * arrangement.down
-        is_gpu = 0 <= row < arrangement.rows and column < arrangement.across and index < len(samples)
+        row, column = row - arrangement.first_row, cell // (arrangement.cells + GAP)
+        index = self.top + row + column * arrangement.needed_rows
+        is_gpu = 0 <= row < arrangement.rows and column < arrangement.columns and index < len(samples)
         return samples[index].device.uuid if is_gpu else ""
 
     def is_mark(self, row: int) -> bool:
         """Whether a row shows the count of GPUs that are not on screen."""
-        return self._arrangement.has_mark and row >= self._arrangement.first + self._arrangement.rows
+        return self._arrangement.has_hidden and row >= self._arrangement.first_row + self._arrangement.rows
 
     @property
     def _arrangement(self) -> GpuArrangement:
@@ -180,19 +180,19 @@ class GpuTablePicture(Picture):
         """
         view = self.view
         devices = [sample.device for sample in view.samples]
-        inputs = tuple(id(device.missing) for device in devices), view.tells_holders
+        inputs = tuple(id(device.missing) for device in devices), view.has_holders
 
         def missing_columns() -> frozenset[str]:
             names = {
                 name for name, metric in COLUMN_METRICS.items() if all(metric in device.missing for device in devices)
             }
-            return frozenset(names if view.tells_holders else names | {HOLDERS})
+            return frozenset(names if view.has_holders else names | {HOLDERS})
 
         return self._unmeasured.get(0, inputs, missing_columns)
 
     @property
     def _grid(self) -> Grid:
-        return strip_grid(self.view.glance, max(1, self._columns.strip_cells), self.view.now)
+        return strip_grid(self.view.overview_window, max(1, self._columns.strip_cells), self.view.now)
 
     def _problem(self, cells: int, rows: int) -> list[Line]:
         self._problem_room = rows
@@ -202,12 +202,12 @@ class GpuTablePicture(Picture):
         else:
             other_rows = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
             lines = no_gpu.problem_lines(
-                view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past),
+                view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past_runs),
                 cells=cells,
                 rows=max(5, rows - other_rows),
             )  # fmt: skip
             lines += [[], *self._host(cells)]
-            past = no_gpu.past_runs(view.past, view.now, cells)
+            past = no_gpu.past_runs(view.past_runs, view.now, cells)
             lines += [[], *past] if past and len(lines) + 1 + len(past) + other_rows <= rows else []
         return [cut(line, cells) for line in lines]
 
@@ -215,32 +215,36 @@ class GpuTablePicture(Picture):
         """Return the line of the host with headings, and the epochs of the selected run."""
         view = self.view
         columns, grid = gpu_columns(cells, len("CPU")), self._grid
-        version, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
+        version, edge = (view.history.begin, view.is_loading and view.history.end), view.freshness.edge
         shares = self._recent.shares(
             view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=version
         )
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
-        line = host_row(strip(shares, is_read=view.has_read), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "", is_read=view.has_read)
+        line = host_row(strip(shares, is_read=view.has_full_history), view.host, safe(view.hostname), columns)
+        heading = gpu_heading.heading(
+            columns, self.view.overview_window, sizes, edge, "", is_read=view.has_full_history
+        )
         return [heading, join_pieces(line, cells), self._epochs(columns, grid)]
 
     def _head(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement, columns: GpuColumns) -> list[Line]:
-        if arrangement.answer:
+        if arrangement.has_summary:
             edge = self.view.freshness.edge
             summary = gpu_heading.free_summary(statuses, columns.cells, edge) if not self.view.age else []
             return [self._rows.get("answer", summary, lambda: summary), []]
-        if not arrangement.heading:
+        if not arrangement.has_heading:
             return []
         sizes = self._totals()
         edge = self.view.freshness.edge
-        inputs = columns, self.view.glance, sizes, edge, self.view.has_read
+        inputs = columns, self.view.overview_window, sizes, edge, self.view.has_full_history
 
         def head() -> Line:
-            return gpu_heading.heading(columns, self.view.glance, sizes, edge, is_read=self.view.has_read)
+            return gpu_heading.heading(
+                columns, self.view.overview_window, sizes, edge, is_read=self.view.has_full_history
+            )
 
         line = self._rows.get("heading", inputs, head)
-        return [self._join(-1, [line] * arrangement.across, arrangement)]
+        return [self._join(-1, [line] * arrangement.columns, arrangement)]
 
     def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
         view, sample, state = self.view, status.sample, status.state
@@ -253,7 +257,8 @@ class GpuTablePicture(Picture):
         gpu = GpuLine(
             sample=sample, state=state, idle=idle,
             label=view.label(status),
-            holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
+            holder=holder(sample, run, status.processes, len(status.runs)),
+            left=self._seconds_until_end(run.id) if run else NAN,
             received=view.rate(uuid, "gpu.pcie_received") if columns.pcie_received else NAN,
             sent=view.rate(uuid, "gpu.pcie_sent") if columns.pcie_sent else NAN, history=self._history(uuid, grid),
             bracket=bracket, is_selected=uuid == view.subject,
@@ -264,16 +269,16 @@ class GpuTablePicture(Picture):
 
     def _history(self, uuid: str, grid: Grid) -> Line:
         view = self.view
-        inputs = view.frame, view.filling and view.history.end
+        inputs = view.frame, view.is_loading and view.history.end
         if self._history_version[0] != inputs:
             self._history_version = inputs, (view.history.begin, inputs[1])
         shares = self._recent.shares(
             view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, version=self._history_version[1]
         )
-        is_read = view.has_read
+        is_read = view.has_full_history
         return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
 
-    def _left(self, run: str) -> float:
+    def _seconds_until_end(self, run: str) -> float:
         """Return the seconds until a run ends, computed once per frame."""
         view = self.view
         if self._seconds_left[0] is not view.frame:
@@ -314,21 +319,23 @@ class GpuTablePicture(Picture):
     def _follow(self, arrangement: GpuArrangement) -> None:
         """Scroll to a GPU when it becomes selected; after that, the mouse wheel may scroll it away."""
         subject = self.view.subject
-        selection = subject, arrangement.rows, arrangement.down
+        selection = subject, arrangement.rows, arrangement.needed_rows
         if selection != self._followed_selection:
             self._followed_selection = selection
             selected = next(
                 (index for index, sample in enumerate(self.view.samples) if sample.device.uuid == subject), -1
             )
-            row = selected % arrangement.down if selected >= 0 else self.top
+            row = selected % arrangement.needed_rows if selected >= 0 else self.top
             self.top = min(max(self.top, row - arrangement.rows + 1), row)
-        self.top = max(0, min(self.top, arrangement.down - arrangement.rows))
+        self.top = max(0, min(self.top, arrangement.needed_rows - arrangement.rows))
 
     def _mark(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
-        above = [status for index, status in enumerate(statuses) if index % arrangement.down < self.top]
+        above = [status for index, status in enumerate(statuses) if index % arrangement.needed_rows < self.top]
         below = [
-            status for index, status in enumerate(statuses) if index % arrangement.down >= self.top + arrangement.rows
+            status
+            for index, status in enumerate(statuses)
+            if index % arrangement.needed_rows >= self.top + arrangement.rows
         ]
         free = [status.sample.device.label for status in (*above, *below) if status.state is GpuState.FREE]
         return gpu_heading.hidden_gpus(len(above), len(below), free, self.size.width)

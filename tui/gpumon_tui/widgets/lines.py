@@ -46,16 +46,16 @@ class StyleCache(dict[Style | None, Style]):
         super().__init__()
         self._view = view
         self._ground = ground
-        self.faded = False
+        self.is_faded = False
         """Whether the content is outdated and drawn faded."""
 
     def __missing__(self, style: Style | None) -> Style:
-        ink = self[style] = self._view.look.cells(style, self._ground, self.faded)
+        ink = self[style] = self._view.appearance.cells(style, self._ground, self.is_faded)
         return ink
 
     def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
         """Return the texts of a line with converted styles, padded to at least `cells`."""
-        look = self._view.look
+        look = self._view.appearance
         letters = look.letters
         pieces = [
             (text if text.isascii() else letters(text, style), self[style]) for text, style, _ in look.bounds(line)
@@ -110,7 +110,7 @@ class Lines(Widget):
             return
         if self.dims and self._dimmed != self.view.freshness.is_faded:
             self._dimmed = not self._dimmed
-            self._style_cache.faded = self._dimmed
+            self._style_cache.is_faded = self._dimmed
             self.refresh()
         old_lines = self._lines
         new_lines = self.lines()
@@ -123,7 +123,7 @@ class Lines(Widget):
             if ranges:
                 self._strips.pop(row, None)
                 changes += [(row, begin, end) for begin, end in ranges]
-        if changes and not self.view.painter.take(self, changes):
+        if changes and not self.view.painter.add(self, changes):
             self.refresh(*(Region(begin, row, end - begin, 1) for row, begin, end in changes))
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
@@ -132,8 +132,8 @@ class Lines(Widget):
             self._strips.clear()
             self._style_cache.clear()
         painter = self.view.painter
-        painter.is_placed = painter.is_placed and not layout
-        painter.refuse()
+        painter.is_layout_final = painter.is_layout_final and not layout
+        painter.note_refresh()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:

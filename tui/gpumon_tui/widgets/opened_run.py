@@ -13,10 +13,11 @@ from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.storage.history.buckets import SHORT_WINDOWS, WINDOWS
 from gpumon_tui import theme
-from gpumon_tui.background import Answer
+from gpumon_tui.background_queries import Answer
+from gpumon_tui.cache import Cache
+from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.data.run_ledger import FRESH
 from gpumon_tui.keybindings import RUNS
-from gpumon_tui.memo import Memo
 from gpumon_tui.render import run_detail
 from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.render.run_detail import RowScale
@@ -34,7 +35,6 @@ from gpumon_tui.render.section import (
 from gpumon_tui.render.table import LazyRows, Row
 from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
 from gpumon_tui.state import View
-from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.summary import EpochSummary
@@ -45,7 +45,7 @@ MIN_WINDOW_RATIO = 1.2
 """Minimum ratio of the charts' window to the epoch, so that start and end of the epoch are visible."""
 
 
-def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack | None, str]:
+def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[ReturnTarget | None, str]:
     """Show an epoch in the charts; return the return target, or None and the reason why nothing can be shown."""
     begin, end = row.summary.begun, row.summary.ended
     end = end if is_known(end) else begin + row.summary.seconds
@@ -60,7 +60,7 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     if not end > oldest:
         since = f": history begins {units.moment(oldest)[:16]}" if is_known(oldest) else ""
         return None, f"no history of {row.title} is stored{since}"
-    previous_window = view.shown.state()
+    previous_window = view.chart_time.state()
     if view.subject not in devices_here:
         view.select(devices_here[0])
     view.selected_run = run.record.run.id
@@ -74,10 +74,10 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     )
     window = window or WINDOWS[-1].seconds
     end_of_window = (begin + end + window) / 2
-    view.shown.hold(end_of_window if end_of_window < view.now else NAN, window)
-    view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
+    view.chart_time.fix(end_of_window if end_of_window < view.now else NAN, window)
+    view.chart_time.cursor = min((max(begin, oldest) + end) / 2, view.now)
     last_end = run.rows[-1].summary.ended
-    return WayBack(RUNS, previous_window, name, run.record.run.id, frozenset(devices), run.marks, last_end), ""
+    return ReturnTarget(RUNS, previous_window, name, run.record.run.id, frozenset(devices), run.marks, last_end), ""
 
 
 CURVES_FROM = 130
@@ -113,46 +113,46 @@ class OpenedRun:
         self._epoch: int | None = None
         """Ordinal of the selected epoch; None for the newest."""
         self._top = 0
-        self._drawn: Memo[Line] = Memo()
-        self._pictures: Memo[list[Line]] = Memo()
-        self._drawn_curves: Memo[RunCurves] = Memo()
-        self._scales: Memo[RowScale] = Memo()
+        self._row_cache: Cache[Line] = Cache()
+        self._pictures: Cache[list[Line]] = Cache()
+        self._curve_cache: Cache[RunCurves] = Cache()
+        self._scales: Cache[RowScale] = Cache()
 
     def open(self, run_id: str) -> None:
         """Open a run; an empty id closes the current one."""
         if self.id != run_id:
             self.id, self._epoch, self._top = run_id, None, 0
             if not self._is_preview:
-                self.view.kept.renew(run_id)
+                self.view.ledger_runs.expire(run_id)
 
     def move(self, step: int) -> None:
         """Move the cursor down, to older epochs."""
-        run = self._answer().found
+        run = self._answer().result
         if run is not None and run.rows:
             index = max(0, min(len(run.rows) - 1, self._index(run) - step))
             self._epoch = run.rows.stretches[index].ordinal
 
     def press(self, row: int) -> None:
         """Select a clicked row, counted from the first row on screen."""
-        run = self._answer().found
+        run = self._answer().result
         index = len(run.rows) - 1 - self._top - row if run is not None else -1
         if run is not None and 0 <= index < len(run.rows):
             self._epoch = run.rows.stretches[index].ordinal
 
     @property
-    def found(self) -> OpenRun | None:
+    def detail(self) -> OpenRun | None:
         """The run, once it has been read."""
-        return self._answer().found if self.id else None
+        return self._answer().result if self.id else None
 
     @property
     def row(self) -> StretchRow | None:
         """The epoch under the cursor."""
-        run = self.found
+        run = self.detail
         return run.rows[self._index(run)] if run is not None and run.rows else None
 
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
-        run = self._answer().found
+        run = self._answer().result
         index = self._index(run) if run is not None else -1
         if run is None or index < 0:
             return ()
@@ -166,8 +166,8 @@ class OpenedRun:
         `live`: lines from the run's processes, shown above its table.
         """
         self._is_over = is_over
-        answer, enter_key = self._answer(), self.view.look.key("↵")
-        run = answer.found
+        answer, enter_key = self._answer(), self.view.appearance.key("↵")
+        run = answer.result
         self.page = 0
         if run is None:
             text = answer.problem or READING_LEDGER
@@ -181,20 +181,20 @@ class OpenedRun:
         head = run_detail.head(run, self._state(run), cells, 6 if has_blanks else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), key_hints, cells), *head, *live, *([[]] if has_blanks else [])]
         self.rows_at = len(lines) + 1
-        return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
+        return [*lines, *self._body(run, answer.expires, cells, height - len(lines), has_keys=has_keys)]
 
     def _state(self, run: OpenRun) -> str:
         """Return the state in the ledger, qualified if the frames that show the run are outdated."""
         view = self.view
         is_in_frame = any(ranks.first.id == self.id for ranks in view.ranks)
-        return view.running if is_in_frame and run.state == RUNNING else run.state
+        return view.running_text if is_in_frame and run.state == RUNNING else run.state
 
     def _is_unseen(self, run: OpenRun) -> bool:
         """True if the frames that show the run are stale, so that it may have ended."""
         return self.view.age > 0 and self._state(run) != run.state
 
     def _answer(self) -> Answer[OpenRun]:
-        return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
+        return self.view.ledger_runs.opened(self.id, is_over=self._is_over, valid_for=FRESH)
 
     def _body(self, run: OpenRun, version: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
         """Return the table, the curves, or both; `version` changes when the run is read again, to invalidate caches."""
@@ -220,7 +220,7 @@ class OpenedRun:
         curve_height = min(height, MAX_HEIGHT)
         curve_inputs = version, self.id, cells, curve_height, selected
         curve_lines = self._pictures.get(
-            "beside", curve_inputs, lambda: self._beside(run, version, curve_cells - 4, curve_height, selected)
+            "beside", curve_inputs, lambda: self._side_curves(run, version, curve_cells - 4, curve_height, selected)
         )
         return self._pictures.get(
             "both",
@@ -232,9 +232,9 @@ class OpenedRun:
 
     def _curves(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
         inputs = version, self.id, cells, height
-        return with_cursor(self._drawn_curves.get(0, inputs, lambda: curves(run, cells, height)), run, selected)
+        return with_cursor(self._curve_cache.get(0, inputs, lambda: curves(run, cells, height)), run, selected)
 
-    def _beside(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
+    def _side_curves(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
         """Return the curves, with the legend of the table's bars below."""
         if height < LEGEND_FROM:
             return self._curves(run, version, cells, height, selected)
@@ -265,7 +265,7 @@ class OpenedRun:
         lines = [heading(columns, cells)]
         lines += row_lines(
             columns, table_rows, cells, top=self._top, height=room, cursor=-1 if self._is_preview else row_index,
-            has_keys=has_keys, cache=self._drawn,
+            has_keys=has_keys, cache=self._row_cache,
         )  # fmt: skip
         if has_hidden:
             lines.append(hidden_rows(count - self._top - room, self._top, cells))
@@ -278,7 +278,7 @@ class OpenedRun:
         return [
             *lines,
             *row_lines(
-                columns, summary_rows, cells, top=0, height=len(summaries), cursor=-1, has_keys=False, cache=Memo()
+                columns, summary_rows, cells, top=0, height=len(summaries), cursor=-1, has_keys=False, cache=Cache()
             ),
         ]
 
@@ -289,7 +289,7 @@ class OpenedRun:
         return max(TABLE, preferred_cells(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
-        return self._scales.get(0, (self._answer().until, self.id), lambda: run_detail.row_scale(run))
+        return self._scales.get(0, (self._answer().expires, self.id), lambda: run_detail.row_scale(run))
 
     def _index(self, run: OpenRun) -> int:
         """Return the index of the selected epoch among the rows; the newest if none is selected."""
@@ -301,8 +301,8 @@ def _about(run: OpenRun) -> Line:
     row = run.record.run
     resumes = f"resumes {row.resumes}" if row.resumes else ""
     # The ledger lags some seconds behind, so the whole section gives its own time instead of the header's.
-    until = "" if run.is_over or not is_known(row.updated) else f"until {units.clock(row.updated)}"
-    parts = [part for part in (row.user, until, row.id, row.framework, row.label, resumes) if part]
+    time_text = "" if run.is_over or not is_known(row.updated) else f"until {units.clock(row.updated)}"
+    parts = [part for part in (row.user, time_text, row.id, row.framework, row.label, resumes) if part]
     return [Segment(safe(" · ".join(parts)), theme.DIM)]
 
 

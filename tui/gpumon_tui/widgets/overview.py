@@ -12,8 +12,8 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon_tui import theme
+from gpumon_tui.cache import Cache
 from gpumon_tui.freshness import window_texts
-from gpumon_tui.memo import Memo
 from gpumon_tui.render.gpu_charts import (
     FEWEST_ROWS,
     LARGE,
@@ -24,10 +24,10 @@ from gpumon_tui.render.gpu_charts import (
     small_metrics,
 )
 from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
-from gpumon_tui.render.heat import heat
 from gpumon_tui.render.line_plot import PlotCache
 from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
 from gpumon_tui.render.overview_section import margin, section_head
+from gpumon_tui.render.strip import heat_strip
 from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_columns import live_columns, observed_halves, window_text
 from gpumon_tui.render.time_marks import epochs_above, times_below
@@ -47,23 +47,23 @@ class ChartsPicture(Picture):
         super().__init__(view)
         self._large, self._small = Columns(), Columns()
         self._plots = PlotCache()
-        self._memo: Memo[list[Line]] = Memo()
+        self._cache: Cache[list[Line]] = Cache()
 
     def forget(self) -> None:
         """Clear the caches."""
-        self._large.forget()
-        self._small.forget()
-        self._plots.forget()
+        self._large.clear()
+        self._small.clear()
+        self._plots.clear()
 
     def lines(self) -> list[Line]:
         view = self.view
         sample = view.sample or next(iter(view.samples), None)
         if sample is None or view.frame is None or self.size.height < FEWEST_ROWS:
             return []
-        if view.filling:
+        if view.is_loading:
             self.forget()
-        inputs = view.frame, sample.device.uuid, view.glance, self.size, view.filling, view.freshness.edge
-        return self._memo.get(0, inputs, self._draw)
+        inputs = view.frame, sample.device.uuid, view.overview_window, self.size, view.is_loading, view.freshness.edge
+        return self._cache.get(0, inputs, self._draw)
 
     def _draw(self) -> list[Line]:
         view = self.view
@@ -73,9 +73,9 @@ class ChartsPicture(Picture):
         uuid, interval = sample.device.uuid, view.interval
         small = small_metrics(sample)
         plan = charts_plan(*self.size, has_no_row=len(view.samples) == 1, small_count=len(small))
-        grid = live_columns(view.glance, plan.cells, view.now)
-        fine = live_columns(view.glance, plan.small_cells, view.now)
-        marks, _ = view.epochs_drawn()
+        grid = live_columns(view.overview_window, plan.cells, view.now)
+        fine = live_columns(view.overview_window, plan.small_cells, view.now)
+        marks, _ = view.chart_epochs()
         gpu = GpuCharts(
             sample=sample,
             run=view.run_on(sample),
@@ -83,11 +83,12 @@ class ChartsPicture(Picture):
             small=self._small.get(view.history, uuid, small, fine, until=view.now, interval=interval)
             if plan.small
             else {},
-            grid=grid, marks=marks.marks, faults=marks.faults, now=view.now, window=view.glance,
+            grid=grid, marks=marks.marks, faults=marks.faults, now=view.now, window=view.overview_window,
             edge=view.freshness.edge,
             sent=view.rate(uuid, "gpu.pcie_sent") if plan.small else NAN,
-            fine=fine, who=self._holder_line(sample) if len(view.samples) == 1 else [],
-            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval, is_read=view.has_read,
+            fine=fine, holder=self._holder_line(sample) if len(view.samples) == 1 else [],
+            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval,
+            is_read=view.has_full_history,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
 
@@ -123,7 +124,7 @@ class ChartsPicture(Picture):
 LABEL_CELLS = 12
 """Cells left of the strips."""
 OTHER_ROWS = 3
-"""Rows in addition to those of the ranks: name, epochs, times."""
+"""Rows in addition to the ranks: name, epochs, times."""
 
 
 class RanksPicture(Picture):
@@ -132,26 +133,26 @@ class RanksPicture(Picture):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._columns = Columns()
-        self._memo: Memo[list[Line]] = Memo()
+        self._cache: Cache[list[Line]] = Cache()
 
     def forget(self) -> None:
         """Clear the caches."""
-        self._columns.forget()
+        self._columns.clear()
 
     def lines(self) -> list[Line]:
         view = self.view
-        if view.filling:
+        if view.is_loading:
             self.forget()
-        inputs = view.frame, view.selected_run, view.glance, self.size, view.filling, view.freshness.edge
-        return self._memo.get(0, inputs, self._draw)
+        inputs = view.frame, view.selected_run, view.overview_window, self.size, view.is_loading, view.freshness.edge
+        return self._cache.get(0, inputs, self._draw)
 
     def _draw(self) -> list[Line]:
         view, (cells, rows) = self.view, self.size
         ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
         if ranks is None or rows <= OTHER_ROWS:
             return []
-        grid = live_columns(view.glance, cells - LABEL_CELLS - 2, view.now)
-        span, edge = window_text(view.glance), view.freshness.edge
+        grid = live_columns(view.overview_window, cells - LABEL_CELLS - 2, view.now)
+        span, edge = window_text(view.overview_window), view.freshness.edge
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
         key_hint = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
         head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], key_hint, cells, 2)
@@ -167,7 +168,7 @@ class RanksPicture(Picture):
             blank = Segment(" " * (observed.start // 2))
             name = f"rank {run.rank}"
             rank_label = Segment(f"   {name:<{LABEL_CELLS - 3}}", theme.DIM)
-            lines.append([rank_label, blank, *heat(curve.mean[observed], is_read=view.has_read)])
+            lines.append([rank_label, blank, *heat_strip(curve.mean[observed], is_read=view.has_full_history)])
         return [*lines, label_blank + times_below(grid, view.now, view.freshness.edge)]
 
 
@@ -226,8 +227,8 @@ class OverviewPicture:
         make_plan = partial(
             overview_plan, cells, rows, len(view.samples),
             problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
-            findings=len(view.found.groups()), runs=len(view.ranks), processes=len(view.processes),
-            ranks=self._rank_count(), has_holders=view.tells_holders or not view.samples,
+            findings=len(view.findings.groups()), runs=len(view.ranks), processes=len(view.processes),
+            ranks=self._rank_count(), has_holders=view.has_holders or not view.samples,
         )  # fmt: skip
         plan = make_plan()
         if not plan.epochs.rows:
@@ -240,7 +241,7 @@ class OverviewPicture:
         parts: tuple[ActivePicture, ...] = (self.gpus, self.runs, self.processes)
         return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
 
-    def withheld(self, plan: OverviewPlan | None) -> frozenset[str]:
+    def hidden_keys(self, plan: OverviewPlan | None) -> frozenset[str]:
         """Return the keys that currently have no effect, because there is no other table, no strips or charts, or no
         GPU.
         """
@@ -261,7 +262,7 @@ class OverviewPicture:
             return bool(view.samples)
         return bool(view.ranks if part is self.runs else view.processes)
 
-    def take_run(self) -> None:
+    def select_run_of_gpu(self) -> None:
         """Select the run of the selected GPU, if it has one."""
         sample = self.view.sample
         run = self.view.run_on(sample) if sample is not None else None
@@ -278,7 +279,7 @@ class OverviewPicture:
         view = self.view
         if view.ranks and all(ranks.first.id != view.selected_run for ranks in view.ranks):
             view.selected_run = ""
-            self.take_run()
+            self.select_run_of_gpu()
             view.selected_run = view.selected_run or view.ranks[0].first.id
         if view.frame is not None and not self.has_rows(self.active):
             self.activate(next((part for part in (self.gpus, self.runs) if self.has_rows(part)), self.gpus))

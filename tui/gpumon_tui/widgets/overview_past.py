@@ -18,9 +18,9 @@ from gpumon.model.origin import Capability
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
 from gpumon_tui import palette, theme
-from gpumon_tui.background import OFTEN
+from gpumon_tui.background_queries import ACTIVE_VALID_FOR
+from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_ledger import FRESH
-from gpumon_tui.memo import Memo
 from gpumon_tui.render import overview_rows
 from gpumon_tui.render.event_rows import EventRow
 from gpumon_tui.render.overview_rows import EpochLine, loss_name
@@ -63,7 +63,7 @@ _LEDGER_COLUMNS = ("wait_share", "idle_share")
 """Columns of an active epoch for which the ledger has better values than the frames."""
 EVENT_COLUMNS = (
     TableColumn("", 1, keep=8), TableColumn("when", 8, keep=9), TableColumn("what", 19, keep=10),
-    TableColumn("GPU", 8, keep=7), TableColumn("", 0, keep=6, least=10), TableColumn("took", 15, right=True, keep=5),
+    TableColumn("GPU", 8, keep=7), TableColumn("", 0, keep=6, minimum=10), TableColumn("took", 15, right=True, keep=5),
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ class _EpochRow(NamedTuple):
 class EpochPicture(SectionPicture):
     """Epochs of the selected run, newest first: from the ledger if possible, otherwise from frames."""
 
-    name_shown = "Epochs"
+    section_name = "Epochs"
     opens = ("4", "table")
 
     def __init__(self, view: View, *, names_run: bool = True) -> None:
@@ -104,7 +104,7 @@ class EpochPicture(SectionPicture):
         self._opened: OpenRun | None = None
         self._awaited: tuple[str, int] = "", -1
         """Run and epoch that has ended according to frames, but not yet in the ledger."""
-        self._live_lines: Memo[EpochLine] = Memo()
+        self._live_lines: Cache[EpochLine] = Cache()
 
     def many(self) -> int:
         """Return the number of epochs."""
@@ -113,9 +113,9 @@ class EpochPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         view = self.view
         ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
-        opened = self._ledger_run(ranks) if ranks is not None and not view.filling else None
-        inputs = view.frame, view.selected_run, view.filling
-        if self._inputs != inputs or view.filling or opened is not self._opened:
+        opened = self._ledger_run(ranks) if ranks is not None and not view.is_loading else None
+        inputs = view.frame, view.selected_run, view.is_loading
+        if self._inputs != inputs or view.is_loading or opened is not self._opened:
             self._inputs, self._opened = inputs, opened
             self._count(ranks, opened)
         return range(self._live_count + self._ledger_count)
@@ -124,7 +124,7 @@ class EpochPicture(SectionPicture):
         """Determine the available epochs without building rows."""
         self._ranks, self._ledger_count, self._lines = ranks, 0, {}
         self._name = ranks.first.name if ranks is not None else ""
-        if ranks is None or self.view.filling:  # with half of the frames loaded, an old epoch would look active
+        if ranks is None or self.view.is_loading:  # with half of the frames loaded, an old epoch would look active
             self._live_count = 0
             return
         key, epochs = ranks.first.key, self.view.epochs
@@ -176,9 +176,9 @@ class EpochPicture(SectionPicture):
         return [Segment(text, theme.DIM)]
 
     def empty(self) -> str:
-        if self.view.filling:
+        if self.view.is_loading:
             return "reading the last frames …"
-        return "no epoch has started" if self.view.ranks else self.view.no_runs
+        return "no epoch has started" if self.view.ranks else self.view.no_runs_text
 
     @property
     def _fitted(self) -> tuple[FittedColumn, ...]:
@@ -188,14 +188,15 @@ class EpochPicture(SectionPicture):
         view, run_id = self.view, ranks.first.id
         if not are_recorded(view):
             return None
-        good_for = FRESH if run_id == self._awaited[0] else OFTEN
-        opened = view.kept.opened(run_id, is_over=ranks.state is not RunState.RUNNING, good_for=good_for).found
+        valid_for = FRESH if run_id == self._awaited[0] else ACTIVE_VALID_FOR
+        is_over = ranks.state is not RunState.RUNNING
+        opened = view.ledger_runs.opened(run_id, is_over=is_over, valid_for=valid_for).result
         if opened is None or opened.is_by_steps or not opened.rows:
             return None
         return opened if is_on_screen(opened.record.run, ranks.first, view) else None
 
     def _epoch_row(self, index: int) -> _EpochRow:
-        """Return the epoch at an index, newest first: epochs from frames, then those of the ledger.
+        """Return the epoch at an index, newest first: epochs from frames, then epochs of the ledger.
 
         The ledger lags some seconds behind. An ended epoch is read from frames until the ledger has it, with the
         driver's own samples.
@@ -226,10 +227,10 @@ class EpochPicture(SectionPicture):
         newest = self.view.epochs.epoch_spans(
             ranks.first.key, self.view.now, slice(-min(self._live_count, MAX_AWAITED), None)
         ) if self._live_count else []  # fmt: skip
-        ended = [span for span in newest if span.finished and span.end - span.begin >= OFTEN]
+        ended = [span for span in newest if span.finished and span.end - span.begin >= ACTIVE_VALID_FOR]
         awaited = (ranks.first.id, ended[-1].epoch) if ended else ("", -1)
         if ended and awaited != self._awaited:
-            self.view.kept.renew(ranks.first.id)
+            self.view.ledger_runs.expire(ranks.first.id)
         self._awaited = awaited
 
     def _live(self, index: int) -> _EpochRow:
@@ -238,14 +239,14 @@ class EpochPicture(SectionPicture):
         assert ranks is not None
         previous, span = self._span(index)
         version = span.end if span.finished else view.now // READ_EVERY
-        inputs = ranks.first.key, version, view.filling, ranks.gpus
+        inputs = ranks.first.key, version, view.is_loading, ranks.gpus
         line = self._live_lines.get(f"e{span.epoch}", inputs, partial(self._line, ranks, span, previous))
         seconds = line.values["seconds"] if span.finished else span.end - span.begin
         line = line._replace(values={**line.values, "seconds": seconds})
         return _EpochRow(line, view.logged.values(ranks.first.id, span.epoch))
 
     def _span(self, index: int) -> tuple[EpochSpan | None, EpochSpan]:
-        """Return an epoch from frames and the previous one, if known; index 0 is the newest."""
+        """Return an epoch from frames and the previous one, or None; index 0 is the newest."""
         assert self._ranks is not None
         epochs, key = self.view.epochs, self._ranks.first.key
         position = epochs.epoch_count(key) - 1 - index
@@ -288,7 +289,7 @@ def _format_logged(rows: Sequence[_EpochRow], names: Sequence[str]) -> list[Epoc
 class EventPicture(SectionPicture):
     """Events of the log and of the frames since the view started, newest first."""
 
-    name_shown = "Events"
+    section_name = "Events"
     opens = ("5", "all")
 
     def __init__(self, view: View) -> None:
@@ -297,10 +298,10 @@ class EventPicture(SectionPicture):
         self._event_rows: Sequence[EventRow] = ()
 
     def rows(self) -> Sequence[Hashable]:
-        view, events = self.view, self.view.happened
+        view, events = self.view, self.view.events
         is_live = Capability.LIVE in view.origin.capabilities
-        logged = (events.logged(view.history_path).found if is_live else None) or ()
-        self._event_rows = self._tables.get(logged, tuple(events.seen)).rows
+        logged = (events.logged(view.history_path).result if is_live else None) or ()
+        self._event_rows = self._tables.get(logged, tuple(events.recorded)).rows
         return range(len(self._event_rows))
 
     def row(self, index: int) -> LineBuilder:
@@ -310,8 +311,8 @@ class EventPicture(SectionPicture):
         ink = palette.ink(role, bold=role in ("crit", "warn"))
         add_row(pieces, self._columns, (
             (glyph, ink), (units.clock(event_row.time), theme.DIM), (safe(event_row.event.kind.label), ink),
-            (event_row.gpu, theme.STRONG), (fit(event_row.words, 200).rstrip(), theme.PLAIN),
-            (event_row.took, theme.DIM),
+            (event_row.gpu, theme.STRONG), (fit(event_row.text, 200).rstrip(), theme.PLAIN),
+            (event_row.duration, theme.DIM),
         ))  # fmt: skip
         return pieces
 
@@ -319,7 +320,7 @@ class EventPicture(SectionPicture):
         return [Segment(str(len(self._event_rows)), theme.DIM)] if self._event_rows else []
 
     def empty(self) -> str:
-        return "reading the last frames …" if self.view.filling else "nothing has happened since this view began"
+        return "reading the last frames …" if self.view.is_loading else "nothing has happened since this view began"
 
     @property
     def _columns(self) -> tuple[FittedColumn, ...]:

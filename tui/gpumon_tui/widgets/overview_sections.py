@@ -15,7 +15,7 @@ from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState
 from gpumon.model.process import Process
 from gpumon_tui import theme
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
 from gpumon_tui.render import overview_rows, process_head
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
@@ -45,7 +45,7 @@ OPENS_CELLS = len("! opens all") + 4
 class AttentionPicture(SectionPicture):
     """Findings, most severe first, one line each, as many as there are rows."""
 
-    name_shown = "Attention"
+    section_name = "Attention"
 
     def rows(self) -> Sequence[Hashable]:
         return range(self._visible)
@@ -63,12 +63,12 @@ class AttentionPicture(SectionPicture):
             long_form = f"the current state is unknown{suffix}"
             short_form = f"unknown{suffix}" if suffix else "state unknown"
             return [Segment(long_form if len(long_form) <= room else short_form, theme.WARN)]
-        if not groups and view.filling:  # rules also need the last minutes, which are still loading
+        if not groups and view.is_loading:  # rules also need the last minutes, which are still loading
             return [Segment(READING_HISTORY, theme.DIM)]
         if not groups:
-            unknown = view.not_judged()
+            unknown = view.unknown_values()
             text = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
-            forms = text, "nothing found in what is known", "none in what is known"
+            forms = text, "nothing found in the available data", "none in available data"
             sentence = next((form for form in forms if len(form) <= room), forms[-1])
             return [Segment(sentence + self._note_count(room - len(sentence)), theme.DIM)]
         visible = self._visible
@@ -78,14 +78,14 @@ class AttentionPicture(SectionPicture):
     def lines(self) -> list[Line]:
         count = len(self._groups())
         has_hidden = self._visible < count
-        opens_more = has_hidden or bool(count and self.view.found.notes())
-        self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.found.notes() else ("", "")
+        opens_more = has_hidden or bool(count and self.view.findings.notes())
+        self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.findings.notes() else ("", "")
         return super().lines()
 
     def _note_count(self, room: int) -> str:
         """Return the number of informational findings, if there is room."""
-        count = len(self.view.found.notes())
-        text = f"  ·  {count} more to know" if count else ""
+        count = len(self.view.findings.notes())
+        text = f"  ·  {count} more to note" if count else ""
         return text if len(text) <= room - OPENS_CELLS else ""
 
     @property
@@ -93,18 +93,18 @@ class AttentionPicture(SectionPicture):
         return min(max(0, self.size.height - 1), len(self._groups()))
 
     def _groups(self) -> list[FindingGroup]:
-        return self.view.found.groups()
+        return self.view.findings.groups()
 
 
 class RunPicture(SectionPicture):
     """Runs of the frame on screen; in a single row, as many short descriptions as fit."""
 
-    name_shown = "Runs"
+    section_name = "Runs"
     opens = ("4", "all runs")
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._paces: Memo[RecentPace] = Memo()
+        self._paces: Cache[RecentPace] = Cache()
         self._empty: frozenset[str] | None = None
         """As in `ProcessPicture`."""
 
@@ -144,10 +144,10 @@ class RunPicture(SectionPicture):
         view, name = self.view, overview_rows.loss_name(run)
         if not name or not any(RUN_COLUMNS[column.column_index].title == "change" for column in self._columns):
             return NAN
-        may_be_recorded = run.state is RunState.RUNNING and not view.filling and are_recorded(view)
+        may_be_recorded = run.state is RunState.RUNNING and not view.is_loading and are_recorded(view)
 
         def ledger_value(epoch: int) -> float:
-            ended = view.kept.ended_epoch(run.id, epoch).found if may_be_recorded else None
+            ended = view.ledger_runs.ended_epoch(run.id, epoch).result if may_be_recorded else None
             is_shown = ended is not None and is_on_screen(ended.run, run, view)
             return ended.metrics.get(name, NAN) if ended is not None and is_shown else NAN
 
@@ -159,7 +159,7 @@ class RunPicture(SectionPicture):
         if ranks.state is not RunState.RUNNING:
             return RecentPace()
         return self._paces.get(
-            slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
+            slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.is_loading),
             lambda: recent_pace(view.epochs, slowest.key, view.now),
         )  # fmt: skip
 
@@ -170,7 +170,7 @@ class RunPicture(SectionPicture):
         view = self.view
         running = sum(ranks.state is RunState.RUNNING for ranks in view.ranks)
         ended = len(view.ranks) - running
-        parts = [f"{running} {view.running}"] * (running > 0) + [f"{ended} over"] * (ended > 0)
+        parts = [f"{running} {view.running_text}"] * (running > 0) + [f"{ended} over"] * (ended > 0)
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
@@ -184,9 +184,9 @@ class RunPicture(SectionPicture):
         view = self.view
         if view.frame is None:
             return view.freshness.text
-        if not view.tells_processes:
+        if not view.has_processes:
             return NO_RUN_DATA
-        return view.no_runs
+        return view.no_runs_text
 
     def lines(self) -> list[Line]:
         if self.size.height > 1 or not self.view.ranks:
@@ -204,7 +204,7 @@ class RunPicture(SectionPicture):
         return fit_columns(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
 
     def _brief(self) -> Line:
-        """Return the runs in one line, with a count of those that do not fit."""
+        """Return the runs in one line, with a count of the runs that do not fit."""
         view, end = self.view, self.size.width - self.left
         line: Line = [
             Segment(" " * self.left),
@@ -223,7 +223,7 @@ class RunPicture(SectionPicture):
 class ProcessPicture(SectionPicture):
     """Processes on the GPUs, largest first."""
 
-    name_shown = "Processes"
+    section_name = "Processes"
     opens = ("3", "sort, filter, end")
 
     def __init__(self, view: View) -> None:
@@ -234,7 +234,7 @@ class ProcessPicture(SectionPicture):
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
         """Known GPU memory sizes, for sorting."""
-        self._drawn_rows: Memo[LineBuilder] = Memo()
+        self._row_cache: Cache[LineBuilder] = Cache()
         self._empty: frozenset[str] | None = None
         """Titles of columns for which no process has or had a value; a column is not removed when its values
         disappear.
@@ -258,7 +258,7 @@ class ProcessPicture(SectionPicture):
     def lines(self) -> list[Line]:
         self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
         lines = super().lines()
-        self._drawn_rows.keep(self.keys)
+        self._row_cache.keep(self.keys)
         return lines
 
     def row(self, index: int) -> LineBuilder:
@@ -270,7 +270,7 @@ class ProcessPicture(SectionPicture):
             return pieces
 
         inputs = process, overview_rows.process_row_key(process, facts), self.size.width, self.left, self._empty
-        return self._drawn_rows.get(self.keys[index], inputs, draw)
+        return self._row_cache.get(self.keys[index], inputs, draw)
 
     def heading(self) -> LineBuilder:
         return headings(self._columns)
@@ -279,7 +279,7 @@ class ProcessPicture(SectionPicture):
         view, frame = self.view, self.view.frame
         is_known = (
             frame is not None
-            and view.tells_processes
+            and view.has_processes
             and (bool(view.processes) or (process_head.are_processes_known(view.samples) and not view.age > 0))
         )
         if not is_known:
@@ -296,17 +296,17 @@ class ProcessPicture(SectionPicture):
         view = self.view
         if view.frame is None:
             return view.freshness.text
-        if not view.tells_processes:
+        if not view.has_processes:
             return NO_PROCESS_DATA
         last_time = units.clock(view.now) if view.age > 0 else ""
         text = process_head.empty_text(view.samples, view.origin.problem, last_time)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
-    def left_out(self, shown: Sequence[Hashable]) -> str:
-        sizes = _sizes(self._ordered[self.top : self.top + len(shown)])
+    def left_out(self, visible: Sequence[Hashable]) -> str:
+        sizes = _sizes(self._ordered[self.top : self.top + len(visible)])
         hidden = sum(self._sizes) - sum(sizes)
         memory = f" with {units.gibibytes(hidden)} GiB" if len(self._sizes) > len(sizes) else ""
-        return f"and {len(self._ordered) - len(shown)} more{memory}"
+        return f"and {len(self._ordered) - len(visible)} more{memory}"
 
     @property
     def _columns(self) -> tuple[FittedColumn, ...]:

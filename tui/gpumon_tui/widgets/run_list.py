@@ -14,8 +14,8 @@ from gpumon.common.program import callable_commands
 from gpumon.model import units
 from gpumon.model.origin import Capability
 from gpumon_tui import theme
+from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_rows import ListedRun
-from gpumon_tui.memo import Memo
 from gpumon_tui.render import run_list
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_detail import STRONG
@@ -46,14 +46,14 @@ class _LedgerRows(NamedTuple):
     """Matching runs of the ledgers, with totals computed once per answer and filter."""
 
     runs: Sequence[ListedRun] = ()
-    places: Mapping[str, int] = {}
+    indexes: Mapping[str, int] = {}
     """Indexes by run id."""
     running: int = 0
     unseen: int = 0
     written: float = NAN
     """Time of the ledger data for active runs (s since 1970); NaN if there are none."""
-    most_energy: float = 0.0
-    known: frozenset[str] = frozenset()
+    max_energy: float = 0.0
+    column_keys: frozenset[str] = frozenset()
     """Titles of columns for which any run has a value."""
 
 
@@ -82,13 +82,13 @@ class RunPicker:
         self._hidden = 0
         self._max_energy = 0.0
         """Largest energy in the list (J), which determines the unit of all."""
-        self._ledger_rows: Memo[list[ListedRun]] = Memo()
-        self._sorted: Memo[list[ListedRun]] = Memo()
-        self._counted: Memo[_LedgerRows] = Memo()
-        self._drawn: Memo[Line] = Memo()
-        self._heading: Memo[Line] = Memo()
-        self._cells: Memo[Row] = Memo()
-        self._fitted: Memo[tuple[tuple[TableColumn, ...], FittedColumns]] = Memo()
+        self._ledger_rows: Cache[list[ListedRun]] = Cache()
+        self._sorted: Cache[list[ListedRun]] = Cache()
+        self._row_counts: Cache[_LedgerRows] = Cache()
+        self._row_cache: Cache[Line] = Cache()
+        self._heading: Cache[Line] = Cache()
+        self._cells: Cache[Row] = Cache()
+        self._fitted: Cache[tuple[tuple[TableColumn, ...], FittedColumns]] = Cache()
         self._seen_columns: frozenset[str] = frozenset()
         """Titles of columns for which a run in frames has or had a value; a column is not removed when its values
         disappear.
@@ -104,7 +104,7 @@ class RunPicker:
         for live_index, run in self._live:
             if run.id == run_id:
                 return live_index
-        index = self._past.places.get(run_id)
+        index = self._past.indexes.get(run_id)
         if index is None:
             return None
         for live_index, _ in self._live:  # ordered by index
@@ -112,7 +112,7 @@ class RunPicker:
         return index
 
     def is_over(self, run_id: str) -> bool:
-        """Whether a run is not known to be active."""
+        """Whether a run has ended, or is not in the list."""
         run = self.find(run_id)
         return run is None or run.is_over
 
@@ -215,20 +215,20 @@ class RunPicker:
         table_rows = LazyRows(len(runs), row)
         lines += row_lines(
             fitted, table_rows, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys,
-            cache=self._drawn,
+            cache=self._row_cache,
         )  # fmt: skip
         if not runs:
             left_margin = margin(cells)
-            reason_lines = wrap_words(safe(callable_commands(self._why_empty())), cells - 2 * left_margin)
+            reason_lines = wrap_words(safe(callable_commands(self._empty_reason())), cells - 2 * left_margin)
             lines += [[Segment(" " * left_margin), Segment(part, theme.DIM)] for part in reason_lines]
         elif has_hidden:
             lines.append(hidden_rows(len(runs) - self._top - room, self._top, cells))
         return lines[:height]
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], FittedColumns]:
-        """Return all columns, and those that have values and fit."""
+        """Return all columns, and the columns that have values and fit."""
         self._seen_columns |= run_list.keys_with_values([run for _, run in self._live])
-        keys = self._past.known | self._seen_columns
+        keys = self._past.column_keys | self._seen_columns
 
         def fit() -> tuple[tuple[TableColumn, ...], FittedColumns]:
             columns = run_list.columns(cells)
@@ -239,18 +239,18 @@ class RunPicker:
     def _runs(self) -> list[ListedRun]:
         """Return the runs in order; runs of the frame on screen show their live state, the others the ledger's."""
         view, order = self.view, ORDERS[self.order]
-        answer = view.kept.listed()
-        listed = answer.found or []
+        answer = view.ledger_runs.listed()
+        listed = answer.result or []
         live_ids = {ranks.first.id for ranks in view.ranks}
 
-        version = answer.until, live_ids
+        version = answer.expires, live_ids
         past_only = self._ledger_rows.get(0, version, lambda: [run for run in listed if run.id not in live_ids])
         live_listed = (
             self._ledger_rows.get(1, version, lambda: [run for run in listed if run.id in live_ids]) if live_ids else []
         )
         # An answer without news is the same object, so it is neither sorted nor counted again.
         sorted_past = self._sorted.get(0, (past_only, self.order), lambda: sorted(past_only, key=order.by))
-        self._past = self._counted.get(
+        self._past = self._row_counts.get(
             0, (sorted_past, self.words), lambda: _count_runs(run_list.filter_runs(sorted_past, self.words))
         )
         ledger_runs = {run.id: run for run in live_listed}
@@ -266,22 +266,22 @@ class RunPicker:
             merged.insert(*live_rows[-1])
         self._live = live_rows
         self._hidden = len(sorted_past) + len(live) - len(merged)
-        self._max_energy = max(self._past.most_energy, _largest_energy(live))
+        self._max_energy = max(self._past.max_energy, _largest_energy(live))
         return merged
 
     def _title(self, cells: int, choosing: str) -> Line:
-        view, shown = self.view, self.shown
-        more_mark = "" if self.view.kept.is_all_listed else "+"  # the remaining runs are still being read
-        answer = self.view.kept.listed()
-        is_reading = answer.found is None and not answer.problem
+        view, runs = self.view, self.shown
+        more_mark = "" if self.view.ledger_runs.is_all_listed else "+"  # the remaining runs are still being read
+        answer = self.view.ledger_runs.listed()
+        is_reading = answer.result is None and not answer.problem
         live = _count_runs([run for _, run in self._live])
         running, unseen = live.running + self._past.running, live.unseen + self._past.unseen
-        past_count = "…" if is_reading else f"{len(shown) - running - unseen}{more_mark}"
-        counts = [(str(running), view.running)] if running or not unseen else []
+        past_count = "…" if is_reading else f"{len(runs) - running - unseen}{more_mark}"
+        counts = [(str(running), view.running_text)] if running or not unseen else []
         counts += [(str(unseen), UNSEEN)] if unseen else []
-        counts += [(past_count, "past")] if view.kept.can_read or past_count != "0" else []
+        counts += [(past_count, "past")] if view.ledger_runs.can_read or past_count != "0" else []
         detail: Line = []
-        for count, label in counts if view.tells_processes else ():
+        for count, label in counts if view.has_processes else ():
             detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {label}", theme.DIM)]
         written = min(filter(is_known, (live.written, self._past.written)), default=NAN)
         if cells >= WRITTEN_FROM and is_known(written):  # values from frames have the time of the header
@@ -294,21 +294,21 @@ class RunPicker:
             detail = [
                 Segment("/ ", theme.TITLE), Segment(safe(self.words) if self.words else "", STRONG),
                 Segment("▏" if self.typing else "", theme.GOOD),
-                Segment(f"  {len(shown)} of {len(shown) + self._hidden}{more_mark}", theme.DIM),
+                Segment(f"  {len(runs)} of {len(runs) + self._hidden}{more_mark}", theme.DIM),
             ]  # fmt: skip
-        is_listed = bool(shown or self._hidden or self.typing or self.words)
+        is_listed = bool(runs or self._hidden or self.typing or self.words)
         key_hints = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
         return section("Runs", detail, key_hints, cells, hairline=False)
 
-    def _why_empty(self) -> str:
-        answer, capabilities = self.view.kept.listed(), self.view.origin.capabilities
+    def _empty_reason(self) -> str:
+        answer, capabilities = self.view.ledger_runs.listed(), self.view.origin.capabilities
         if self._hidden:
             return f"{hidden_text('run', self._hidden)}; {SHOW_ALL}"
         if Capability.NOW not in capabilities and Capability.PROCESSES not in capabilities:
             return NO_RUN_DATA
         if Capability.NOW not in capabilities:
             return "no run in this recording until here"
-        if answer.found is None and not answer.problem:
+        if answer.result is None and not answer.problem:
             return READING_LEDGER
         from gpumon.storage.ledger.reader import NOTHING
 
@@ -316,7 +316,7 @@ class RunPicker:
         return NO_RUN_SIMULATED if reason == NOTHING and not self.view.is_recorded else reason
 
     def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.UNLIMITED) -> Row:
-        detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
+        detail = self.view.ledger_runs.detail(run.id, is_over=run.is_over).result if run.is_kept else None
         largest_energy = self._max_energy
         inputs = run, detail, is_open, cells, room, largest_energy
         draw = partial(

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from gpumon.model import units
 from gpumon_tui import theme
-from gpumon_tui.memo import Memo
+from gpumon_tui.cache import Cache
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.overview_section import section_head
 from gpumon_tui.render.text_width import Line, LineBuilder, join_pieces
@@ -24,7 +24,7 @@ MARK = "▌"
 class SectionPicture(Picture):
     """Rows of a view, by key, with an optional cursor."""
 
-    name_shown = ""
+    section_name = ""
     opens: tuple[str, str] = ("", "")
     """The key that opens more, and its description."""
 
@@ -36,7 +36,7 @@ class SectionPicture(Picture):
         self.top = 0
         self.keys: Sequence[Hashable] = ()
         self._followed_selection: tuple[Hashable, int] = (None, 0)
-        self._memo: Memo[Line] = Memo()
+        self._cache: Cache[Line] = Cache()
 
     @property
     def selected(self) -> Hashable:
@@ -58,11 +58,11 @@ class SectionPicture(Picture):
         """Return the keys of all rows, in order."""
         raise NotImplementedError
 
-    def row(self, place: int) -> LineBuilder:
+    def row(self, index: int) -> LineBuilder:
         """Return the texts of a row."""
         raise NotImplementedError
 
-    def left_out(self, shown: Sequence[Hashable]) -> str:
+    def left_out(self, visible: Sequence[Hashable]) -> str:
         """Return a text about rows that are not on screen."""
         return ""
 
@@ -92,7 +92,7 @@ class SectionPicture(Picture):
             detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
         lines = [self._head(detail)]
         if titles is not None:
-            lines.append(self._memo.get("titles", titles.pieces, partial(join_pieces, titles.pieces, cells)))
+            lines.append(self._cache.get("titles", titles.pieces, partial(join_pieces, titles.pieces, cells)))
         lines += [self._row_line(index, cells) for index in visible]
         if has_mark:
             lines.append(self._mark(visible, cells))
@@ -119,7 +119,7 @@ class SectionPicture(Picture):
         """Rows on screen."""
         return max(1, self.size.height - 3)
 
-    def take(self, row: int) -> bool:
+    def select_line(self, row: int) -> bool:
         """Move the cursor to the row at a line of the picture, if there is one; return whether it was already there."""
         first_row = 1 + (self.heading() is not None and self._has_titles)
         index = self.top + row - first_row
@@ -138,10 +138,10 @@ class SectionPicture(Picture):
         return self.size.height >= 3
 
     def _head(self, detail: Line) -> Line:
-        head = section_head(self.name_shown, detail, self._more(), self.size.width, self.left)
-        return self._memo.get("head", head, lambda: head)
+        head = section_head(self.section_name, detail, self._key_hint(), self.size.width, self.left)
+        return self._cache.get("head", head, lambda: head)
 
-    def _more(self) -> Line:
+    def _key_hint(self) -> Line:
         key, description = self.opens
         return [Segment(key, theme.TITLE), Segment(f" {description}", theme.DIM)] if key else []
 
@@ -158,13 +158,13 @@ class SectionPicture(Picture):
         pieces, ground = self.row(index).pieces, None
         if self.active and self.keys[index] == self.selected:
             pieces, ground = [(0, MARK, theme.TITLE), *pieces], theme.CURSOR
-        return self._memo.get(index - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
+        return self._cache.get(index - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
 
     def _mark(self, visible: range, cells: int) -> Line:
         pieces = LineBuilder()
         pieces.put(self.left + 1, self.left_out(self.keys[visible.start : visible.stop]), theme.FAINT)
         pieces.right(cells - self.left, self._counts(visible), theme.TITLE)
-        return self._memo.get("mark", pieces.pieces, partial(join_pieces, pieces.pieces, cells))
+        return self._cache.get("mark", pieces.pieces, partial(join_pieces, pieces.pieces, cells))
 
     def _counts(self, visible: range) -> str:
         """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""
@@ -196,7 +196,7 @@ class Section(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Select the clicked row."""
-        is_again = self._section.take(event.y)
+        is_again = self._section.select_line(event.y)
         self.post_message(self.Chosen(self._section, opens=event.y == 0, is_again=is_again))
 
     def on_mouse_scroll_down(self) -> None:

@@ -10,12 +10,12 @@ from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Availability
 from gpumon_tui import palette, theme
-from gpumon_tui.look import Depth
-from gpumon_tui.memo import Memo
+from gpumon_tui.appearance import ColorDepth
+from gpumon_tui.cache import Cache
 from gpumon_tui.render.axis import ValueAxis, number_format
 from gpumon_tui.render.cells import draw_cursor, draw_text, to_line
-from gpumon_tui.render.heat import heat, scale
 from gpumon_tui.render.line_plot import OverlaidLine, PlotCurve, plot
+from gpumon_tui.render.strip import heat_scale, heat_strip
 from gpumon_tui.render.text_width import READING_HISTORY, Line, fit, length, safe
 from gpumon_tui.render.time_columns import observed_halves
 from gpumon_tui.render.time_marks import draw_history_start, epochs_above, phases_below, times_below
@@ -24,52 +24,52 @@ from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
 from gpumon_tui.widgets.lines import Lines
 
 _LINE = "⠒⠒"
-_PEERS, _OWN = "o", "#"
+_PEER_MARK, _OWN_MARK = "o", "#"
 """Markers for the line of the run's other GPUs, and for the own line if the GPU's number has several digits."""
-_ROOMY = 60
+_WORDS_FROM = 60
 """Width in cells from which there is room for words."""
 
 
-def mark_of(state: ChartState, place: int) -> str:
+def line_mark(state: ChartState, index: int) -> str:
     """Return the marker of an overlaid line on a terminal without colors; empty with colors, or if the lines are too
     many to mark.
 
     The marker is the GPU's number if all numbers have one digit.
     """
-    if state.view.look.depth is not Depth.NONE:
+    if state.view.appearance.depth is not ColorDepth.NONE:
         return ""
     if state.overlay is Overlay.PEERS:
-        return _PEERS
-    if state.role_at(place) == "faint":
+        return _PEER_MARK
+    if state.role_at(index) == "faint":
         return ""
-    labels = {one.device.uuid: one.device.label for one in state.view.samples}
+    labels = {sample.device.uuid: sample.device.label for sample in state.view.samples}
     if all(len(label) == 1 for label in labels.values()):
-        return labels.get(state.overlaid[place], "")
-    return ascii_lowercase[place % len(ascii_lowercase)]
+        return labels.get(state.overlaid[index], "")
+    return ascii_lowercase[index % len(ascii_lowercase)]
 
 
-def mark_of_own(state: ChartState) -> str:
+def own_mark(state: ChartState) -> str:
     """Return the marker of the chart's own line on a terminal without colors; empty if there are no overlaid lines."""
     sample = state.view.sample
-    if not state.overlaid or sample is None or state.view.look.depth is not Depth.NONE:
+    if not state.overlaid or sample is None or state.view.appearance.depth is not ColorDepth.NONE:
         return ""
-    return sample.device.label if len(sample.device.label) == 1 else _OWN
+    return sample.device.label if len(sample.device.label) == 1 else _OWN_MARK
 
 
-def joined(values: list[ReadOut]) -> ReadOut:
+def combine_readouts(values: list[ReadOut]) -> ReadOut:
     """Combine read-outs: the minimum, the mean of the means, and the maximum."""
-    known = [value for value in values if is_known(value.mean)]
-    if not known:
+    available = [value for value in values if is_known(value.mean)]
+    if not available:
         return UNKNOWN
-    mean = sum(value.mean for value in known) / len(known)
-    return ReadOut(min(value.low for value in known), mean, max(value.high for value in known))
+    mean = sum(value.mean for value in available) / len(available)
+    return ReadOut(min(value.low for value in available), mean, max(value.high for value in available))
 
 
-def values_of(state: ChartState) -> list[ReadOut]:
+def overlaid_values(state: ChartState) -> list[ReadOut]:
     """Return the values of the overlaid GPUs at the cursor, or the current ones."""
-    name, read = state.metric.name, state.read_out()
-    if read:
-        return [read.get(uuid, {}).get(name, UNKNOWN) for uuid in state.overlaid]
+    name, readouts = state.metric.name, state.readouts()
+    if readouts:
+        return [readouts.get(uuid, {}).get(name, UNKNOWN) for uuid in state.overlaid]
     return [UNKNOWN._replace(mean=state.now(uuid, name)) for uuid in state.overlaid]
 
 
@@ -77,47 +77,61 @@ def peers_line(state: ChartState, cells: int) -> Line:
     """Return the legend and value of the line of the run's other GPUs; empty if there is none."""
     if state.overlay is not Overlay.PEERS or not state.overlaid:
         return []
-    values = [value for value in values_of(state) if is_known(value.mean)]
-    mean = joined(values).mean
-    how = number_format(state.metric, mean if is_known(mean) else 0.0)
-    several = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if values else " its peers "
-    text = " its peer " if len(values) == 1 else several
-    line = f"{_LINE[0]}{_PEERS}{_LINE[1]}" if mark_of(state, 0) else _LINE
-    return [Segment(f"  {line}", theme.FAINT), Segment(text, theme.DIM), Segment(f"{how.text(mean)} {how.unit}")]
+    values = [value for value in overlaid_values(state) if is_known(value.mean)]
+    mean = combine_readouts(values).mean
+    value_format = number_format(state.metric, mean if is_known(mean) else 0.0)
+    label_text = f" {'mean of ' if cells >= _WORDS_FROM else ''}{len(values)} peers " if values else " its peers "
+    text = " its peer " if len(values) == 1 else label_text
+    line = f"{_LINE[0]}{_PEER_MARK}{_LINE[1]}" if line_mark(state, 0) else _LINE
+    return [
+        Segment(f"  {line}", theme.FAINT),
+        Segment(text, theme.DIM),
+        Segment(f"{value_format.text(mean)} {value_format.unit}"),
+    ]
 
 
 def legend_row(state: ChartState, cells: int) -> Line:
     """Return the legend of the overlaid GPUs in their colors, with values if there is room."""
     margin = " " if cells < 100 else "  "
-    labels = {one.device.uuid: one.device.label for one in state.view.samples}
-    values = values_of(state)
-    how = number_format(state.metric, max((one.mean for one in values if is_known(one.mean)), default=0.0))
-    told: list[tuple[str, str, str]] = [
-        (state.role_at(place), _named(mark_of(state, place), labels.get(uuid, "")), how.text(value.mean))
-        for place, (uuid, value) in enumerate(zip(state.overlaid, values, strict=True))
+    labels = {value.device.uuid: value.device.label for value in state.view.samples}
+    values = overlaid_values(state)
+    value_format = number_format(
+        state.metric, max((value.mean for value in values if is_known(value.mean)), default=0.0)
+    )
+    entries: list[tuple[str, str, str]] = [
+        (
+            state.role_at(index),
+            _marked_label(line_mark(state, index), labels.get(uuid, "")),
+            value_format.text(value.mean),
+        )
+        for index, (uuid, value) in enumerate(zip(state.overlaid, values, strict=True))
     ]
-    colored = [one for one in told if one[0] != "faint"]
-    rest = len(told) - len(colored)
+    colored = [value for value in entries if value[0] != "faint"]
+    other_count = len(entries) - len(colored)
     head = [Segment(margin), Segment(f"{_LINE} GPU ", theme.DIM)]
-    unit = [Segment(how.unit if how.unit == "%" else f" {how.unit}", theme.FAINT)] if how.unit else []
-    others: Line = [Segment(f"  {_LINE} {rest} others", theme.FAINT)] if rest else []
+    unit = (
+        [Segment(value_format.unit if value_format.unit == "%" else f" {value_format.unit}", theme.FAINT)]
+        if value_format.unit
+        else []
+    )
+    other_text: Line = [Segment(f"  {_LINE} {other_count} others", theme.FAINT)] if other_count else []
     for line in (
-        [*head, *_each(colored, "  ", has_values=True), *unit, *others],
-        [*head, *_each(colored, "  ", has_values=False), *others],
+        [*head, *_legend_entries(colored, "  ", has_values=True), *unit, *other_text],
+        [*head, *_legend_entries(colored, "  ", has_values=False), *other_text],
     ):
         if length(line) <= cells:
             return line
-    return [Segment(margin), *_each(colored, " ", has_values=False), *others]
+    return [Segment(margin), *_legend_entries(colored, " ", has_values=False), *other_text]
 
 
-def _named(mark: str, label: str) -> str:
+def _marked_label(mark: str, label: str) -> str:
     """Return the GPU's number, with its marker if that differs."""
     return f"{mark}={label}" if mark not in ("", label) else label
 
 
-def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
+def _legend_entries(entries: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
     line: Line = []
-    for role, label, value in told:
+    for role, label, value in entries:
         line.append(Segment(f"{gap if line else ''}{label}", palette.ink(role, bold=True)))
         if has_values:
             line.append(Segment(f" {value}", theme.PLAIN))
@@ -125,7 +139,7 @@ def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Li
 
 
 _CHIP = palette.ink("ground", "key", bold=True)
-_CROSSED = " ▁▂▃▄▅▆▇█▌·─"
+_REPLACEABLE = " ▁▂▃▄▅▆▇█▌·─"
 """Glyphs that the cursor line may replace: everything except lines and letters."""
 
 
@@ -137,46 +151,46 @@ class ChartBoard(Lines):
     def __init__(self, state: ChartState) -> None:
         super().__init__(state.view)
         self.state = state
-        self._memo: Memo[list[Line]] = Memo()
-        self._crossed: Memo[list[Line]] = Memo()
+        self._cache: Cache[list[Line]] = Cache()
+        self._with_cursor: Cache[list[Line]] = Cache()
 
     def lines(self) -> list[Line]:
         state, view = self.state, self.view
         if view.frame is None:
             return [[], [Segment("  "), Segment(safe(view.freshness.text), theme.DIM)]]
-        drawn, _ = view.epochs_drawn()
-        edge = "" if view.shown.is_past else view.freshness.edge
-        shows = (
+        marks, _ = view.chart_epochs()
+        edge = "" if view.chart_time.is_past else view.freshness.edge
+        inputs = (
             state.plan, state.grid, state.until, state.metric.name, view.subject, state.overlay,
-            view.filling and view.history.end, drawn.marks, drawn.spans, drawn.faults, edge,
+            view.is_loading and view.history.end, marks.marks, marks.spans, marks.faults, edge,
             str(view.limit_of(state.metric)), len(view.samples), state.interval, tuple(state.overlaid),
         )  # fmt: skip
-        base = self._memo.get(0, shows, lambda: board(state))
-        return self._crossed.get(0, (id(base), state.cursor, state.grid), lambda: with_cursor(state, base))
+        base = self._cache.get(0, inputs, lambda: board(state))
+        return self._with_cursor.get(0, (id(base), state.cursor, state.grid), lambda: with_cursor(state, base))
 
 
 def board(state: ChartState) -> list[Line]:
     """Return all rows, from the epoch marks to the last small chart."""
     plan, view, grid = state.plan, state.view, state.grid
-    drawn, _ = view.epochs_drawn()
+    marks, _ = view.chart_epochs()
     curves = state.curves()
     margin: Line = [Segment(" " * plan.left)]
-    lines: list[Line] = [margin + epochs_above(drawn.marks, grid, drawn.faults)]
+    lines: list[Line] = [margin + epochs_above(marks.marks, grid, marks.faults)]
     curve = curves[state.metric.name]
     lines += _large(state, curve, state.large_axis)
-    lines.append(margin + phases_below(drawn.spans_within(grid.begin, grid.end), grid, view.now))
-    edge = "" if view.shown.is_past else view.freshness.edge
+    lines.append(margin + phases_below(marks.spans_within(grid.begin, grid.end), grid, view.now))
+    edge = "" if view.chart_time.is_past else view.freshness.edge
     lines.append(margin + times_below(grid, view.now, edge))
     if plan.gpus:
         lines += [[] for _ in range(plan.heat_title - len(lines))]
         lines += _heat(state)
-    for place, metric in enumerate(state.smalls()):
-        small = curves[metric.name]
-        rows = plot(small, state.axis(metric, small.high), plan.small_rows, role_of(metric.name))
-        lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
+    for index, metric in enumerate(state.smalls()):
+        small_curve = curves[metric.name]
+        rows = plot(small_curve, state.axis(metric, small_curve.high), plan.small_rows, role_of(metric.name))
+        lines += [[] for _ in range(plan.first_small + index * (plan.small_rows + 1) - len(lines))]
         name = fit(SMALL_NAMES.get(metric.name, metric.column), plan.left - 2, right=True) + "  "
-        for at, row in enumerate(rows):
-            lines.append([Segment(name if not at else " " * plan.left, theme.DIM), *to_line(row)])
+        for row_index, row in enumerate(rows):
+            lines.append([Segment(name if not row_index else " " * plan.left, theme.DIM), *to_line(row)])
     return lines
 
 
@@ -184,21 +198,21 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
     plan, view = state.plan, state.view
     rows = plot(
         curve, axis, plan.rows, role_of(state.metric.name), _overlaid(state), state.limits(state.metric),
-        mark=mark_of_own(state),
+        mark=own_mark(state),
     )  # fmt: skip
     labels = axis.labels(plan.rows, plan.left - 1)
     lines = [
-        [Segment(fit(labels.get(at, ""), plan.left - 1, right=True) + " ", theme.FAINT), *to_line(row)]
-        for at, row in enumerate(rows)
+        [Segment(fit(labels.get(position, ""), plan.left - 1, right=True) + " ", theme.FAINT), *to_line(row)]
+        for position, row in enumerate(rows)
     ]
     middle = plan.rows // 2
     if not any(map(is_known, curve.mean)):
         sample = view.sample
-        asleep = sample.reason if sample is not None and sample.state is Availability.ASLEEP else ""
-        none = "no samples in this window" if view.has_read else READING_HISTORY
-        reason = (view.why_missing(state.metric) or asleep or none)[: plan.cells]
-        at = plan.left + max(0, (plan.cells - len(reason)) // 2)
-        lines[middle] = draw_text(lines[middle], at, reason, theme.DIM)
+        sleep_reason = sample.reason if sample is not None and sample.state is Availability.ASLEEP else ""
+        no_samples = "no samples in this window" if view.has_full_history else READING_HISTORY
+        reason = (view.why_missing(state.metric) or sleep_reason or no_samples)[: plan.cells]
+        position = plan.left + max(0, (plan.cells - len(reason)) // 2)
+        lines[middle] = draw_text(lines[middle], position, reason, theme.DIM)
     else:
         lines[middle] = draw_history_start(lines[middle], plan.left, state.grid, view.history.begin, curve)
     return lines
@@ -206,12 +220,12 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
 
 def _overlaid(state: ChartState) -> list[OverlaidLine]:
     """Return the overlaid lines; the other GPUs of a run are joined to one."""
-    lines = enumerate(state.laid_over())
-    found = [OverlaidLine(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
-    return found[::-1]  # the first lines have distinct colors, so they are drawn on top
+    lines = enumerate(state.overlaid_curves())
+    overlaid = [OverlaidLine(line, state.role_at(index), line_mark(state, index)) for index, line in lines]
+    return overlaid[::-1]  # the first lines have distinct colors, so they are drawn on top
 
 
-def _in_sentence(title: str) -> str:
+def _lower_title(title: str) -> str:
     """Lower-case a title for use in a sentence, except abbreviations: `memory activity`, but `PCIe received` and `SM
     clock`.
     """
@@ -220,38 +234,42 @@ def _in_sentence(title: str) -> str:
 
 def _heat(state: ChartState) -> list[Line]:
     plan, view, metric = state.plan, state.view, state.heat_metric
-    first, count = shown_gpus(state)
+    first, count = heat_gpus(state)
     axis = state.heat_axis([sample.device.uuid for sample in view.samples[first : first + count]])
-    left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {_in_sentence(metric.title)}", theme.DIM)]
-    below = len(view.samples) - first - count
-    if below or first:
-        left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
-    ends = (axis.format.text(axis.low), f"{axis.format.text(axis.high)} {axis.format.unit}".rstrip())
-    right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
-    right = right if axis.parts else []  # without values there is no color scale
-    room = plan.left + plan.cells - length(left) - length(right)
-    lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
+    title: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {_lower_title(metric.title)}", theme.DIM)]
+    hidden = len(view.samples) - first - count
+    if hidden or first:
+        title.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{hidden} ▼" * bool(hidden), theme.DIM))
+    range_texts = (axis.format.text(axis.low), f"{axis.format.text(axis.high)} {axis.format.unit}".rstrip())
+    color_scale: Line = [
+        Segment(f"{range_texts[0]} ", theme.FAINT),
+        *heat_scale(),
+        Segment(f" {range_texts[1]}", theme.FAINT),
+    ]
+    color_scale = color_scale if axis.intervals else []  # without values there is no color scale
+    room = plan.left + plan.cells - length(title) - length(color_scale)
+    lines: list[Line] = [[*title, Segment(" " * room), *color_scale] if room > 0 else title]
     # If a column is shorter than the sampling interval, the part after the newest sample is not a gap, but still to
     # come.
-    known = observed_halves(state.grid, view.history.begin, min(state.until, view.now))
+    observed = observed_halves(state.grid, view.history.begin, min(state.until, view.now))
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
         is_subject = uuid == view.subject
         mark = Segment("▌" if is_subject else " ", palette.ink("key"))
         label = fit(sample.device.label, plan.left - 2, right=True) + " "
-        shares = [axis.share(value) for value in state.curve_of(uuid).mean[known]]
-        before = Segment(" " * (known.start // 2))
-        told = Segment(label, theme.STRONG if is_subject else theme.PLAIN)
-        lines.append([mark, told, before, *heat(shares, is_read=view.has_read)])
+        shares = [axis.share(value) for value in state.curve_of(uuid).mean[observed]]
+        blank = Segment(" " * (observed.start // 2))
+        label_segment = Segment(label, theme.STRONG if is_subject else theme.PLAIN)
+        lines.append([mark, label_segment, blank, *heat_strip(shares, is_read=view.has_full_history)])
     return lines
 
 
-def shown_gpus(state: ChartState) -> tuple[int, int]:
+def heat_gpus(state: ChartState) -> tuple[int, int]:
     """Return the first GPU in the heat strip and the number of GPUs shown; the subject is always included."""
     samples, count = state.view.samples, min(state.plan.gpus, len(state.view.samples))
-    places = [place for place, sample in enumerate(samples) if sample.device.uuid == state.view.subject]
-    place = places[0] if places else 0
-    first = min(max(0, place - count + 1), max(0, len(samples) - count))
+    indexes = [index for index, sample in enumerate(samples) if sample.device.uuid == state.view.subject]
+    index = indexes[0] if indexes else 0
+    first = min(max(0, index - count + 1), max(0, len(samples) - count))
     return first, count
 
 
@@ -263,11 +281,11 @@ def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
     plan = state.plan
     cell = plan.left + cursor
     lines = list(base)
-    drawn = [*range(1, 1 + plan.rows), *range(plan.heat_title + 1, plan.bottom)]
-    for row in drawn:
+    crossed_rows = [*range(1, 1 + plan.rows), *range(plan.heat_title + 1, plan.bottom)]
+    for row in crossed_rows:
         if row < len(lines):
-            lines[row] = draw_cursor(lines[row], cell, _CROSSED)
-    chip = f" {moment(state)} "
+            lines[row] = draw_cursor(lines[row], cell, _REPLACEABLE)
+    chip = f" {cursor_time(state)} "
     begin = min(max(0, cell - len(chip) // 2), plan.left + plan.cells - len(chip))
     lines[0] = draw_text(_without_halves(lines[0], begin, begin + len(chip)), max(0, begin), chip, _CHIP)
     return lines
@@ -277,13 +295,13 @@ def _without_halves(line: Line, begin: int, end: int) -> Line:
     """Remove epoch marks that a text from `begin` to `end` would cover only partly."""
     text = "".join(part for part, _, _ in line).ljust(end)
     first = text.rfind(" ", 0, begin) + 1
-    behind = text.find(" ", end)
-    last = len(text) if behind < 0 else behind
+    next_blank = text.find(" ", end)
+    last = len(text) if next_blank < 0 else next_blank
     line = draw_text(line, first, " " * (begin - first), None)
     return draw_text(line, end, " " * (last - end), None)
 
 
-def moment(state: ChartState) -> str:
+def cursor_time(state: ChartState) -> str:
     """Return the time of the cursor at the precision of a column, with the day if columns are hours long."""
     begin, step = state.column.begin, state.grid.step
     if not is_known(begin):

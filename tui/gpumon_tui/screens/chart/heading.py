@@ -39,13 +39,13 @@ class ChartHeading(Lines):
         if self.view.frame is None:
             return [[]]
         line, self.clicks = title(self.state, cells)
-        read: list[Line] = [] if plan.side else [cut(readout_line(self.state, cells), cells)]
-        read += [cut(legend_row(self.state, cells), cells)] if plan.legend else []
-        return [[], line, *read, []] if plan.airy else [line, *read]
+        readout_lines: list[Line] = [] if plan.panel_cells else [cut(readout_line(self.state, cells), cells)]
+        readout_lines += [cut(legend_row(self.state, cells), cells)] if plan.legend else []
+        return [[], line, *readout_lines, []] if plan.has_blanks else [line, *readout_lines]
 
     def key_at(self, x: int, y: int) -> str:
         """Return the name of the key equivalent to a click at this position; empty if there is none."""
-        if y != self.state.plan.airy:
+        if y != self.state.plan.has_blanks:
             return ""
         return next((key for begin, end, key in self.clicks if begin <= x < end), "")
 
@@ -53,33 +53,33 @@ class ChartHeading(Lines):
 def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
     """Return the title line and its clickable areas; parts that also appear elsewhere are dropped first."""
     margin, width = (2 if cells >= WIDE else 1), state.plan.left + state.plan.cells
-    name, whose = state.metric.title, _subject(state)
-    own: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(whose, _WHOSE)]
+    name, subject = state.metric.title, _subject(state)
+    own_parts: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(subject, _WHOSE)]
     now, times, zoom, column = _now(state), _times(state), _zoom(state), _column(state)
     value = [Segment("   "), *now[1:]]
     forms = (
-        ([*own, *_run(state), *now], [*times, *zoom, *column]), ([*own, *now], [*times, *zoom, *column]),
-        ([*own, *now], [*times, *zoom]), ([*own, *now], [*zoom, *column]), ([*own, *now], zoom),
-        *([([*own, *value], zoom)] if now else []),
-        ([*own, *(_unit(state) if cells < WIDE else ())], zoom), (own, zoom),
+        ([*own_parts, *_run(state), *now], [*times, *zoom, *column]), ([*own_parts, *now], [*times, *zoom, *column]),
+        ([*own_parts, *now], [*times, *zoom]), ([*own_parts, *now], [*zoom, *column]), ([*own_parts, *now], zoom),
+        *([([*own_parts, *value], zoom)] if now else []),
+        ([*own_parts, *(_unit(state) if cells < WIDE else ())], zoom), (own_parts, zoom),
     )  # fmt: skip
     left, right = next((form for form in forms if length(form[0]) + length(form[1]) + 2 <= width), forms[-1])
     left = cut(left, max(0, width - length(right) - 1))
     begin = width - length(right)
-    at = margin + len(name) + 3
-    clicks = [(margin, at - 3, "enter"), (at, at + len(whose), "g")]
-    at = begin
+    position = margin + len(name) + 3
+    clicks = [(margin, position - 3, "enter"), (position, position + len(subject), "g")]
+    position = begin
     for text, _, _ in right:
         if text in _BUTTONS:
-            clicks.append((at, at + len(text), _BUTTONS[text]))
-        at += len(text)
+            clicks.append((position, position + len(text), _BUTTONS[text]))
+        position += len(text)
     return [*left, Segment(" " * max(0, begin - length(left))), *right], clicks
 
 
 def _now(state: ChartState) -> Line:
     """Return the current value; empty while the past is shown."""
     view, metric = state.view, state.metric
-    if view.shown.is_past:
+    if view.chart_time.is_past:
         return []
     now = state.now(view.subject, metric.name)
     badness = level(metric, now, view.limit_of(metric))
@@ -94,7 +94,7 @@ def _unit(state: ChartState) -> Line:
 
 def _times(state: ChartState) -> Line:
     grid, view = state.grid, state.view
-    end = grid.end if view.shown.is_past else view.now
+    end = grid.end if view.chart_time.is_past else view.now
     return [Segment("‹ ", _KEY), Segment(_between(grid.begin, end), theme.PLAIN), Segment(" ›", _KEY), Segment("   ")]
 
 
@@ -106,15 +106,15 @@ def _column(state: ChartState) -> Line:
     """Return the duration of a column, and the resolution of the stored data if that is coarser."""
     grid, view = state.grid, state.view
     stretches = view.history.coarse(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
-    coarse = [one for one in stretches if one.step > state.interval]
-    kept = ""
+    coarse = [stretch for stretch in stretches if stretch.step > state.interval]
+    resolution = ""
     if coarse:
-        kept = f", kept by {units.long_duration(max(one.step for one in coarse))}"
-        end = max(one.end for one in coarse)
+        resolution = f", kept by {units.long_duration(max(stretch.step for stretch in coarse))}"
+        end = max(stretch.end for stretch in coarse)
         if end < min(grid.end, view.now) - grid.step:
             moment = units.moment(end)
-            kept += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
-    return [Segment(f"   {column_text(grid.step)} a column{kept}", theme.FAINT)]
+            resolution += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
+    return [Segment(f"   {column_text(grid.step)} a column{resolution}", theme.FAINT)]
 
 
 def _subject(state: ChartState) -> str:
@@ -127,13 +127,13 @@ def _subject(state: ChartState) -> str:
 def _run(state: ChartState) -> Line:
     """Return the subject's current run with rank and user; empty while the past is shown."""
     view = state.view
-    if view.shown.is_past or view.subject == HOST:
+    if view.chart_time.is_past or view.subject == HOST:
         return []
     for status in view.statuses:
         if status.sample.device.uuid == view.subject and status.runs:
             ranks = status.runs[0]
-            own = [run for run in ranks.all if view.subject in run.gpus]
-            rank = f"rank {own[0].rank} of " if own and ranks.is_distributed else ""
+            subject_ranks = [run for run in ranks.all if view.subject in run.gpus]
+            rank = f"rank {subject_ranks[0].rank} of " if subject_ranks and ranks.is_distributed else ""
             name, user = safe(ranks.first.name), safe(ranks.first.user)
             return [Segment(f"   {rank}", theme.DIM), Segment(name, theme.RUN), Segment(f"   {user}", theme.DIM)]
     return []

@@ -15,7 +15,7 @@ ROLES = {
     "gpu.utilization": "util", "gpu.memory_used": "memory", "gpu.power": "power", "gpu.temperature": "temp",
     "gpu.clock_sm": "dim", "host.cpu_utilization": "util", "host.memory_used": "memory",
 }  # fmt: skip
-OTHERS = ("memory", "power", "temp", "run", "key", "text", "util", "dim")
+OVERLAY_ROLES = ("memory", "power", "temp", "run", "key", "text", "util", "dim")
 """Color roles of overlaid lines, in order; on this page they distinguish GPUs."""
 
 
@@ -28,7 +28,7 @@ UTILIZATION = "gpu.utilization"
 
 
 class ChartPreset(NamedTuple):
-    """The metric of the large chart and those of the small charts below it."""
+    """The metric of the large chart and the metrics of the small charts below it."""
 
     name: str
     large: str
@@ -71,16 +71,16 @@ WIDE, NARROW = 100, 60
 """Page widths: from `WIDE`, numbers are set further from the charts; below `NARROW`, they are closest."""
 SIDE_FROM = 110
 """Page width from which the readout has its own panel; below, it is one line under the title."""
-AIRY = 34
+BLANKS_FROM = 34
 """Page height from which blank rows separate the sections and the title."""
 LEGEND_FROM = 12
 """Page height from which lines of several GPUs have a legend above the chart, if there is no panel."""
-AIRY_TITLE = 3
+MIN_TITLE_ROWS = 3
 """Minimum rows of the title when it is separated."""
-LEAST, LEAST_AIRY = 5, 8
+MIN_ROWS, MIN_ROWS_WITH_BLANKS = 5, 8
 """Rows reserved for the large chart before the heat strip and small charts get any."""
-SMALLS = 4
-MOST_SMALL = 6
+MAX_SMALL_CHARTS = 4
+MAX_SMALL_ROWS = 6
 """Maximum rows of a small chart."""
 
 
@@ -91,7 +91,7 @@ class ChartPlan(NamedTuple):
     """Cells left of the charts, for numbers and names."""
     cells: int
     """Width of every chart; one cell per column of time."""
-    side: int
+    panel_cells: int
     """Width of the panel on the right, including the gap before it; 0: the readout is a line."""
     title: int
     """Rows above the epoch marks: title, readout, legend, blanks."""
@@ -103,13 +103,13 @@ class ChartPlan(NamedTuple):
     """Blank rows between sections."""
     gpus: int
     """Rows of the heat strip; 0: there is none."""
-    smalls: int
+    small_charts: int
     """Number of small charts."""
     small_rows: int
     """Rows of each small chart, without the blank row above."""
 
     @property
-    def airy(self) -> int:
+    def has_blanks(self) -> int:
         """Blank rows above the title; there is also one below the last row."""
         return 1 if self.gap else 0
 
@@ -126,33 +126,33 @@ class ChartPlan(NamedTuple):
     @property
     def bottom(self) -> int:
         """Number of rows drawn in the charts' widget."""
-        if self.smalls:
-            return self.first_small + self.smalls * (self.small_rows + 1) - 1
+        if self.small_charts:
+            return self.first_small + self.small_charts * (self.small_rows + 1) - 1
         return self.heat_title + 1 + self.gpus if self.gpus else 1 + self.rows + 2
 
 
 def chart_plan(
-    width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], most: int = SMALLS,
+    width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], small_count: int = MAX_SMALL_CHARTS,
     *, has_legend: bool = False,
 ) -> ChartPlan:  # fmt: skip
     """Divide a page of `width` cells and `height` rows on a machine with the given number of GPUs.
 
-    `most`: number of small charts that have values. `has_legend`: the lines of several GPUs need a legend.
+    `small_count`: number of small charts that have values. `has_legend`: the lines of several GPUs need a legend.
     """
-    most = min(SMALLS, most)
+    small_count = min(MAX_SMALL_CHARTS, small_count)
     left = 8 if width >= WIDE else 7 if width >= NARROW else 6
     side = 0 if width < SIDE_FROM else 30 if width < 140 else 32 if width < 200 else 38 if width < 260 else 48
     cells = max(1, width - left - (side or (1 if width < WIDE else 2)))
-    airy = height >= AIRY
+    has_blanks = height >= BLANKS_FROM
     legend = 1 if has_legend and not side and height >= LEGEND_FROM else 0
-    title = (AIRY_TITLE if airy else 1) + (0 if side else 1) + legend
-    gap = 1 if airy else 0
+    title = (MIN_TITLE_ROWS if has_blanks else 1) + (0 if side else 1) + legend
+    gap = 1 if has_blanks else 0
     room = height - title - 3 - gap  # the last row stays blank if there is room
-    least = LEAST_AIRY if airy else LEAST
-    shown = min(gpus, room - least - 1 - gap) if gpus > 1 and layout.has_heat else 0
-    shown = shown if shown >= 2 else 0
-    room -= shown + 1 + gap if shown else 0
-    smalls = max(0, min(most, (room - max(LEAST_AIRY, least)) // 3)) if layout.has_small else 0
-    small_rows = min(MOST_SMALL, max(2, room // 12)) if smalls == most else 2
+    min_rows = MIN_ROWS_WITH_BLANKS if has_blanks else MIN_ROWS
+    gpu_rows = min(gpus, room - min_rows - 1 - gap) if gpus > 1 and layout.has_heat else 0
+    gpu_rows = gpu_rows if gpu_rows >= 2 else 0
+    room -= gpu_rows + 1 + gap if gpu_rows else 0
+    smalls = max(0, min(small_count, (room - max(MIN_ROWS_WITH_BLANKS, min_rows)) // 3)) if layout.has_small else 0
+    small_rows = min(MAX_SMALL_ROWS, max(2, room // 12)) if smalls == small_count else 2
     room -= smalls * (small_rows + 1)
-    return ChartPlan(left, cells, side, title, legend, max(1, room), gap, shown, smalls, small_rows)
+    return ChartPlan(left, cells, side, title, legend, max(1, room), gap, gpu_rows, smalls, small_rows)

@@ -16,17 +16,17 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.counters import rates_between
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.recent import DEFAULT_METRICS
+from gpumon_tui.cache import Cache
 from gpumon_tui.freshness import NOW
-from gpumon_tui.memo import Memo
 from gpumon_tui.render.axis import ValueAxis, value_axis
 from gpumon_tui.render.gpu_status import without_outdated
 from gpumon_tui.render.line_plot import LimitLine, PlotCurve
 from gpumon_tui.render.time_columns import live_columns, past_columns
 from gpumon_tui.screens.chart.layouts import (
     LAYOUTS,
-    OTHERS,
+    MAX_SMALL_CHARTS,
+    OVERLAY_ROLES,
     PRESETS,
-    SMALLS,
     UTILIZATION,
     ChartLayout,
     ChartPlan,
@@ -41,12 +41,12 @@ SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "
 """Small charts of the host in display order; those without room are left out."""
 METRIC, PRESET, OVERLAY, LAYOUT = "chart metric", "chart preset", "chart overlay", "chart layout"
 """Names of the stored preferences."""
-OFTEN, SELDOM = 10.0, 60.0
-"""Seconds between redraws of the incomplete last column if columns are longer than `OFTEN`; `SELDOM` applies from
-`LONG` seconds per column.
+FAST_REDRAW, SLOW_REDRAW = 10.0, 60.0
+"""Seconds between redraws of the incomplete last column if columns are longer than `FAST_REDRAW`; `SLOW_REDRAW`
+applies from `SLOW_FROM` seconds per column.
 """
-LONG = 600.0
-_FIRST = {panel.metric.name: place for place, panel in enumerate(PANELS)}
+SLOW_FROM = 600.0
+_PANEL_ORDER = {panel.metric.name: place for place, panel in enumerate(PANELS)}
 
 
 class Overlay(Enum):
@@ -57,7 +57,7 @@ class Overlay(Enum):
     NONE = "none"
 
 
-COUNTED = tuple(
+RATE_COUNTERS = tuple(
     one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - DEFAULT_METRICS
 )
 """Counters that the history does not keep by default; their current value is the rate between the last two frames."""
@@ -77,15 +77,15 @@ UNKNOWN = ReadOut(nan, nan, nan)
 Named = TypeVar("Named", ChartPreset, ChartLayout)
 
 
-def _named(of: Sequence[Named], name: str) -> Named:
+def _by_name(items: Sequence[Named], name: str) -> Named:
     """Return the item with the given name, else the first."""
-    return next((one for one in of if one.name == name), of[0])
+    return next((item for item in items if item.name == name), items[0])
 
 
-def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
+def _pointwise_mean(lines: Sequence[Sequence[float]]) -> list[float]:
     """Return the pointwise mean of known values."""
-    known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
-    return [fmean(values) if values else nan for values in known]
+    columns_of_values = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
+    return [fmean(values) if values else nan for values in columns_of_values]
 
 
 def _is_offered(metric: Metric) -> bool:
@@ -97,61 +97,61 @@ class ChartState:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        kept = view.remembered.get
-        self.preset = _named(PRESETS, kept(PRESET))
-        self.layout = _named(LAYOUTS, kept(LAYOUT))
-        self.overlay = next((one for one in Overlay if one.name.lower() == kept(OVERLAY)), Overlay.PEERS)
-        chosen = BY_NAME.get(kept(METRIC), BY_NAME[self.preset.large])
-        is_of_gpu = chosen.scope is Scope.GPU and _is_offered(chosen)
-        self._of_gpu = chosen if is_of_gpu else BY_NAME[self.preset.large]
+        stored = view.preferences.get
+        self.preset = _by_name(PRESETS, stored(PRESET))
+        self.layout = _by_name(LAYOUTS, stored(LAYOUT))
+        self.overlay = next((mode for mode in Overlay if mode.name.lower() == stored(OVERLAY)), Overlay.PEERS)
+        metric = BY_NAME.get(stored(METRIC), BY_NAME[self.preset.large])
+        is_gpu_metric = metric.scope is Scope.GPU and _is_offered(metric)
+        self._gpu_metric = metric if is_gpu_metric else BY_NAME[self.preset.large]
         """Metric of the large chart while a GPU is the subject."""
-        self.metric = self._of_gpu
+        self.metric = self._gpu_metric
         self._is_chosen = False
         """Whether a metric was chosen in this session; a stored choice may have no sensor on this machine."""
         self.plan: ChartPlan = chart_plan(80, 22, 0)
         self.grid = Grid(0, 1.0, 1)
         self._size = 80, 22
         self._columns = Columns()
-        self._rates: Memo[Mapping[str, Mapping[str, float]]] = Memo()
-        self._smalls: Memo[list[Metric]] = Memo()
-        self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
+        self._rates: Cache[Mapping[str, Mapping[str, float]]] = Cache()
+        self._smalls: Cache[list[Metric]] = Cache()
+        self._readouts: Cache[Mapping[str, Mapping[str, ReadOut]]] = Cache()
 
     def forget(self) -> None:
         """Reset for frames of another source."""
-        self._columns.forget()
-        self.metric = self._of_gpu
+        self._columns.clear()
+        self.metric = self._gpu_metric
 
-    def share_out(self, width: int, height: int) -> None:
+    def lay_out(self, width: int, height: int) -> None:
         """Update the layout for the page size, and the grid for window and time."""
         view = self.view
         self._size = width, height
         if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
-            self.metric = BY_NAME["host.cpu_utilization"] if view.subject == HOST else self._of_gpu
+            self.metric = BY_NAME["host.cpu_utilization"] if view.subject == HOST else self._gpu_metric
         if not self._is_chosen and view.sample is not None and self.metric.name in view.sample.device.missing:
             self.metric = BY_NAME[UTILIZATION]
         self.plan = self._plan(self.layout)
-        shown, cells = view.shown, self.plan.cells
+        chart_time, cells = view.chart_time, self.plan.cells
         grid = self._grid()
-        if is_known(shown.cursor) and not shown.is_past and shown.cursor < grid.begin:
+        if is_known(chart_time.cursor) and not chart_time.is_past and chart_time.cursor < grid.begin:
             # Keep the cursor visible: from here on the window is fixed in the past.
-            shown.hold(floor(shown.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
+            chart_time.fix(floor(chart_time.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
             grid = self._grid()
         self.grid = grid
 
     def follow(self) -> None:
         """Update the grid for window and time, with an unchanged page size."""
-        self.share_out(*self._size)
+        self.lay_out(*self._size)
 
     def _plan(self, layout: ChartLayout) -> ChartPlan:
         width, height = self._size
-        most = SMALLS if self.view.filling else len(self._known_smalls())
-        several = self.overlay is Overlay.EACH and bool(self.overlaid)
-        return chart_plan(width, height, len(self.view.samples), layout, most, has_legend=several)
+        small_count = MAX_SMALL_CHARTS if self.view.is_loading else len(self._available_smalls())
+        has_legend = self.overlay is Overlay.EACH and bool(self.overlaid)
+        return chart_plan(width, height, len(self.view.samples), layout, small_count, has_legend=has_legend)
 
     def _grid(self) -> Grid:
         view, cells = self.view, self.plan.cells
-        if view.shown.is_past:
-            return past_columns(view.window, cells, view.shown.end)
+        if view.chart_time.is_past:
+            return past_columns(view.window, cells, view.chart_time.end)
         return live_columns(view.window, cells, view.now)
 
     @property
@@ -165,49 +165,49 @@ class ChartState:
         now, step = self.view.now, self.grid.step
         if step <= self.interval:
             return now + step
-        every = step if step <= OFTEN else OFTEN if step < LONG else SELDOM
-        return min(floor(now / every + 1e-6) * every, self.grid.end)
+        interval = step if step <= FAST_REDRAW else FAST_REDRAW if step < SLOW_FROM else SLOW_REDRAW
+        return min(floor(now / interval + 1e-6) * interval, self.grid.end)
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of the table for which the subject has values."""
         view, subject = self.view, self.view.subject
         scope = Scope.HOST if subject == HOST else Scope.GPU
-        known = [
+        available = [
             metric
             for metric in METRICS
             if metric.scope is scope and _is_offered(metric)
             and (metric is self.metric or view.history.has(subject, metric.name))
         ]  # fmt: skip
-        return sorted(known, key=lambda metric: _FIRST.get(metric.name, len(_FIRST)))
+        return sorted(available, key=lambda metric: _PANEL_ORDER.get(metric.name, len(_PANEL_ORDER)))
 
     def step_metric(self, step: int) -> None:
         """Show the next or previous metric."""
-        known = self.metrics()
-        self.show(known[(known.index(self.metric) + step) % len(known)])
+        metrics = self.metrics()
+        self.show(metrics[(metrics.index(self.metric) + step) % len(metrics)])
 
     def show(self, metric: Metric) -> None:
         """Show a metric in the large chart; a GPU metric is stored for the next session."""
         self.metric, self._is_chosen = metric, True
         if metric.scope is Scope.GPU:
-            self._of_gpu = metric
-            self.view.remembered.keep(METRIC, metric.name)
+            self._gpu_metric = metric
+            self.view.preferences.set(METRIC, metric.name)
 
     def step_preset(self, step: int) -> None:
         """Show the next or previous preset of GPU metrics."""
         self.preset = PRESETS[(PRESETS.index(self.preset) + step) % len(PRESETS)]
-        self.view.remembered.keep(PRESET, self.preset.name)
-        self._of_gpu = BY_NAME[self.preset.large]
+        self.view.preferences.set(PRESET, self.preset.name)
+        self._gpu_metric = BY_NAME[self.preset.large]
         if self.view.subject != HOST:
-            self.show(self._of_gpu)
-        self.view.say(f"charts: {self.preset.name}")
+            self.show(self._gpu_metric)
+        self.view.show_message(f"charts: {self.preset.name}")
 
     def step_layout(self) -> None:
         """Switch to the next layout that looks different at this page size."""
-        plans = [(one, self._plan(one)) for one in LAYOUTS]
+        plans = [(layout, self._plan(layout)) for layout in LAYOUTS]
         begin = LAYOUTS.index(self.layout) + 1
-        self.layout = next((one for one, plan in plans[begin:] if plan != self.plan), LAYOUTS[0])
-        self.view.remembered.keep(LAYOUT, self.layout.name)
-        self.view.say(f"layout: {self.layout.name}")
+        self.layout = next((layout for layout, plan in plans[begin:] if plan != self.plan), LAYOUTS[0])
+        self.view.preferences.set(LAYOUT, self.layout.name)
+        self.view.show_message(f"layout: {self.layout.name}")
 
     def step_overlay(self) -> None:
         """Switch to the next overlay that has lines on this machine."""
@@ -216,31 +216,31 @@ class ChartState:
             uuids = self.overlaid
             return uuids, bool(uuids) and self.overlay is Overlay.PEERS
 
-        modes, before = list(Overlay), lines()
+        modes, previous = list(Overlay), lines()
         begin = modes.index(self.overlay) + 1
         for mode in (*modes[begin:], *modes[:begin]):
             self.overlay = mode
-            if lines() != before:
+            if lines() != previous:
                 break
         else:
-            self.view.say("nothing to lay over this chart")
-        self.view.remembered.keep(OVERLAY, self.overlay.name.lower())
+            self.view.show_message("nothing to lay over this chart")
+        self.view.preferences.set(OVERLAY, self.overlay.name.lower())
 
     def smalls(self) -> list[Metric]:
         """Return the metrics of the small charts: the first ones with values, except the large chart's metric."""
-        return self._known_smalls()[: self.plan.smalls]
+        return self._available_smalls()[: self.plan.small_charts]
 
-    def _known_smalls(self) -> list[Metric]:
+    def _available_smalls(self) -> list[Metric]:
         view = self.view
         names = SMALL_OF_HOST if view.subject == HOST else self.preset.small
 
-        def known() -> list[Metric]:
+        def available() -> list[Metric]:
             return [
                 BY_NAME[name] for name in names if name != self.metric.name and view.history.has(view.subject, name)
             ]
 
-        shows = view.subject, self.metric.name, names, self.grid.first, view.filling and view.history.end
-        return self._smalls.get(0, shows, known)
+        inputs = view.subject, self.metric.name, names, self.grid.first, view.is_loading and view.history.end
+        return self._smalls.get(0, inputs, available)
 
     @property
     def heat_metric(self) -> Metric:
@@ -270,29 +270,29 @@ class ChartState:
     @property
     def large_axis(self) -> ValueAxis:
         """Axis of the large chart, which also covers the lines of other GPUs."""
-        return self.axis(self.metric, self.curves()[self.metric.name].high, *self.laid_over())
+        return self.axis(self.metric, self.curves()[self.metric.name].high, *self.overlaid_curves())
 
     def heat_axis(self, subjects: Sequence[str]) -> ValueAxis:
         """Return the axis for the colors of the heat strip; it also covers the chart's values if both show the same
         metric.
         """
         metric = self.heat_metric
-        own = [self.curves()[metric.name].high] if metric is self.metric else []
-        return self.axis(metric, *own, *(self.curve_of(subject).mean for subject in subjects))
+        chart_values = [self.curves()[metric.name].high] if metric is self.metric else []
+        return self.axis(metric, *chart_values, *(self.curve_of(subject).mean for subject in subjects))
 
-    def laid_over(self) -> list[Sequence[float]]:
+    def overlaid_curves(self) -> list[Sequence[float]]:
         """Return the lines of the overlaid GPUs; the other GPUs of a run are joined to their mean."""
         means = [self.curve_of(uuid).mean for uuid in self.overlaid]
-        return [_mean(means)] if means and self.overlay is Overlay.PEERS else list(means)
+        return [_pointwise_mean(means)] if means and self.overlay is Overlay.PEERS else list(means)
 
     def limits(self, metric: Metric) -> list[LimitLine]:
         """Return the limit lines of a metric: hard limits and warning levels."""
-        found = []
+        lines = []
         if is_known(limit := self.view.limit_of(metric)):
-            found.append(LimitLine(limit, "faint"))
+            lines.append(LimitLine(limit, "faint"))
         elif isfinite(metric.critical) and metric.unit is Unit.CELSIUS:
-            found += [LimitLine(metric.warn, "warn"), LimitLine(metric.critical, "crit")]
-        return found
+            lines += [LimitLine(metric.warn, "warn"), LimitLine(metric.critical, "crit")]
+        return lines
 
     def peers(self) -> list[str]:
         """Return the UUIDs of the other GPUs of the subject's run on this machine; empty without such a run."""
@@ -314,81 +314,81 @@ class ChartState:
 
     def roles(self) -> list[str]:
         """Return the roles of the overlaid lines in order; faint once all roles are used."""
-        own = role_of(self.metric.name)
-        return [role for role in OTHERS if role != own]
+        own_role = role_of(self.metric.name)
+        return [role for role in OVERLAY_ROLES if role != own_role]
 
-    def role_at(self, place: int) -> str:
+    def role_at(self, index: int) -> str:
         """Return the role of the overlaid line at an index."""
         if self.overlay is Overlay.PEERS:
             return "faint"
         roles = self.roles()
-        return roles[place] if place < len(roles) else "faint"
+        return roles[index] if index < len(roles) else "faint"
 
     # The cursor
 
     @property
     def cursor(self) -> int:
         """Column of the cursor; -1 without a cursor or if it is outside the window."""
-        time = self.view.shown.cursor
+        time = self.view.chart_time.cursor
         if not is_known(time):
             return -1
-        place = self.grid.at(time)
-        return place if 0 <= place < self.grid.buckets else -1
+        column = self.grid.at(time)
+        return column if 0 <= column < self.grid.buckets else -1
 
     def move_cursor(self, columns: int) -> None:
         """Move the cursor, and the window if the cursor would leave it; the first step starts at the newest column."""
         view, grid = self.view, self.grid
-        known = is_known(view.shown.cursor)
-        end = grid.end if view.shown.is_past else min(self.until, view.now)
-        place = grid.at(view.shown.cursor) if known else grid.at(end - grid.step / 2) + (columns < 0)
-        place = min(place + columns, grid.at(view.now))
+        has_cursor = is_known(view.chart_time.cursor)
+        end = grid.end if view.chart_time.is_past else min(self.until, view.now)
+        column = grid.at(view.chart_time.cursor) if has_cursor else grid.at(end - grid.step / 2) + (columns < 0)
+        column = min(column + columns, grid.at(view.now))
         oldest = view.history.begin
         if is_known(oldest):
-            place = max(place, grid.at(oldest))
-        self.point(grid.begin + (place + 0.5) * grid.step)
+            column = max(column, grid.at(oldest))
+        self.point(grid.begin + (column + 0.5) * grid.step)
 
     def point(self, time: float) -> None:
         """Set the cursor to a time; the window moves as little as necessary."""
         view, grid = self.view, self.grid
-        view.shown.cursor = time
+        view.chart_time.cursor = time
         if time < grid.begin:
-            view.shown.hold(time + (grid.buckets - 0.5) * grid.step, view.window)
-        elif time >= grid.end and view.shown.is_past:
-            view.shown.hold(time if time + grid.step < view.now else nan, view.window)
+            view.chart_time.fix(time + (grid.buckets - 0.5) * grid.step, view.window)
+        elif time >= grid.end and view.chart_time.is_past:
+            view.chart_time.fix(time if time + grid.step < view.now else nan, view.window)
 
     @property
-    def place_read(self) -> int:
+    def column_read(self) -> int:
         """Column being read: the cursor's, else the last one while the past is shown; -1: current values."""
-        if self.cursor >= 0 or not self.view.shown.is_past:
+        if self.cursor >= 0 or not self.view.chart_time.is_past:
             return self.cursor
         return min(self.grid.buckets - 1, max(0, self.grid.at(self.view.now)))
 
     @property
     def column(self) -> Grid:
         """The column being read, as a grid."""
-        return Grid(self.grid.first + self.place_read, self.grid.step, 1)
+        return Grid(self.grid.first + self.column_read, self.grid.step, 1)
 
-    def read_out(self) -> Mapping[str, Mapping[str, ReadOut]]:
+    def readouts(self) -> Mapping[str, Mapping[str, ReadOut]]:
         """Return the stored values of the column being read, by subject and metric; empty for current values."""
-        if self.place_read < 0:
+        if self.column_read < 0:
             return {}
         view, column = self.view, self.column
-        own = (self.metric.name, *(metric.name for metric in self.smalls()))
+        metrics = (self.metric.name, *(metric.name for metric in self.smalls()))
         others = tuple(sample.device.uuid for sample in view.samples if sample.device.uuid != view.subject)
         complete = column.end + 2 * self.interval < view.now
         heat = self.heat_metric.name
 
-        def found() -> Mapping[str, Mapping[str, ReadOut]]:
-            asked = {view.subject: own, **dict.fromkeys(others, (heat,))}
+        def read() -> Mapping[str, Mapping[str, ReadOut]]:
+            names_by_subject = {view.subject: metrics, **dict.fromkeys(others, (heat,))}
             return {
                 subject: {
                     name: ReadOut(*values)
                     for name, values in at_column(view.history, subject, names, column, self.interval).items()
                 }
-                for subject, names in asked.items()
+                for subject, names in names_by_subject.items()
             }
 
-        return self._at.get(0, (column, view.subject, own, others, heat, complete or view.now), found)
+        return self._readouts.get(0, (column, view.subject, metrics, others, heat, complete or view.now), read)
 
     @property
     def newest(self) -> str:
@@ -398,15 +398,17 @@ class ChartState:
     def now(self, subject: str, metric: str) -> float:
         """Return the current value; for metrics charted only from stored history, the value in the frame on screen."""
         view = self.view
-        if metric in COUNTED:
-            return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
+        if metric in RATE_COUNTERS:
+            return self._rates.get(0, view.frame, self._counter_rates).get(subject, {}).get(metric, nan)
         if metric in DEFAULT_METRICS or BY_NAME[metric].kind is Kind.COUNTER:
             return view.rate(subject, metric)
-        sample = next((without_outdated(one) for one in view.samples if one.device.uuid == subject), None)
+        sample = next(
+            (without_outdated(candidate) for candidate in view.samples if candidate.device.uuid == subject), None
+        )
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
 
-    def _counted(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the rates of `COUNTED` at the frame on screen, by device."""
+    def _counter_rates(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the rates of `RATE_COUNTERS` at the frame on screen, by device."""
         newest = self.view.frame.number if self.view.frame else 0
-        known = [one for one in self.view.recent() if one.number <= newest]
-        return rates_between(known[-2], known[-1], COUNTED) if len(known) > 1 else {}
+        frames = [frame for frame in self.view.recent_frames() if frame.number <= newest]
+        return rates_between(frames[-2], frames[-1], RATE_COUNTERS) if len(frames) > 1 else {}

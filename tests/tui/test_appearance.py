@@ -16,17 +16,17 @@ from textual.pilot import Pilot
 
 from gpumon_tui import palette
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.glyphs import TABLE, plain, uncolored
-from gpumon_tui.look import Depth, TerminalLook, of_terminal
-from gpumon_tui.themes import BY_NAME, DARK, THEMES, after, shade
+from gpumon_tui.appearance import Appearance, ColorDepth, from_terminal
+from gpumon_tui.color_themes import BY_NAME, DARK, THEMES, next_theme, theme_color
+from gpumon_tui.glyphs import REPLACEMENTS, to_ascii, without_color
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_files import GOLDEN, styles_in
 from tests.tui.screen import play, text
 
 HUES = ("util", "memory", "power", "temp", "run", "key", "warn", "crit")
-SIXTEEN = TerminalLook(depth=Depth.SIXTEEN)
-NONE = TerminalLook(depth=Depth.NONE)
-ASCII = TerminalLook(depth=Depth.NONE, is_ascii=True)
+SIXTEEN = Appearance(depth=ColorDepth.SIXTEEN)
+NONE = Appearance(depth=ColorDepth.NONE)
+ASCII = Appearance(depth=ColorDepth.NONE, is_ascii=True)
 
 
 def luminance(color: ColorTriplet) -> float:
@@ -43,8 +43,8 @@ def contrast(one: ColorTriplet, other: ColorTriplet) -> float:
 @pytest.mark.parametrize("theme", BY_NAME)
 def test_words_and_hues_of_every_theme_stand_out_from_the_ground(theme: str) -> None:
     least = {"text": 12.0, "strong": 12.0, "dim": 5.0, "faint": 4.5, **dict.fromkeys(HUES, 4.5)}
-    ground = shade(theme, "ground")
-    found = {role: contrast(shade(theme, role), ground) for role in least}
+    ground = theme_color(theme, "ground")
+    found = {role: contrast(theme_color(theme, role), ground) for role in least}
     assert {role: value for role, value in found.items() if value < least[role]} == {}
 
 
@@ -58,7 +58,7 @@ LESS = {"faint": 3.4, "dim": 4.3}
 @pytest.mark.parametrize("theme", BY_NAME)
 def test_all_that_golden_screens_show_stands_out_from_what_it_stands_on(theme: str) -> None:
     """Decoration and areas need not; nor what one looks through, as the mean of the peers behind a band."""
-    look, faint = TerminalLook(theme=BY_NAME[theme]), []
+    look, faint = Appearance(theme=BY_NAME[theme]), []
     told = [one for one in styles_in(GOLDEN) if "@" not in one.ink and one.ink not in ("rule", "track", "ground")]
     assert len(told) > 50
     for one in told:
@@ -78,15 +78,15 @@ def test_all_that_golden_screens_show_stands_out_from_what_it_stands_on(theme: s
 
 @pytest.mark.parametrize("theme", BY_NAME)
 def test_what_is_old_can_still_be_read_and_is_fainter(theme: str) -> None:
-    ground = shade(theme, "ground")
-    old, now = (contrast(shade(theme, "text", is_old=is_old), ground) for is_old in (True, False))
+    ground = theme_color(theme, "ground")
+    old, now = (contrast(theme_color(theme, "text", is_old=is_old), ground) for is_old in (True, False))
     assert 4.5 <= old < 0.6 * now
 
 
 @pytest.mark.parametrize("theme", BY_NAME)
 def test_equal_steps_of_a_tint_go_one_way_from_the_ground_to_the_hue(theme: str) -> None:
-    ground = shade(theme, "ground")
-    steps = [contrast(shade(theme, "util", share / 20), ground) for share in range(21)]
+    ground = theme_color(theme, "ground")
+    steps = [contrast(theme_color(theme, "util", share / 20), ground) for share in range(21)]
     assert steps == sorted(steps)
     assert steps[20] > 4.5
 
@@ -115,7 +115,7 @@ def test_the_color_blind_safe_themes_keep_apart_what_stands_side_by_side(theme: 
     """Work, attention and alarm in one row; own memory and that of others in one bar."""
     beside = [*combinations(("util", "warn", "crit"), 2), ("memory", "power"), ("text", "warn")]
     for one, other in beside:
-        colors = [seen(shade(theme, role), BLIND[kind]) for role in (one, other)]
+        colors = [seen(theme_color(theme, role), BLIND[kind]) for role in (one, other)]
         apart = sum((a - b) ** 2 for a, b in zip(*colors, strict=True)) ** 0.5
         assert apart > 15, f"{one} and {other}: {apart:.0f}"
 
@@ -125,7 +125,7 @@ def test_f2_goes_through_all_themes_and_says_which() -> None:
         for theme in (*THEMES[1:], THEMES[0]):
             await pilot.press("f2")
             await pilot.pause()
-            assert app.view.look.theme is theme
+            assert app.view.appearance.theme is theme
             assert f"theme: {theme.name}" in text(app)[-1]
             grounds = {
                 segment.style.bgcolor.get_truecolor().hex
@@ -143,18 +143,18 @@ def test_f2_goes_through_all_themes_and_says_which() -> None:
 def test_themes_follow_one_another_in_a_circle() -> None:
     theme = DARK
     for _ in THEMES:
-        theme = after(theme)
+        theme = next_theme(theme)
     assert theme is DARK
 
 
-def styles_of(look: TerminalLook, size: tuple[int, int] = (120, 40)) -> list[Style]:
+def styles_of(look: Appearance, size: tuple[int, int] = (120, 40)) -> list[Style]:
     found: list[Style] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for strip in app.screen._compositor.render_strips():
             found.extend(segment.style for segment in strip if segment.style)
 
-    play(FakeFeed(lost=(3,)), size, script, look=look)
+    play(FakeFeed(lost=(3,)), size, script, appearance=look)
     return found
 
 
@@ -175,12 +175,12 @@ def test_a_terminal_of_16_colors_gets_only_its_own() -> None:
     warn = SIXTEEN.cells(palette.ink("warn"))
     assert warn.color is not None
     assert (warn.color.number, warn.bold) == (11, True)
-    assert SIXTEEN.cells(palette.tinted("util", 0.42)).color == SIXTEEN.cells(palette.ink("util")).color
+    assert SIXTEEN.cells(palette.tint("util", 0.42)).color == SIXTEEN.cells(palette.ink("util")).color
 
 
 @pytest.mark.parametrize("size", [(40, 20), (80, 24), (200, 50)])
 def test_without_unicode_every_letter_is_ascii_in_the_same_cell(size: tuple[int, int]) -> None:
-    whole, lines = play(FakeFeed(), size), play(FakeFeed(), size, look=ASCII)
+    whole, lines = play(FakeFeed(), size), play(FakeFeed(), size, appearance=ASCII)
     assert all(line.isascii() for line in lines)
     assert [cell_len(line.rstrip()) for line in lines][1:-1] != [0] * (len(lines) - 2)
     for before, after_it in zip(whole[:-1], lines[:-1], strict=True):  # the footer spells some keys out
@@ -189,8 +189,8 @@ def test_without_unicode_every_letter_is_ascii_in_the_same_cell(size: tuple[int,
 
 
 def test_strangers_letters_become_question_marks_of_the_same_width() -> None:
-    assert plain("日本 é µ") == "???? e u"
-    assert all(cell_len(other) == cell_len(letter) == 1 for letter, other in TABLE.items())
+    assert to_ascii("日本 é µ") == "???? e u"
+    assert all(cell_len(other) == cell_len(letter) == 1 for letter, other in REPLACEMENTS.items())
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def test_strangers_letters_become_question_marks_of_the_same_width() -> None:
 )  # fmt: skip
 def test_no_less_than_is_not_told_as_more_than_in_ascii(texts: list[str], told: list[str]) -> None:
     line = [Segment(text, palette.ink("text")) for text in texts]
-    assert [plain(segment.text) for segment in ASCII.bounds(line)] == told
+    assert [to_ascii(segment.text) for segment in ASCII.bounds(line)] == told
 
 
 def test_a_bound_on_screen_has_both_of_its_signs_in_ascii() -> None:
-    whole, lines = play(FakeFeed(), (120, 40)), play(FakeFeed(), (120, 40), look=ASCII)
+    whole, lines = play(FakeFeed(), (120, 40)), play(FakeFeed(), (120, 40), appearance=ASCII)
     (place,) = (place for place, line in enumerate(whole) if "over ≥ 30 s" in line)
     assert "over >=30 s" in lines[place]
 
@@ -217,7 +217,7 @@ def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> Non
         assert not set(full) & set(empty)
 
 
-@pytest.mark.parametrize("theme", [theme.name for theme in THEMES if theme.reverses])
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES if theme.reverses_selection])
 def test_the_bar_of_the_selected_row_is_told_apart_from_its_track_where_the_row_is_reversed(theme: str) -> None:
     def bars(theme: str) -> dict[bool, list[str]]:
         found: dict[bool, list[str]] = {True: [], False: []}
@@ -230,7 +230,7 @@ def test_the_bar_of_the_selected_row_is_told_apart_from_its_track_where_the_row_
                 if "▆" in line:
                     found["▌" in line[:3]].append(line)
 
-        play(FakeFeed(), (120, 40), script, look=TerminalLook(theme=BY_NAME[theme]))
+        play(FakeFeed(), (120, 40), script, appearance=Appearance(theme=BY_NAME[theme]))
         return found
 
     found = bars(theme)
@@ -244,20 +244,20 @@ def test_the_bar_of_the_selected_row_is_told_apart_from_its_track_where_the_row_
 @pytest.mark.parametrize(
     ("env", "system", "encoding", "depth", "is_ascii"),
     [
-        ({"TERM": "xterm-256color"}, "256", "utf-8", Depth.MANY, False),
-        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor", "UTF-8", Depth.MANY, False),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "256", "utf-8", Depth.NONE, False),
-        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256", "utf-8", Depth.MANY, False),
-        ({"TERM": "linux"}, "standard", "utf-8", Depth.SIXTEEN, True),
-        ({"TERM": "xterm"}, "standard", "latin-1", Depth.SIXTEEN, True),
-        ({"TERM": "vt100"}, "standard", "ascii", Depth.NONE, True),
-        ({}, None, "utf_8", Depth.SIXTEEN, False),
+        ({"TERM": "xterm-256color"}, "256", "utf-8", ColorDepth.MANY, False),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor", "UTF-8", ColorDepth.MANY, False),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "256", "utf-8", ColorDepth.NONE, False),
+        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256", "utf-8", ColorDepth.MANY, False),
+        ({"TERM": "linux"}, "standard", "utf-8", ColorDepth.SIXTEEN, True),
+        ({"TERM": "xterm"}, "standard", "latin-1", ColorDepth.SIXTEEN, True),
+        ({"TERM": "vt100"}, "standard", "ascii", ColorDepth.NONE, True),
+        ({}, None, "utf_8", ColorDepth.SIXTEEN, False),
     ],
 )  # fmt: skip
 def test_a_terminal_is_given_what_it_can_show(
-    env: dict[str, str], system: str | None, encoding: str, depth: Depth, is_ascii: bool
+    env: dict[str, str], system: str | None, encoding: str, depth: ColorDepth, is_ascii: bool
 ) -> None:
-    look = of_terminal(env, system, encoding)
+    look = from_terminal(env, system, encoding)
     assert (look.depth, look.is_ascii) == (depth, is_ascii)
 
 
@@ -269,17 +269,17 @@ def test_a_terminal_is_given_what_it_can_show(
     ],
 )  # fmt: skip
 def test_a_locale_without_letters_gets_ascii_though_python_writes_utf_8(env: dict[str, str], is_ascii: bool) -> None:
-    assert of_terminal(env, "truecolor", "utf-8").is_ascii is is_ascii
+    assert from_terminal(env, "truecolor", "utf-8").is_ascii is is_ascii
 
 
 def test_a_heat_strip_and_a_band_are_letters_where_there_are_no_colors() -> None:
-    strip = "".join(uncolored("▌", "util", share) for share in (0.012, 0.2, 0.66))
+    strip = "".join(without_color("▌", "util", share) for share in (0.012, 0.2, 0.66))
     assert strip[0] < strip[1] < strip[2], "blocks that grow"
-    assert plain("▌▌", "util", 0.66) == "##"
-    assert plain("▌", "ground") == " ", "the half of a cell of which nothing is known"
-    assert plain("█▃", "util", 0.15) == uncolored("█▃", "util", 0.15) == ": "
-    assert uncolored("█▃", "util", 0.035) == "  ", "an area under a line tells nothing that the line does not"
-    assert plain("‹ ›", "key") == "< >"
+    assert to_ascii("▌▌", "util", 0.66) == "##"
+    assert to_ascii("▌", "ground") == " ", "the half of a cell of which nothing is known"
+    assert to_ascii("█▃", "util", 0.15) == without_color("█▃", "util", 0.15) == ": "
+    assert without_color("█▃", "util", 0.035) == "  ", "an area under a line tells nothing that the line does not"
+    assert to_ascii("‹ ›", "key") == "< >"
 
 
 @pytest.mark.parametrize(("column", "is_ascii"), [(1, False), (2, True)])
@@ -304,7 +304,7 @@ def test_what_is_copied_does_nothing_where_it_is_pasted() -> None:
 
 def test_without_unicode_enter_has_its_name_on_every_page() -> None:
     async def script(app: GpumonApp, pilot: Pilot[None]) -> None:
-        app.show_in(ASCII)
+        app.set_appearance(ASCII)
         for page in "45":
             await pilot.press(page)
             await pilot.pause()

@@ -1,4 +1,4 @@
-"""The sheet of the processes page: its lines and clickable areas."""
+"""The widget of the processes page: its lines and clickable areas."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from textual import events
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon_tui import palette
+from gpumon_tui.cache import Cache
 from gpumon_tui.data.process_filters import count_hidden
 from gpumon_tui.data.process_tree import ParentProcess
-from gpumon_tui.memo import Memo
 from gpumon_tui.render.overlay import overlay
 from gpumon_tui.render.process_columns import ProcessColumn, fit_epoch_column, needed_columns
 from gpumon_tui.render.process_detail import SPLIT_ROWS
@@ -38,13 +38,13 @@ from gpumon_tui.screens.text_input import FilterField, OrderChooser
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
-ROOMY = 28
+BLANKS_FROM = 28
 """Rows of the page from which a blank row follows the title."""
 SPLIT_FROM = 28
 """Rows of the page from which an opened process is shown below the table instead of covering it."""
 PREVIEW_FROM = 9
 """Free rows below the table from which the process under the cursor is previewed there."""
-MOST_BELOW = 30
+MAX_PREVIEW_ROWS = 30
 """Maximum rows of that preview."""
 TABLE_ROWS = 5
 """Rows of the table in addition to the processes, including the blank row below."""
@@ -54,18 +54,18 @@ _DIM, _TEXT, _KEY, _SELECT = (
     palette.ink("dim"), palette.ink("text"), palette.ink("key"), palette.ink("strong", "select", bold=True),
 )  # fmt: skip
 _PARENT = palette.ink("faint")
-TREE = "└ "
+TREE_BRANCH = "└ "
 
 
-class ProcessSheet(Lines):
+class ProcessesWidget(Lines):
     """The widget that draws the whole page."""
 
-    DEFAULT_CSS = "ProcessSheet { height: 1fr; }"
+    DEFAULT_CSS = "ProcessesWidget { height: 1fr; }"
 
     def __init__(self, view: View) -> None:
-        super().__init__(view, id="process-sheet")
+        super().__init__(view, id="processes-widget")
         self.rows = ProcessSelection(view)
-        self.typing = FilterField(self.rows)
+        self.filter_field = FilterField(self.rows)
         self.orders = OrderChooser(self.rows)
         self.page = 1
         """Rows of the table on screen."""
@@ -78,14 +78,14 @@ class ProcessSheet(Lines):
         """Whether process details are shown, next to the table or in its place."""
         self.is_covered = False
         """Whether an opened process covers the table."""
-        self.said = ""
+        self.message = ""
         """Message below the table, shown until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
         self._heading_at = 0
-        self._places: Sequence[ClickRange] = ()
+        self._click_ranges: Sequence[ClickRange] = ()
         self._box = (0, 0)
         self._buttons: Sequence[tuple[int, ClickRange]] = ()
-        self._drawn: Memo[Line] = Memo()
+        self._row_cache: Cache[Line] = Cache()
 
     def open(self) -> None:
         """Open the row under the cursor."""
@@ -94,8 +94,8 @@ class ProcessSheet(Lines):
             name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
             rows.filter, rows.is_by_user = f"user:{name}" if name else "", False
         elif rows.process is not None:
-            found = self.detail.process
-            if self.detail.is_open and found is not None and found[:2] == rows.process[:2]:
+            opened = self.detail.process
+            if self.detail.is_open and opened is not None and opened[:2] == rows.process[:2]:
                 self.detail.close()
             else:
                 self.detail.open(rows.process)
@@ -115,10 +115,10 @@ class ProcessSheet(Lines):
     def forget(self) -> None:
         """Close everything that is open."""
         self.rows.columns = needed_columns(())
-        self.orders.is_open = self.typing.is_typed = False
+        self.orders.is_open = self.filter_field.is_active = False
         self.question.forget()
         self.detail.close()
-        self.said = ""
+        self.message = ""
 
     def rows_text(self) -> str:
         """Return the cells of the tagged rows, or of the row under the cursor, separated by tabs."""
@@ -128,7 +128,7 @@ class ProcessSheet(Lines):
                       for total in rows.totals[rows.cursor : rows.cursor + 1]]  # fmt: skip
         else:
             columns = [column for column in rows.columns if column.title]
-            chosen = [[column.cell(process, facts) for column in columns] for process in rows.meant]
+            chosen = [[column.cell(process, facts) for column in columns] for process in rows.targets]
         return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
 
     def lines(self) -> list[Line]:
@@ -136,24 +136,24 @@ class ProcessSheet(Lines):
         cells, height = self.size
         self.rows.follow()
         lines = self._page(cells, height)
-        filled = [*lines, *([[]] * (height - len(lines)))]
+        padded = [*lines, *([[]] * (height - len(lines)))]
         if self.orders.is_open:
-            lines, left, top = overlay(filled, self._order_lines(height), cells)
+            lines, left, top = overlay(padded, self._order_lines(height), cells)
             self._box = left, top
         elif self.question.is_open:
             box, self._buttons = self._question(cells - 6, height - 2)
-            lines, left, top = overlay(filled, box, cells, "crit")
+            lines, left, top = overlay(padded, box, cells, "crit")
             self._box = left, top
         return lines
 
     def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickRange]]]:
-        asked = self.question
+        question = self.question
         return dialog_lines(
-            *asked.title,
-            asked.told(rows),
-            asked.choices,
-            chosen=asked.choice,
-            is_yes=asked.is_yes,
+            *question.title,
+            question.sentences(rows),
+            question.choices,
+            chosen=question.choice,
+            is_yes=question.is_yes,
             cells=cells,
             rows=rows,
         )
@@ -162,36 +162,36 @@ class ProcessSheet(Lines):
         """Return the table with the process under the cursor below it; an opened process uses all that room, or the
         whole page.
         """
-        below = height - max(1, len(self.rows)) - TABLE_ROWS
-        self.has_detail = self.detail.is_open or (below >= PREVIEW_FROM and self.rows.process is not None)
-        self.is_covered = self.detail.is_open and (height < SPLIT_FROM or below >= PREVIEW_FROM)
+        free_rows = height - max(1, len(self.rows)) - TABLE_ROWS
+        self.has_detail = self.detail.is_open or (free_rows >= PREVIEW_FROM and self.rows.process is not None)
+        self.is_covered = self.detail.is_open and (height < SPLIT_FROM or free_rows >= PREVIEW_FROM)
         if not self.has_detail:
             return self._table(cells, height)
         if not self.detail.is_open and self.rows.process is not None:
-            self.detail.look_at(self.rows.process)
-            above = self._table(cells, height - below - 1)
-            return [*above, [], *self.detail.lines(cells, min(MOST_BELOW, height - len(above) - 1))]
+            self.detail.preview(self.rows.process)
+            table_lines = self._table(cells, height - free_rows - 1)
+            return [*table_lines, [], *self.detail.lines(cells, min(MAX_PREVIEW_ROWS, height - len(table_lines) - 1))]
         if self.is_covered:
             self.page, self._heading_at, self._first = 1, -1, height
-            self._places = ()
+            self._click_ranges = ()
             return [*self.detail.lines(cells, height - 1), *self._result(cells)]
-        below = min(MOST_BELOW, max(SPLIT_ROWS, height - len(self.rows) - 6))
-        above = self._table(cells, height - below - 1)
-        return [*above, [], *self.detail.lines(cells, height - len(above) - 1)]
+        free_rows = min(MAX_PREVIEW_ROWS, max(SPLIT_ROWS, height - len(self.rows) - 6))
+        table_lines = self._table(cells, height - free_rows - 1)
+        return [*table_lines, [], *self.detail.lines(cells, height - len(table_lines) - 1)]
 
     def _result(self, cells: int) -> list[Line]:
         """Return the result of the last action, if the table has no line for it."""
         self.question.watch()
-        said = self.question.said or self.said
-        return [[Segment(" "), Segment(fit(clean(said), cells - 2), _KEY)]] if said else []
+        message = self.question.message or self.message
+        return [[Segment(" "), Segment(fit(clean(message), cells - 2), _KEY)]] if message else []
 
     def _table(self, cells: int, height: int) -> list[Line]:
         view, rows = self.view, self.rows
-        title, self._places = self._head(cells)
+        title, self._click_ranges = self._head(cells)
         lines: list[Line] = [title]
-        if height >= ROOMY:
+        if height >= BLANKS_FROM:
             lines.append([])
-        if not view.tells_processes:  # there will never be rows, so headings would be pointless
+        if not view.has_processes:  # there will never be rows, so headings would be pointless
             self._heading_at, self._first = -1, len(lines)
             return [*lines, *self._empty_lines(cells)][:height]
         columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
@@ -202,46 +202,46 @@ class ProcessSheet(Lines):
         lines.append(heading(self._columns, cells, *rows.order))
         self._first = len(lines)
         self.question.watch()
-        has_sums = height >= SUMS_FROM or bool(self.said or self.question.said)
+        has_sums = height >= SUMS_FROM or bool(self.message or self.question.message)
         self.page = max(1, height - len(lines) - has_sums)
         self._scroll()
         if not len(rows):
             lines += self._empty_lines(cells)[: self.page]
-        shown = range(self._top, min(self._top + self.page, len(rows)))
-        lines += [self._row(place, cells) for place in shown]
+        visible = range(self._top, min(self._top + self.page, len(rows)))
+        lines += [self._row(index, cells) for index in visible]
         if has_sums:
-            below = len(rows) - shown.stop
-            lines.append(self._foot(below, cells))
+            hidden = len(rows) - visible.stop
+            lines.append(self._bottom_line(hidden, cells))
         return lines[:height]
 
     def _head(self, cells: int) -> tuple[Line, Sequence[ClickRange]]:
         view, rows = self.view, self.rows
-        kept = len(rows.left_out.processes)
-        of = HeadContent(
+        from_history = len(rows.left_out.processes)
+        content = HeadContent(
             shown=len(rows.matched),
-            there=len(rows.all),
+            total=len(rows.all),
             tagged=len(rows.tags),
-            tags_unseen=rows.tags_unseen,
-            is_told=view.frame is not None and are_processes_known(view.samples) and not view.age > 0,
-            left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
-            kept=kept,
-            kept_age=view.now - rows.left_out.until,
+            hidden_tags=rows.hidden_tags,
+            is_complete=view.frame is not None and are_processes_known(view.samples) and not view.age > 0,
+            left_out=max(0, view.frame.dropped - from_history) if view.frame else 0,
+            from_history=from_history,
+            history_age=view.now - rows.left_out.until,
             text=rows.filter,
-            is_typed=self.typing.is_typed,
+            is_typing=self.filter_field.is_active,
             is_tree=rows.is_tree and not rows.is_by_user,
             is_by_user=rows.is_by_user,
-            doubts=unknown_text(view.samples, view.freshness.frame_age) if view.tells_processes and rows.all else "",
+            unknown=unknown_text(view.samples, view.freshness.frame_age) if view.has_processes and rows.all else "",
             notice=view.origin.notice,
         )
-        return head_line(of, margin(cells), cells)
+        return head_line(content, margin(cells), cells)
 
-    def _foot(self, below: int, cells: int) -> Line:
+    def _bottom_line(self, hidden: int, cells: int) -> Line:
         rows, edge = self.rows, margin(cells)
-        if said := self.question.said or self.said:
-            return [Segment(" " * edge), Segment(fit(clean(said), cells - 2 * edge), _KEY)]
-        memory = [sample for sample in self.view.samples if not sample.device.is_instance]
-        total = sum(sample.value("gpu.memory_total") for sample in memory)
-        return sums_line(rows.memory, total, below, edge, cells)
+        if message := self.question.message or self.message:
+            return [Segment(" " * edge), Segment(fit(clean(message), cells - 2 * edge), _KEY)]
+        gpus = [sample for sample in self.view.samples if not sample.device.is_instance]
+        total = sum(sample.value("gpu.memory_total") for sample in gpus)
+        return sums_line(rows.memory, total, hidden, edge, cells)
 
     def _empty_lines(self, cells: int) -> list[Line]:
         return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
@@ -251,39 +251,39 @@ class ProcessSheet(Lines):
         view, rows = self.view, self.rows
         if view.frame is None:
             return [view.freshness.text]
-        if not view.tells_processes:
+        if not view.has_processes:
             return [NO_PROCESS_DATA]
         if not rows.all:
-            until = units.clock(view.now) if view.age > 0 else ""
-            said = empty_text(view.samples, view.origin.problem, until)
-            return [said, view.origin.notice] if view.origin.notice else [said]
+            last_time = units.clock(view.now) if view.age > 0 else ""
+            sentence = empty_text(view.samples, view.origin.problem, last_time)
+            return [sentence, view.origin.notice] if view.origin.notice else [sentence]
         hidden = count_hidden(rows.all, rows.terms, view.process_facts())
-        told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
-        return [hidden_text("process", len(rows.all), told), SHOW_ALL]
+        reasons = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
+        return [hidden_text("process", len(rows.all), reasons), SHOW_ALL]
 
-    def _row(self, place: int, cells: int) -> Line:
+    def _row(self, index: int, cells: int) -> Line:
         rows, facts = self.rows, self.view.process_facts()
         is_tagged = False
         if rows.is_by_user:
-            content = [column.cell(rows.totals[place], facts) for column, _, _ in self._columns]
+            content = [column.cell(rows.totals[index], facts) for column, _, _ in self._columns]
         else:
-            depth, process, parent = rows.row(place)
-            lead = "  " * (depth - 1) + TREE if depth else ""
+            depth, process, parent = rows.row(index)
+            branch = "  " * (depth - 1) + TREE_BRANCH if depth else ""
             if process is not None:
                 content = [column.cell(process, facts) for column, _, _ in self._columns]
                 is_tagged = process in rows.tags
             else:
-                content = [_of_parent(column.name, parent) for column, _, _ in self._columns]
-            if lead:
-                content[-1] = content[-1]._replace(text=lead + content[-1].text)
-        is_selected = place == rows.cursor
+                content = [_parent_cell(column.name, parent) for column, _, _ in self._columns]
+            if branch:
+                content[-1] = content[-1]._replace(text=branch + content[-1].text)
+        is_selected = index == rows.cursor
         marked = is_selected, is_tagged
-        shows = self._columns, tuple(content), cells, *marked
-        return self._drawn.get(place - self._top, shows, lambda: row_line(content, self._columns, cells, *marked))
+        inputs = self._columns, tuple(content), cells, *marked
+        return self._row_cache.get(index - self._top, inputs, lambda: row_line(content, self._columns, cells, *marked))
 
     def _scroll(self) -> None:
-        most = max(0, len(self.rows) - self.page)
-        self._top = max(0, min(self._top, self.rows.cursor, most), self.rows.cursor - self.page + 1)
+        max_top = max(0, len(self.rows) - self.page)
+        self._top = max(0, min(self._top, self.rows.cursor, max_top), self.rows.cursor - self.page + 1)
 
     def _order_lines(self, height: int) -> list[Line]:
         """Return the list of sort columns."""
@@ -291,9 +291,9 @@ class ProcessSheet(Lines):
         room = max(1, height - 5)
         first = max(0, cursor - room + 1)
         lines: list[Line] = [[Segment("Sort by", palette.ink("strong", bold=True))]]
-        for place, column in enumerate(self.rows.orders[first : first + room], first):
+        for index, column in enumerate(self.rows.orders[first : first + room], first):
             arrow = ("▼" if order.falls else "▲") if column.name == order.name else " "
-            style = _SELECT if place == cursor else _TEXT
+            style = _SELECT if index == cursor else _TEXT
             lines.append([Segment(f" {fit(column.title, 18)}{arrow} ", style)])
         return lines
 
@@ -306,37 +306,51 @@ class ProcessSheet(Lines):
         elif self.question.is_open:
             self._press_button(event.x - self._box[0], event.y - self._box[1])
         elif event.y == 0:
-            self._press(event.x)
+            self._press_title(event.x)
         elif event.y == self._heading_at:
             self._sort_at(event.x)
         elif self._first <= event.y < self._first + self.page and event.y - self._first + self._top < len(rows):
-            place = event.y - self._first + self._top
-            if place == rows.cursor:
+            index = event.y - self._first + self._top
+            if index == rows.cursor:
                 self.open()
-            rows.move(place - rows.cursor)
+            rows.move(index - rows.cursor)
         self.post_message(TerminalPage.Changed())
 
-    def _press(self, cell: int) -> None:
-        does = next((place.does for place in self._places if place.begin <= cell < place.end), "")
-        if does == "filter":
-            self.typing.begin()
-        elif does == "by_user":
+    def _press_title(self, cell: int) -> None:
+        action = next(
+            (click_range.action for click_range in self._click_ranges if click_range.begin <= cell < click_range.end),
+            "",
+        )
+        if action == "filter":
+            self.filter_field.begin()
+        elif action == "by_user":
             self.rows.is_by_user = not self.rows.is_by_user
-        elif does == "tree":
+        elif action == "tree":
             self.rows.is_tree, self.rows.is_by_user = not self.rows.is_tree, False
 
     def _press_button(self, cell: int, row: int) -> None:
-        found = (place.does for at, place in self._buttons if at == row and place.begin <= cell < place.end)
-        does, _, number = next(found, "").partition(" ")
-        if does == "choice":
+        actions = (
+            click_range.action
+            for button_row, click_range in self._buttons
+            if button_row == row and click_range.begin <= cell < click_range.end
+        )
+        action, _, number = next(actions, "").partition(" ")
+        if action == "choice":
             self.question.choice = int(number)
-        elif does:
-            self.question.answer(does == "yes")
+        elif action:
+            self.question.answer(action == "yes")
 
     def _sort_at(self, cell: int) -> None:
-        found = next((c for c, begin, room in self._columns if begin <= cell <= begin + room and c.order), None)
-        if found:
-            self.rows.sort_by(found.name)
+        column = next(
+            (
+                candidate
+                for candidate, begin, room in self._columns
+                if begin <= cell <= begin + room and candidate.order
+            ),
+            None,
+        )
+        if column:
+            self.rows.sort_by(column.name)
 
     def on_mouse_scroll_down(self) -> None:
         """Move the cursor down by three rows."""
@@ -351,7 +365,7 @@ class ProcessSheet(Lines):
         self.show()
 
 
-def _of_parent(name: str, parent: ParentProcess | None) -> Cell:
+def _parent_cell(name: str, parent: ParentProcess | None) -> Cell:
     """Return a cell for a parent of several processes, which is on no GPU itself; its name is readable by every
     user.
     """

@@ -1,4 +1,4 @@
-"""The sheet of the runs page: the list, an opened run below it or in its place, or a comparison."""
+"""The widget of the runs page: the list, an opened run below it or in its place, or a comparison."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from textual import events
 
 from gpumon.model.frame import RunState
 from gpumon_tui import theme
-from gpumon_tui.look import Depth
-from gpumon_tui.memo import Memo
+from gpumon_tui.appearance import ColorDepth
+from gpumon_tui.cache import Cache
+from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.render import run_compare, run_detail
 from gpumon_tui.render.section import hidden_rows, keys, margin, section
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.state import View
-from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines, Room
 from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun, epoch_on_chart
 from gpumon_tui.widgets.overview_past import EpochPicture
@@ -43,10 +43,10 @@ MAX_EXAMINED = 50
 """Maximum number of runs examined when looking for one to compare with."""
 
 
-class RunsSheet(Lines):
+class RunsWidget(Lines):
     """The widget that draws the whole page; keys act on the innermost of list, opened run and comparison."""
 
-    DEFAULT_CSS = "RunsSheet { height: 1fr; }"
+    DEFAULT_CSS = "RunsWidget { height: 1fr; }"
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -69,8 +69,8 @@ class RunsSheet(Lines):
         self._reports = 0
         self._list_rows = self._opened_at = self._top_rows = self._compare_top = 0
         self._compare_page = 1
-        self._pictures: Memo[list[Line]] = Memo()
-        self._drawn_live: Memo[Line] = Memo()
+        self._pictures: Cache[list[Line]] = Cache()
+        self._rank_cache: Cache[Line] = Cache()
         self._preview_run = OpenedRun(self.view, is_preview=True)
         self._newest = EpochPicture(self.view, names_run=False)
         self._newest.opens = "", ""
@@ -78,18 +78,18 @@ class RunsSheet(Lines):
     def lines(self) -> list[Line]:
         cells, height = self.size
         self._top_rows = 1 if height >= BLANK_FROM else 0
-        foot = self._foot(cells)
+        foot = self._report_lines(cells)
         room = max(1, height - self._top_rows - len(foot))
         body = self._body(cells, room)[:room]
         return [*([[]] * self._top_rows), *body, *([[]] * (room - len(body)) if foot else []), *foot][:height]
 
     @property
-    def offered(self) -> tuple[tuple[str, str], ...]:
+    def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for the current mode."""
         if self.list.typing:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
-            comparison = self.view.kept.compared(*self.pair).found
+            comparison = self.view.ledger_runs.compared(*self.pair).result
             equal = (("d", "equal settings"),) if comparison is not None and comparison.equal else ()
             return (("x", "swap"), *equal, ("Esc", "close"), ("r", "report"))
         if self.choosing:
@@ -188,7 +188,7 @@ class RunsSheet(Lines):
         run_id = self.opened.id or self.list.run
         run = self.list.find(run_id)
         if run is not None and not run.is_kept:
-            self.view.say("this run is in no ledger: it cannot be compared")
+            self.view.show_message("this run is in no ledger: it cannot be compared")
         elif self.pair is None and run_id:
             self.choosing, self.in_list = run_id, True
             self.opened.open("")
@@ -203,16 +203,16 @@ class RunsSheet(Lines):
         """Show or hide equal settings."""
         self.has_equal = not self.has_equal
 
-    def show_epoch(self) -> WayBack | None:
+    def show_epoch(self) -> ReturnTarget | None:
         """Show the epoch under the cursor in the charts, or a message why that is impossible; return the return
         target.
         """
-        run, row = self.opened.found, self.opened.row
+        run, row = self.opened.detail, self.opened.row
         if self.pair is not None or self.choosing or run is None or row is None:
             return None
         way_back, problem = epoch_on_chart(self.view, run, row)
         if problem:
-            self.view.say(problem)
+            self.view.show_message(problem)
         return way_back
 
     def write_report(self) -> None:
@@ -223,7 +223,7 @@ class RunsSheet(Lines):
         try:
             directory = os.getcwd()
         except OSError as error:
-            self.view.say(f"no report: the working directory no longer exists ({error.strerror})")
+            self.view.show_message(f"no report: the working directory no longer exists ({error.strerror})")
             return
         self._reports += 1
         self._report = run_id, self._reports, directory
@@ -290,7 +290,7 @@ class RunsSheet(Lines):
             cells, room - len(lines), rank_lines, name=run.name if run is not None else opened.id,
             is_over=runs.is_over(opened.id), has_keys=not self.in_list,
         )  # fmt: skip
-        if opened.found is None:
+        if opened.detail is None:
             run_lines = [*run_lines, *self._epochs(opened.id, cells, room - len(lines) - len(run_lines))]
         return [*lines, *run_lines]
 
@@ -300,7 +300,7 @@ class RunsSheet(Lines):
         if run is None or not run.is_kept or height < PREVIEW_FROM:
             return []
         previewed = self._preview_run
-        if previewed.id != run.id and not self.view.kept.asked.is_idle:
+        if previewed.id != run.id and not self.view.ledger_runs.queries.is_idle:
             return []  # runs that the cursor only passes are not read; each answer triggers a redraw
         previewed.open(run.id)
         preview_lines = previewed.lines(cells, height - 1, [], name=run.name, is_over=run.is_over, has_keys=False)
@@ -324,26 +324,26 @@ class RunsSheet(Lines):
         if ranks is None or height < run_detail.ROWS + 2 * head:
             return []
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        opened = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
+        opened = view.ledger_runs.opened(run_id, is_over=False).result if self.opened.id else None
         resumes = opened.record.run.resumes if opened is not None else ""
         time_label = END_LABELS.get(ranks.state, view.freshness.edge)
         edge: Line = [Segment(time_label, theme.DIM)]
-        key_hints = keys((view.look.key("↵"), "open"))
+        key_hints = keys((view.appearance.key("↵"), "open"))
         head_lines = [[], section(safe(ranks.first.name), edge, key_hints, cells)] if head else []
         return [
             *head_lines,
-            *run_detail.live_lines(ranks, labels, resumes, cells, height - len(head_lines), self._drawn_live),
+            *run_detail.live_lines(ranks, labels, resumes, cells, height - len(head_lines), self._rank_cache),
         ]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
-        answer = self.view.kept.compared(*pair)
-        comparison = answer.found
+        answer = self.view.ledger_runs.compared(*pair)
+        comparison = answer.result
         if comparison is None:
             text = answer.problem or "Reading both runs …"
             title = section("Compare", [], keys(("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
-        has_colors = self.view.look.depth is not Depth.NONE
-        inputs = answer.until, pair, cells, room, self.has_equal, has_colors
+        has_colors = self.view.appearance.depth is not ColorDepth.NONE
+        inputs = answer.expires, pair, cells, room, self.has_equal, has_colors
 
         def draw() -> list[Line]:
             return run_compare.compare_lines(comparison, cells, room, has_equal=self.has_equal, has_colors=has_colors)
@@ -357,16 +357,16 @@ class RunsSheet(Lines):
             return lines
         return [*lines, hidden_rows(len(all_lines) - self._compare_top - visible, self._compare_top, cells)]
 
-    def _foot(self, cells: int) -> list[Line]:
+    def _report_lines(self, cells: int) -> list[Line]:
         """Return the result of the requested report."""
         if self._report is None:
             return []
-        answer = self.view.kept.report(*self._report)
+        answer = self.view.ledger_runs.report(*self._report)
         text, style = "Writing the report …", theme.DIM
-        if answer.found is not None:
-            text, style = f"Report written: {answer.found}", theme.GOOD
+        if answer.result is not None:
+            text, style = f"Report written: {answer.result}", theme.GOOD
             if width(text) > cells - 2 * margin(cells):  # the file name first, because it matters most
-                directory, name = os.path.split(answer.found)
+                directory, name = os.path.split(answer.result)
                 text = f"Report: {name} in {directory}"
         elif answer.problem:
             text, style = answer.problem, theme.WARN

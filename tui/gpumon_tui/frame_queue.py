@@ -16,10 +16,10 @@ from gpumon.model.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import Freshness
-from gpumon_tui.state import TAKES, View
+from gpumon_tui.state import MAX_STEP_SECONDS, View
 
 
-class Intake:
+class FrameQueue:
     """Queue of frames that have arrived but are not yet part of the view's history."""
 
     def __init__(self, view: View) -> None:
@@ -27,7 +27,7 @@ class Intake:
         self._waiting: deque[Frame] = deque()
         self._was_behind = False
         """Whether the last step left frames in the queue."""
-        self.takes = TAKES
+        self.step_seconds = MAX_STEP_SECONDS
         """Maximum duration of a step in seconds; each step processes at least one frame."""
 
     def forget(self) -> None:
@@ -48,46 +48,46 @@ class Intake:
         """
         view = self._view
         self._waiting.extend(frames)
-        if view.frame is None or not view.plays:
+        if view.frame is None or not view.plays_recording:
             view.frame = frames[-1]
 
-    def take(self) -> bool:
+    def process(self) -> bool:
         """Process queued frames for a short time; return True if this emptied a queue that the previous step had
         not.
         """
-        view, until = self._view, monotonic() + self.takes
+        view, deadline = self._view, monotonic() + self.step_seconds
         while self._waiting:
             frame = self._waiting.popleft()
             view.add(frame)
             if self._is_newer(frame):
                 view.frame = frame
-            if monotonic() >= until:
+            if monotonic() >= deadline:
                 break
-        view.filling = self.is_behind and not self._is_newer(self._waiting[0])
+        view.is_loading = self.is_behind and not self._is_newer(self._waiting[0])
         was_behind, self._was_behind = self._was_behind, self.is_behind
         return was_behind and not self.is_behind
 
     def _is_newer(self, frame: Frame) -> bool:
         """Whether a recording has not shown this frame yet."""
-        shown = self._view.frame
-        return self._view.plays and shown is not None and frame.number > shown.number
+        on_screen = self._view.frame
+        return self._view.plays_recording and on_screen is not None and frame.number > on_screen.number
 
 
 NO_SEEKING = "a log only plays on; see --from"
-_PATIENCE = 30.0
+_MAX_SEEK_WAIT = 30.0
 """Seconds to wait for the frames of a seek; after that the available part is shown."""
-_SAME = 0.001
+_TIME_TOLERANCE = 0.001
 """Tolerance in seconds when comparing times of a frame, because one of them is stored in nanoseconds."""
 
 
-class Seeking:
+class SeekState:
     """Seeking in the recording of a player, and the state of a seek in progress."""
 
     def __init__(self, view: View, player: Player | None) -> None:
         self._view, self._player = view, player
-        self._turns = player.seeks if player else 0
-        self._begun = 0.0
-        self.is_under_way = False
+        self._seen_seeks = player.seeks if player else 0
+        self._started = 0.0
+        self.is_seeking = False
         """Whether the player has moved, but the screen does not show the new position yet."""
 
     def seek(self, seconds: int) -> None:
@@ -96,40 +96,40 @@ class Seeking:
         if player and player.can_seek:
             player.seek(seconds)
         elif player and Capability.NOW not in view.origin.capabilities:
-            view.say(NO_SEEKING)
+            view.show_message(NO_SEEKING)
 
     def has_arrived(self, feed: FrameFeed) -> bool:
         """Return True once per seek, when all frames up to the new position have arrived."""
         player = self._player
-        if player is None or player.seeks == self._turns:
+        if player is None or player.seeks == self._seen_seeks:
             return False
-        if not self.is_under_way:
-            self.is_under_way, self._begun = True, monotonic()
-            self._view.say(self._words(player))
-        if not _is_there(player, feed.state()) and monotonic() < self._begun + _PATIENCE:
+        if not self.is_seeking:
+            self.is_seeking, self._started = True, monotonic()
+            self._view.show_message(self._text(player))
+        if not _has_target(player, feed.state()) and monotonic() < self._started + _MAX_SEEK_WAIT:
             return False
-        self.is_under_way, self._turns = False, player.seeks
-        self._view.said = ""
+        self.is_seeking, self._seen_seeks = False, player.seeks
+        self._view.message = ""
         return True
 
-    def holds(self) -> bool:
+    def is_holding(self) -> bool:
         """Whether cached answers of the ledger must be kept because the screen stands still.
 
         A paused recording is an exception: it adds nothing to its ledger, so answers still match the screen.
         """
-        return self.is_under_way or (self._view.paused and not (self._player and self._player.is_paused))
+        return self.is_seeking or (self._view.paused and not (self._player and self._player.is_paused))
 
-    def judged(self, found: Freshness) -> Freshness:
+    def adjust(self, current: Freshness) -> Freshness:
         """Return the freshness of the screen, replaced by "seeking" while a seek is in progress."""
-        if not self.is_under_way or self._player is None:
-            return found
-        text = self._words(self._player)
-        return found._replace(text=text, style=theme.WARN, mark="○", word="seeking", is_leaving=True)
+        if not self.is_seeking or self._player is None:
+            return current
+        text = self._text(self._player)
+        return current._replace(text=text, style=theme.WARN, mark="○", word="seeking", is_seeking=True)
 
-    def _words(self, player: Player) -> str:
+    def _text(self, player: Player) -> str:
         return f"seeking to {units.clock(player.seek_target)}"
 
 
-def _is_there(player: Player, state: LiveState) -> bool:
-    turn, last = player.completed_seek
-    return turn == player.seeks and (not is_known(last) or state.since >= last - _SAME)
+def _has_target(player: Player, state: LiveState) -> bool:
+    seek, last_time = player.completed_seek
+    return seek == player.seeks and (not is_known(last_time) or state.since >= last_time - _TIME_TOLERANCE)

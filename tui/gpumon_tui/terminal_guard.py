@@ -20,8 +20,8 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.program import program
 from gpumon.common.scratch import remove_scratch_directories
 
-ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
-GRACE = 1.5
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+EXIT_GRACE = 1.5
 """Seconds allowed for a regular exit; after that the process is terminated.
 
 Enough for a terminal that still accepts output.
@@ -33,7 +33,7 @@ RESTORE = (
 )
 
 
-def check() -> None:
+def check_terminal() -> None:
     """Check that the output is a terminal with a movable cursor. Raises GpumonError."""
     streams = sys.__stdin__, sys.__stdout__
     if not all(stream is not None and stream.isatty() for stream in streams):
@@ -47,7 +47,7 @@ def check() -> None:
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # where the view draws; `sys.stderr` stays what it is
 
 
-class Guard:
+class TerminalGuard:
     """Ends the view on a signal or a hang-up; `end` is called once, with the exit code.
 
     `end` is called from a signal handler or from another thread.
@@ -68,25 +68,25 @@ class Guard:
             remove_scratch_directories()
             os._exit(code)
 
-        def ended(number: int, _: FrameType | None = None) -> None:
+        def end_once(number: int, _: FrameType | None = None) -> None:
             if not self._ended:
                 self._ended = True
-                timer = Timer(GRACE, force, (128 + number,))
+                timer = Timer(EXIT_GRACE, force, (128 + number,))
                 timer.daemon = True
                 timer.start()
                 self._end(128 + number)
 
-        before = {number: signal.signal(number, ended) for number in ENDS}
-        Thread(target=_until_gone, args=(self._terminal, ended), name="gpumon-terminal", daemon=True).start()
+        previous_handlers = {number: signal.signal(number, end_once) for number in END_SIGNALS}
+        Thread(target=_wait_for_hangup, args=(self._terminal, end_once), name="gpumon-terminal", daemon=True).start()
         try:
             yield
         finally:
-            # A closed terminal sends several signals. Further ones must not interrupt the exit, which `GRACE` limits.
-            for number, handler in before.items():
+            # A closed terminal sends several signals. Further ones must not interrupt the exit; `EXIT_GRACE` limits it.
+            for number, handler in previous_handlers.items():
                 signal.signal(number, signal.SIG_IGN if self._ended else handler)
 
 
-def stop() -> None:
+def suspend_job() -> None:
     """Stop this process with its whole job (such as a `make`), as Ctrl-Z does; returns when it is continued.
 
     Does nothing if there is no shell that could continue it.
@@ -98,13 +98,13 @@ def stop() -> None:
     signal.signal(signal.SIGTSTP, handler)
 
 
-def _until_gone(terminal: int, ended: Callable[[int], None]) -> None:
+def _wait_for_hangup(terminal: int, on_hangup: Callable[[int], None]) -> None:
     """Block until the terminal hangs up."""
     poller = select.poll()
     poller.register(terminal, 0)  # hang-ups and errors are always reported
     while not poller.poll():
         pass
-    ended(signal.SIGHUP)
+    on_hangup(signal.SIGHUP)
 
 
 def _restore(terminal: int, modes: list[object]) -> None:
@@ -112,5 +112,5 @@ def _restore(terminal: int, modes: list[object]) -> None:
     with suppress(OSError, termios.error):
         termios.tcsetattr(terminal, termios.TCSANOW, modes)  # type: ignore[arg-type]
     with suppress(OSError):
-        own = os.open(os.ttyname(terminal), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-        os.write(own, RESTORE.encode())
+        fd = os.open(os.ttyname(terminal), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        os.write(fd, RESTORE.encode())

@@ -22,9 +22,9 @@ class Theme(NamedTuple):
     name: str
     colors: Mapping[str, str]
     is_light: bool = False
-    stronger: float = 1.0
+    tint_factor: float = 1.0
     """Factor applied to the shares of tints."""
-    reverses: bool = False
+    reverses_selection: bool = False
     """Whether the selection is shown in reverse: background color on text color."""
 
 
@@ -52,16 +52,16 @@ THEMES = (
     Theme(
         "high contrast",
         _contrasting(_DARK, "#000000", "#ffffff", {"strong": "#ffffff", "rule": "#5c6a86", "track": "#333d52"}),
-        stronger=1.6, reverses=True,
+        tint_factor=1.6, reverses_selection=True,
     ),
     Theme(
         "high contrast, light",
         _contrasting(_LIGHT, "#ffffff", "#000000", {"strong": "#000000", "rule": "#8a8780", "track": "#d5d1c8"}),
-        is_light=True, stronger=1.6, reverses=True,
+        is_light=True, tint_factor=1.6, reverses_selection=True,
     ),
-    Theme("color-blind safe", {**_DARK, **{role: both[0] for role, both in _FOR_COLOR_BLIND.items()}}),
+    Theme("color-blind safe", {**_DARK, **{role: dark for role, (dark, _) in _FOR_COLOR_BLIND.items()}}),
     Theme(
-        "color-blind safe, light", {**_LIGHT, **{role: both[1] for role, both in _FOR_COLOR_BLIND.items()}},
+        "color-blind safe, light", {**_LIGHT, **{role: light for role, (_, light) in _FOR_COLOR_BLIND.items()}},
         is_light=True,
     ),
 )  # fmt: skip
@@ -69,23 +69,27 @@ BY_NAME = {theme.name: theme for theme in THEMES}
 DARK = THEMES[0]
 
 
-def after(theme: Theme) -> Theme:
+def next_theme(current: Theme) -> Theme:
     """Return the theme after the given one; the first follows the last."""
-    return THEMES[(THEMES.index(theme) + 1) % len(THEMES)]
+    return THEMES[(THEMES.index(current) + 1) % len(THEMES)]
 
 
 @lru_cache(maxsize=2048)
-def shade(name: str, role: str, share: float = 1.0, is_old: bool = False) -> ColorTriplet:
+def theme_color(name: str, role: str, share: float = 1.0, is_old: bool = False) -> ColorTriplet:
     """Return the color of a role in the named theme, or `share` of it mixed with the background; grayed if `is_old`."""
     theme = BY_NAME[name]
-    ground, own = theme.colors["ground"], theme.colors[role]
-    share = min(1.0, share * theme.stronger) if share < 1.0 else 1.0
+    ground, role_color = theme.colors["ground"], theme.colors[role]
+    share = min(1.0, share * theme.tint_factor) if share < 1.0 else 1.0
     if share < 1.0:
-        found = mix(ground, own, share**_LIGHT_POWER, 1.0) if theme.is_light else mix(ground, own, share, LINEAR)
+        rgb = (
+            mix(ground, role_color, share**_LIGHT_POWER, 1.0)
+            if theme.is_light
+            else mix(ground, role_color, share, LINEAR)
+        )
     else:
-        found = triplet(own)
+        rgb = triplet(role_color)
     if not is_old or role in ("ground", "panel"):
-        return found
-    gray = "#" + f"{round(0.2126 * found.red + 0.7152 * found.green + 0.0722 * found.blue):02x}" * 3
-    rest = mix(found.hex, gray, _OLD_GRAY, 1.0).hex
-    return mix(ground, rest, 1.0 - _OLD_FADE_ON_LIGHT, 1.0) if theme.is_light else mix(ground, rest, 1.0 - _OLD_FADE)
+        return rgb
+    gray = "#" + f"{round(0.2126 * rgb.red + 0.7152 * rgb.green + 0.0722 * rgb.blue):02x}" * 3
+    faded = mix(rgb.hex, gray, _OLD_GRAY, 1.0).hex
+    return mix(ground, faded, 1.0 - _OLD_FADE_ON_LIGHT, 1.0) if theme.is_light else mix(ground, faded, 1.0 - _OLD_FADE)
