@@ -320,7 +320,7 @@ def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *
     """Return the summary of a command that ran for `seconds`. `color`: whether to use terminal colors."""
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
     lines = list(_lines(status, seconds, report))
-    titles, values = (max(len(part) for part in parts) for parts in list(zip(*lines, strict=True))[:2])
+    titles, values = max(len(line.title) for line in lines), max(len(line.value) for line in lines)
     head = "  ·  ".join(part for part in (f"{bold}{clean(name, 60)}{plain}", failure_text(status)) if part)
     rows = [f"gpumon  {head}"]
     for line in lines:
