@@ -128,7 +128,7 @@ def _call(command: Any, options: object) -> int:
 
     During imports, KeyboardInterrupt could be lost in a callback of the import system or turned into another error.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # not called by gpumon_command
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # not called by gpumon.__main__
         return int(command.run(options))
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

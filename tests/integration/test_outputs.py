@@ -383,7 +383,7 @@ def test_json_is_the_same_whatever_the_encoding(env: dict[str, str]) -> None:
     assert "Übung" in [run["name"] for run in found["runs"]]
 
 
-# Sends SIGINT to itself at the n-th line of gpumon that it runs. Each n is a fork that has imported nothing of gpumon.
+# Sends SIGINT to itself at the n-th line of gpumon that it runs. Each n is a fork of its own.
 INTERRUPTED = """
 import os, re, signal, sys
 root, lines, *sys.argv[1:] = sys.argv[1:]
@@ -405,8 +405,9 @@ def trace(frame, event, argument):
     return trace
 sys.stdout.flush()
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+import gpumon
 sys.settrace(trace)
-from gpumon_command import entry
+from gpumon.__main__ import entry
 sys.exit(entry())
 """
 
