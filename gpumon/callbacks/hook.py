@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol
 from weakref import WeakSet
 
 from gpumon.tracking.active_run import ActiveRun, run
-from gpumon.tracking.dataloader import BatchSize
+from gpumon.tracking.batch_size import BatchSize
 from gpumon.tracking.warn import warn_once
 
 _MAX_FRAMES = 64

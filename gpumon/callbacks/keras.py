@@ -25,7 +25,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gpumon.callbacks.frameworks import missing, require
 from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
-from gpumon.tracking.dataloader import BatchSize, batch_size_of_pass
+from gpumon.tracking.batch_size import BatchSize, batch_size_of_pass
 from gpumon.tracking.logged_values import PendingNumber, number_of, whole
 
 _LISTENERS = "_gpumon_listeners"

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpumon.callbacks.frameworks import missing, require
 from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
-from gpumon.tracking.dataloader import BatchSize
+from gpumon.tracking.batch_size import BatchSize
 
 try:
     import transformers

@@ -264,7 +264,7 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
         _print_json(listing(runs, now, prices, _costs(rows, now, prices)))
     elif runs:
-        from gpumon.reports.run_tables import lines
+        from gpumon.reports.run_list import lines
 
         _print(lines(runs, now, output_width(), prices, _costs(rows, now, prices)))
         if has_more:

@@ -125,7 +125,7 @@ def _gpu_context(
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
         return GpuContext(status, now, known_rates.get(uuid, {}), loaded.get(uuid, LinkUnderLoad()))
-    from gpumon.diagnosis.pcie_link import link_series_from_history, link_under_load
+    from gpumon.diagnosis.link_under_load import link_series_from_history, link_under_load
 
     link = (
         link_under_load(link_series_from_history(history, uuid, now), now) if has_slow_link(status) else LinkUnderLoad()
@@ -263,7 +263,7 @@ class JudgedFrame:
         slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
         if not slow or not self._earlier:
             return {}
-        from gpumon.diagnosis.pcie_link import link_series_from_frames, link_under_load
+        from gpumon.diagnosis.link_under_load import link_series_from_frames, link_under_load
 
         frames, now = (*self._earlier, self._frame), self._frame.time
         return {uuid: link_under_load(link_series_from_frames(frames, uuid), now) for uuid in slow}

@@ -20,7 +20,7 @@ from gpumon.common.paths import Places, tag_dir_for_client
 from gpumon.common.procfs import read_stat
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, slug
-from gpumon.tracking.dataloader import CpuTime
+from gpumon.tracking.cpu_time import CpuTime
 from gpumon.tracking.description import Description
 from gpumon.tracking.metadata import script_facts
 

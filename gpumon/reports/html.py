@@ -26,7 +26,8 @@ from gpumon.model.metrics import Unit
 from gpumon.reports import epoch_text, run_notes, run_tables, run_text
 from gpumon.reports.figures.run import SHADES, Figure, figure, with_local_dates
 from gpumon.reports.figures.run_series import FineHistory, RunSeries, refine, run_series
-from gpumon.reports.run_tables import config_table, state
+from gpumon.reports.run_list import state
+from gpumon.reports.run_tables import config_table
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record, RunTrace

@@ -10,8 +10,9 @@ from gpumon.cost import price_run, price_summary
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports import charges
+from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
-from gpumon.reports.run_tables import about_lines, epoch_table, outside_rows, rank_table, state
+from gpumon.reports.run_tables import about_lines, epoch_table, outside_rows, rank_table
 from gpumon.reports.text_table import SEPARATOR, draw, wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record

@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 
 from gpumon.model.run import LARGEST
 from gpumon.tracking import out_of_memory
+from gpumon.tracking.batch_size import BatchSize, read_batch_size
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import detect_framework
-from gpumon.tracking.dataloader import BatchSize, CpuTime, read_batch_size
+from gpumon.tracking.cpu_time import CpuTime
 from gpumon.tracking.lifetime import ending_of
 from gpumon.tracking.logged_values import PendingNumbers, RowEnd, StepMarker, whole
 from gpumon.tracking.memory import NEVER, MemoryReader

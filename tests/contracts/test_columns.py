@@ -51,6 +51,7 @@ from gpumon.reports import (
     usage,
 )
 from gpumon.reports.csv import BYTE_ORDER_MARK
+from gpumon.reports.run_list import RUN_COLUMNS
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total
@@ -244,7 +245,7 @@ def test_json_and_its_schema_have_each_column_of_epochs(record: Record) -> None:
 
 
 def test_lists_of_runs_have_the_titles_of_the_table() -> None:
-    command = [column.heading for column in run_tables.RUN_COLUMNS]
+    command = [column.heading for column in RUN_COLUMNS]
     assert command == [column.heading for column in shown(RUNS, View.COMMAND)]
     terminal = {column.title for column in run_list.columns(200)} - {""}
     assert terminal == {column.short for column in shown(RUNS, View.TERMINAL)}

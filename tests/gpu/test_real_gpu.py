@@ -18,9 +18,10 @@ from gpumon.live import follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import FROM_DRIVERS
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.library import SUCCESS, Library
+from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
+from gpumon.sources.nvml.return_codes import SUCCESS
 from gpumon.sources.nvml.utilization import SampleBuffer
 from gpumon.sources.nvml.values import DeviceValues
 from tests.programs import daemon, environment, status

@@ -1155,7 +1155,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
         "gpumon.model", "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
         "gpumon.tracking.active_run", "gpumon.tracking.board", "gpumon.tracking.context",
-        "gpumon.tracking.dataloader", "gpumon.tracking.description", "gpumon.tracking.git",
+        "gpumon.tracking.batch_size", "gpumon.tracking.description", "gpumon.tracking.git",
         "gpumon.tracking.lifetime", "gpumon.tracking.logged_values", "gpumon.tracking.memory",
         "gpumon.tracking.metadata", "gpumon.tracking.out_of_memory", "gpumon.tracking.parameters",
         "gpumon.tracking.run_tags", "gpumon.tracking.stale_boards", "gpumon.tracking.warn",

@@ -20,7 +20,7 @@ from gpumon.reports import compare
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.usage import PackageUsage
 from gpumon.storage.ledger.writer import OpenRank, StoredRuns
-from gpumon.tracking.dataloader import CpuTime
+from gpumon.tracking.cpu_time import CpuTime
 from tests.builders import TIME, tick
 from tests.unit.test_ledger_recorder import KEY, Course, Memory, keep
 from tests.unit.test_whole_runs import kept, ticks

@@ -23,7 +23,7 @@ from gpumon.model.frame import Run, RunState, Sample, XidEvent
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
 from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.ring.layout import STOPPED
-from gpumon.sources.nvml.library import advice
+from gpumon.sources.nvml.return_codes import advice
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, scraped
 

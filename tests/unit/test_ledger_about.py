@@ -15,7 +15,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
 from gpumon.model.run import Metadata, Note
-from gpumon.reports import html, run_export, run_json, run_tables, run_text
+from gpumon.reports import html, run_export, run_json, run_list, run_text
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.schema import LEDGER_FILE
@@ -175,7 +175,7 @@ def shown(tmp_path: Path) -> Ledger:
 def test_particulars_show_in_the_head_of_a_run(shown: Ledger) -> None:
     with closing(shown):
         text = "\n".join(run_text.lines(shown.record("resnet50-1a2b"), BEGAN + 99.0, 0))
-        listed = "\n".join(run_tables.lines(shown.runs(), BEGAN + 99.0, 0))
+        listed = "\n".join(run_list.lines(shown.runs(), BEGAN + 99.0, 0))
     assert "tags: good" in text
     assert "train.py  ·  commit 0123456789, with uncommitted changes  ·  torch 2.9.1" in text
     assert "config: lr 0.1" in text

@@ -17,7 +17,7 @@ from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import NAMELESS, NO_VALUES, Discovery, Identity, identify
 from gpumon.sources.nvml.executor import AnyCall
-from gpumon.sources.nvml.library import NOT_SUPPORTED
+from gpumon.sources.nvml.return_codes import NOT_SUPPORTED
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
 

@@ -13,9 +13,10 @@ import pytest
 
 from gpumon.sources.nvml import library as nvml_library
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.library import NOT_FOUND, GpmSamples, Library
+from gpumon.sources.nvml.library import GpmSamples, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.return_codes import NOT_FOUND
 from gpumon.sources.nvml.utilization import SampleBuffer
 from gpumon.sources.nvml.values import DeviceValues
 from tests.fakes import FakeClock

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpumon.reports import compare, epoch_export, html, run_export, run_json, run_tables, run_text
+from gpumon.reports import compare, epoch_export, html, run_export, run_json, run_list, run_tables, run_text
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Record
@@ -118,7 +118,7 @@ def changed(template: Path, changes: Iterable[tuple[str, str, Any]]) -> Record:
                 with suppress(sqlite3.IntegrityError):  # what the schema itself refuses
                     db.execute(f"UPDATE {table} SET {name} = ?", (value,))
         with Ledger(str(copy)) as ledger:
-            assert "\x1b" not in "\n".join(run_tables.lines(ledger.runs(), NOW, 0))
+            assert "\x1b" not in "\n".join(run_list.lines(ledger.runs(), NOW, 0))
             return ledger.record(RUN)
 
 

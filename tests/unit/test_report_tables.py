@@ -20,7 +20,7 @@ from gpumon.common.text import cut, text_width
 from gpumon.model import units
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
-from gpumon.reports import compare, epoch_export, run_export, run_json, run_tables, run_text
+from gpumon.reports import compare, epoch_export, run_export, run_json, run_list, run_tables, run_text
 from gpumon.reports.csv import BYTE_ORDER_MARK
 from gpumon.reports.run_export import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
@@ -198,8 +198,8 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
     training(book, epochs=2, state=RunState.RUNNING)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_tables.state(listed.run, listed.run.updated + 5) == "running"
-    assert run_tables.state(listed.run, listed.run.updated + 3600) == "unseen"
+    assert run_list.state(listed.run, listed.run.updated + 5) == "running"
+    assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
     assert listed.run.duration(NOW) == pytest.approx(listed.run.updated - listed.run.started)
     assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
 
@@ -210,7 +210,7 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     book.epoch(key, 0, epoch=40)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_tables.newest_epoch(listed) == "41/90"
+    assert run_list.newest_epoch(listed) == "41/90"
     assert listed.done == 1, "the others ended in the run that it resumes"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs done (1 in this run)" in text
@@ -258,7 +258,7 @@ def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_i
     book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert (run_tables.newest_epoch(listed), listed.done) == ("3/4", 2), (
+    assert (run_list.newest_epoch(listed), listed.done) == ("3/4", 2), (
         "as a frame has it: the place of its newest epoch"
     )
     assert "2 of 4 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
@@ -279,7 +279,7 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     training(book, epochs=3)
     training(book, HOSTILE, 1, user=HOSTILE, began=BEGAN + 1)
     with Ledger(str(book.path)) as ledger:
-        listing = list(run_tables.lines(ledger.runs(), NOW, width))
+        listing = list(run_list.lines(ledger.runs(), NOW, width))
     assert max(map(text_width, listing)) <= width
     assert "RUN" in listing[0]
     assert "EPOCH" in listing[0]
@@ -314,7 +314,7 @@ def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
     for name, seconds in (("large-1", 9000.0), ("small-2", 1.0), ("least-3", 0.001)):
         training(book, name, 5, seconds=seconds)
     with Ledger(str(book.path)) as ledger:
-        listing = list(run_tables.lines(ledger.runs(), NOW, 0))
+        listing = list(run_list.lines(ledger.runs(), NOW, 0))
     at = listing[0].index("ENERGY") + len("ENERGY")
     energies = {line.split()[0]: line[:at].split("  ")[-1].strip() for line in listing[1:]}
     assert {text.split()[1] for text in energies.values()} == {"kWh"}
@@ -353,7 +353,7 @@ def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
         record = ledger.record(listed.run.id)
-        text = [*run_text.lines(record, NOW, 0, phases=True, ranks=True), *run_tables.lines([listed], NOW, 0)]
+        text = [*run_text.lines(record, NOW, 0, phases=True, ranks=True), *run_list.lines([listed], NOW, 0)]
     text += compare.lines(compare.compare([record, record]), 0)
     assert all(line.isprintable() for line in text)
     assert "No GPU of this run was sampled yet." in text

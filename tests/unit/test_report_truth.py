@@ -22,6 +22,7 @@ from gpumon.reports import (
     html,
     run_export,
     run_json,
+    run_list,
     run_notes,
     run_tables,
     run_text,
@@ -310,7 +311,7 @@ def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) 
     with Ledger(str(book.path)) as ledger:
         runs = {listed.run.id: listed for listed in ledger.runs()}
     assert [runs[id].run.duration(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
-    text = "\n".join(run_tables.lines([runs["resnet50-1a2b"]], NOW, 0))
+    text = "\n".join(run_list.lines([runs["resnet50-1a2b"]], NOW, 0))
     assert " 12 s " in text
 
 
@@ -318,7 +319,7 @@ def test_a_run_shorter_than_half_a_second_took_some_time(book: Book) -> None:
     began = BEGAN * SECOND
     book.run(started=began, ended=began + 62_000_000, state=RunState.FINISHED, seconds=0.062)
     with Ledger(str(book.path)) as ledger:
-        text = "\n".join(run_tables.lines(ledger.runs(), NOW, 0))
+        text = "\n".join(run_list.lines(ledger.runs(), NOW, 0))
     assert " 62 ms " in text
     assert "62 ms" in "\n".join(run_text.lines(record_of(book), NOW, 0))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from gpumon.common.clock import Clock
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.library import SUCCESS, Library, availability
+from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.return_codes import SUCCESS, availability
 from gpumon.sources.nvml.values import EVERY_TICK, RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read, next_due
 
 _PROBE_EVERY = 30.0

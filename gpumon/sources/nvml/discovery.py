@@ -17,7 +17,8 @@ from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availabil
 from gpumon.model.origin import Driver
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.executor import Executor, PendingCall, WorkerPool
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, UNKNOWN, Library, advice, availability
+from gpumon.sources.nvml.library import Library
+from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, UNKNOWN, advice, availability
 from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, sleeping_gpus
 from gpumon.sources.nvml.xid import MOST, UnfreedSet, XidWatcher
 

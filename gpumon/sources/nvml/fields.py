@@ -21,7 +21,8 @@ import pynvml
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import split_scale
-from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
+from gpumon.sources.nvml.library import Function, Library
+from gpumon.sources.nvml.return_codes import SUCCESS, availability
 from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, WideCounter, largest_raw_value
 
 ALL_LINKS = 0xFFFF_FFFF

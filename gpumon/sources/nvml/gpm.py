@@ -16,7 +16,8 @@ import pynvml
 
 from gpumon.common.clock import SECOND
 from gpumon.model.metrics import BY_NAME, Availability, Unit
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, GpmPair, Library, availability
+from gpumon.sources.nvml.library import Function, GpmPair, Library
+from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availability
 from gpumon.sources.nvml.values import DeviceValues
 
 GPM_EVERY = 1.0

@@ -15,13 +15,12 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.sources.base import Describe, ProcessInfo
-from gpumon.sources.nvml.library import (
+from gpumon.sources.nvml.library import Function, Library
+from gpumon.sources.nvml.return_codes import (
     FUNCTION_NOT_FOUND,
     INSUFFICIENT_SIZE,
     NOT_FOUND,
     SUCCESS,
-    Function,
-    Library,
     availability,
     is_unsupported,
 )

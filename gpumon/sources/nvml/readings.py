@@ -24,7 +24,8 @@ from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.sources.base import split_scale
 from gpumon.sources.nvml.fields import FieldBatch, fields_for_driver
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, is_unsupported
+from gpumon.sources.nvml.library import Function, Library
+from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, is_unsupported
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
 from gpumon.sources.nvml.values import (

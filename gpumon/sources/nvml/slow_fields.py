@@ -14,7 +14,8 @@ import pynvml
 
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE, decode_value
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, availability, is_unsupported
+from gpumon.sources.nvml.library import Function, Library
+from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availability, is_unsupported
 from gpumon.sources.nvml.values import DeviceValues
 
 _ENTRY = struct.Struct("=IIqqiiQ")

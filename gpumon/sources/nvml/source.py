@@ -16,9 +16,10 @@ from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.discovery import NO_VALUES, SCAN_EVERY, DeviceScan, Discovery
 from gpumon.sources.nvml.executor import AnyCall, Executor, PendingCall, WorkerPool
-from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
+from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import DeviceReading, MigInstance
 from gpumon.sources.nvml.processes import ProcessCache
+from gpumon.sources.nvml.return_codes import VERSION_MISMATCH, advice
 from gpumon.sources.nvml.sysfs import PCI_DEVICES
 from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
 

@@ -21,7 +21,8 @@ import pynvml
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import IDLE, Availability
 from gpumon.sources.nvml.fields import VALUE_TYPES
-from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
+from gpumon.sources.nvml.library import Library
+from gpumon.sources.nvml.return_codes import NOT_FOUND, SUCCESS, availability
 from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, SLACK, CallCost, DeviceValues
 
 RawSamples = list[tuple[int, float]]

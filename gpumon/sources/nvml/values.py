@@ -13,7 +13,8 @@ from gpumon.common.clock import SECOND, SHORTEST, Clock
 from gpumon.common.driver_calls import SHARE, DriverCall
 from gpumon.common.numbers import NAN
 from gpumon.model.metrics import BY_NAME, Availability
-from gpumon.sources.nvml.library import SUCCESS, Library
+from gpumon.sources.nvml.library import Library
+from gpumon.sources.nvml.return_codes import SUCCESS
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF

@@ -19,7 +19,8 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.model.xids import worse, xid_of
-from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
+from gpumon.sources.nvml.library import Function, Library
+from gpumon.sources.nvml.return_codes import SUCCESS, availability
 from gpumon.sources.nvml.values import RETRY_UNSUPPORTED
 
 XID = int(pynvml.nvmlEventTypeXidCriticalError)

@@ -21,7 +21,8 @@ from gpumon.reports import compare, epoch_text
 from gpumon.reports.charges import cells, priced, sentence
 from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference, config_differences
 from gpumon.reports.html import page
-from gpumon.reports.run_tables import COMMIT_LETTERS, about_lines, outside_rows, state, written
+from gpumon.reports.run_list import state
+from gpumon.reports.run_tables import COMMIT_LETTERS, about_lines, outside_rows, written
 from gpumon.reports.run_text import gpus
 from gpumon.storage.history.open import open_history
 from gpumon.storage.ledger import aggregate

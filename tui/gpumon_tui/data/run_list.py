@@ -11,7 +11,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon.reports.run_tables import newest_epoch, state
+from gpumon.reports.run_list import newest_epoch, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary

@@ -130,7 +130,7 @@ def past_runs(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
     """Return the newest runs of the ledger with a title; empty if there are none."""
     if not runs:
         return []
-    from gpumon.reports.run_tables import lines
+    from gpumon.reports.run_list import lines
 
     left_margin = margin(cells)
     heading, *rows = lines(runs[:MAX_PAST], now, cells - 2 * left_margin - 1)

@@ -1,79 +1,10 @@
-"""Measures batch size and CPU time without the help of a framework.
-
-The batch size is read from a loader's attributes, and no batch is fetched. The CPU time includes worker processes of
-loaders.
-"""
+"""Reads the batch size from the attributes of a loader, without fetching a batch."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from gpumon.common.procfs import cpu_with_children
 from gpumon.tracking.logged_values import whole
-
-_MAX_PROCESSES = 4096
-"""Maximum number of processes to visit, since the tree may grow while it is read."""
-
-
-class CpuTime:
-    """Measures the CPU time of the child processes of this process and, if `own`, of this process itself.
-
-    It counts from the creation of this object or, with `since_start`, from the start of the process.
-    """
-
-    def __init__(
-        self,
-        *,
-        own: bool = True,
-        since_start: bool = False,
-        proc: str = "/proc",
-        times: Callable[[], os.times_result] = os.times,
-    ) -> None:
-        self._own = own
-        self._proc = proc
-        self._times = times
-        self._start = 0.0 if since_start else self._total()
-
-    def seconds(self) -> float:
-        """Return the CPU time in seconds (user and system) used so far."""
-        return max(0.0, self._total() - self._start)
-
-    def _total(self) -> float:
-        times = self._times()
-        ended = times.children_user + times.children_system
-        running = sum(map(self._process_seconds, self._descendants()))
-        return ended + running + (times.user + times.system if self._own else 0.0)
-
-    def _descendants(self) -> Iterator[str]:
-        """Yield the pid of each running descendant of this process."""
-        pids = self._children("self")
-        visited = 0
-        while pids and visited < _MAX_PROCESSES:
-            pid = pids.pop()
-            visited += 1
-            yield pid
-            pids += self._children(pid)
-
-    def _children(self, pid: str) -> list[str]:
-        pids: list[str] = []
-        try:
-            for thread in os.listdir(f"{self._proc}/{pid}/task"):
-                with open(f"{self._proc}/{pid}/task/{thread}/children") as file:
-                    pids += file.read().split()
-        except OSError:
-            return pids  # it has ended, or this kernel does not list children
-        return pids
-
-    def _process_seconds(self, pid: str) -> float:
-        """Return the CPU seconds of a process and its ended children."""
-        try:
-            with open(f"{self._proc}/{pid}/stat", "rb") as file:
-                return cpu_with_children(file.read()) / os.sysconf("SC_CLK_TCK")
-        except OSError:  # it has ended
-            return 0.0
-
 
 _MAX_WRAPPERS = 4
 

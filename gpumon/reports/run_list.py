@@ -1,0 +1,75 @@
+"""The table of `gpumon runs list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
+from gpumon.cost import NO_CHARGE, Charge
+from gpumon.model import units
+from gpumon.model.columns import RUNS, View, shown
+from gpumon.reports import charges
+from gpumon.reports.text_table import draw, text_column
+from gpumon.storage.ledger.records import RunRow, RunSummary
+
+_ROOM = {
+    "id": (49, 17), "name": (24, 0), "user": (16, 6), "tags": (32, 0), "resumes": (49, 0), "hostname": (24, 0),
+    "framework": (16, 0),
+}  # fmt: skip
+"""Largest and smallest width of columns of text."""
+_RUNS = shown(RUNS, View.COMMAND)
+RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
+_COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
+"""Index at which the cost columns are inserted."""
+
+
+def lines(
+    runs: Sequence[RunSummary], now: float, width: int, prices: Prices | None = None,
+    costs: Mapping[str, Charge] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield a heading and a line for each run, at most `width` columns wide (0: unlimited).
+
+    `now`: current time (s since 1970). `prices`: if given, add columns of costs. `costs` then has the charge of each
+    run by its id.
+    """
+    if prices is None or costs is None:
+        yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
+        return
+    rows = []
+    for listed, row in zip(runs, _rows(runs, now), strict=True):
+        rows.append((*row[:_COSTS_AT], *charges.cells(costs.get(listed.run.id, NO_CHARGE), prices), *row[_COSTS_AT:]))
+    yield from draw((*RUN_COLUMNS[:_COSTS_AT], *charges.columns(prices), *RUN_COLUMNS[_COSTS_AT:]), rows, width)
+
+
+def state(run: RunRow, now: float) -> str:
+    """Return the state of a run as one word."""
+    return "unseen" if run.unseen_seconds(now) else run.state.name.lower()
+
+
+def newest_epoch(listed: RunSummary) -> str:
+    """Return the number of a run's newest epoch and of its planned epochs as text: `12/90`.
+
+    The newest epoch may not have ended yet.
+    """
+    return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
+
+
+def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
+    lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
+    joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
+    for listed, lack, energy in zip(runs, lacks, units.energy_column(joules), strict=True):
+        yield _run_row(listed, f"{units.AT_LEAST}{energy}" if lack else energy, now)
+
+
+def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
+    run = listed.run
+    cells = {
+        "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
+        "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
+        "state": state(run, now),
+        "epoch": newest_epoch(listed), "gpus": str(listed.gpus or units.MISSING),
+        "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
+        "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
+    }  # fmt: skip
+    return tuple(cells[column.key] for column in _RUNS)
