@@ -84,7 +84,7 @@ def check_gpus(places: Places, arguments: Namespace) -> GpuChecks:
 def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> GpuChecks:
     """Return the checks of the GPUs in a frame.
 
-    `reader`: the sampler of the frame in messages, which is "the daemon" or "this command".
+    `reader`: what sampled the frame, as text for messages: "the daemon" or "this command".
     """
     samples = [sample for sample in frame.samples if not sample.device.is_instance]
     answering = [sample for sample in samples if sample.state is Availability.OK]
@@ -259,7 +259,7 @@ def daemon_checks(places: Places, daemon: RunningDaemon | None, no_daemon_reason
     yield _daemon_check(name, daemon, places.uid)
     version, origin = daemon.live.version(), daemon.live.origin()
     if daemon.has_sampled() and version != __version__:
-        text = f"the daemon has version {version or 'unknown'}, this command {__version__}"
+        text = f"the daemon is version {version or 'unknown'}, but this command is version {__version__}"
         yield Check("its version", Condition.WARNING, text, _restart_remedy(daemon, places.uid))
     if daemon.has_sampled() and Capability.LIVE not in origin.capabilities:
         text = f"the daemon plays {origin.label or origin.source}: this machine is not sampled"

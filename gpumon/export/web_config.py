@@ -129,7 +129,7 @@ def _parse_tls(file: str, settings: Mapping[str, Any]) -> TlsConfig | None:
     auth_type = _parse_word(file, settings, "client_auth_type")
     if auth_type not in _VERIFY_MODES:
         types = ", ".join(filter(None, _VERIFY_MODES))
-        raise GpumonError(f"{file}: client_auth_type is one of {types}, not '{auth_type}'")
+        raise GpumonError(f"{file}: client_auth_type must be one of {types}, not '{auth_type}'")
     files = [_parse_path(file, settings, name) for name in ("cert_file", "key_file", "client_ca_file")]
     if not (files[0] and files[1]):
         raise GpumonError(f"{file}: tls_server_config requires cert_file and key_file")

@@ -289,10 +289,10 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.optical_flow_utilization", "Optical flow engine", "OFA", Unit.RATIO,
            "Share of time the optical flow accelerator was busy."),
     Metric("gpu.utilization_low", "Lowest utilization", "LOW", Unit.RATIO,
-           "Lowest of the driver's own samples (5 or 6 a second) that were read last, every 8 s: "
-           "a stall shorter than a tick shows here, in the seconds after it."),
+           "Lowest utilization in the newest batch of the driver's own samples. The driver takes 5 or 6 samples "
+           "a second; a batch is read every 8 s. A stall shorter than a tick is visible here some seconds later."),
     Metric("gpu.idle_share", "Idle share", "IDLE", Unit.RATIO,
-           f"Share of the same samples with utilization below {IDLE * 100:g} %."),
+           f"Share of the samples in this batch (see `gpu.utilization_low`) with utilization below {IDLE * 100:g} %."),
     Metric("gpu.xid", "XID error", "XID", Unit.COUNT,
            "Code of the most severe fault of the card that the driver reported to this daemon since a reset; 0: none. "
            "Errors of applications are only in the event log."),

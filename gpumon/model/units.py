@@ -389,10 +389,11 @@ def energy_column(values: Sequence[float]) -> list[str]:
 
 
 def energy_in_column(value: float, largest: float) -> str:
-    """Format an energy in the unit that suits the `largest` row of its column; `<0.01 Wh` if it is too small for that.
+    """Format an energy for a table column, in the unit that suits `largest`, the largest value in the column's rows. A
+    value too small for this unit becomes `<0.01 Wh`.
 
-    A sum below the rows has its own unit if it is too large for the rows' unit. The rows keep their unit while the sum
-    grows: if they were in kWh too, all epochs of a long run would be 0.063.
+    The sum below the rows gets a larger unit if it is too large for the unit of the rows. The rows do not change to the
+    larger unit, because in kWh every epoch of a long run would be shown as 0.063.
     """
     own_unit, column_unit = _energy_unit(value), _energy_unit(largest)
     size, unit, digits = own_unit if own_unit[0] > column_unit[0] else column_unit

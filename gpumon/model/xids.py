@@ -41,7 +41,7 @@ class Xid(NamedTuple):
 _VENDOR = "if the error returns, ask the vendor of {card}"
 _RESTART = "restart the application; if the error returns with other applications, ask the vendor of {card}"
 _CHECK = "check the application"
-_SANITIZE = "check the application, such as with compute-sanitizer"
+_SANITIZE = "check the application, for example with compute-sanitizer"
 _RESET = f"{{reset}}; or {{restart}}; {_VENDOR}"
 _RESET_IDLE = "when the runs on this GPU have finished, {reset}"
 _NVLINK = "{reset}; {other_end}; or {restart}; if the error returns, ask the vendor of the machine"

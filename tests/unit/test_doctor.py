@@ -119,7 +119,7 @@ def test_a_container_without_its_gpus_is_told_to_pass_them_in(machine: Machine) 
 def test_a_library_of_another_version_than_the_module_is_the_cause(machine: Machine) -> None:
     updated = machine.bus("nvidia").module("535.104.05").with_library("550.54.14").dev("nvidiactl", "nvidia0")
     assert faults(updated.checks()) == [
-        ("kernel module", "the driver's kernel module has version 535.104.05, its library 550.54.14")
+        ("kernel module", "the driver's kernel module is version 535.104.05, but its library is version 550.54.14")
     ]
     read = named(updated.checks(read=1), "kernel module")
     assert read.condition is Condition.WARNING, "a daemon from before the update still reads"

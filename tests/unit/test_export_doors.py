@@ -419,7 +419,7 @@ GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
         ("tls_server_config: {cert_file: [1], key_file: b}", "cert_file must be a path"),
         ("tls_server_config: {cert_file: no.pem, key_file: no.key}", "No such file"),
         (GOOD + ", cipher_suites: [x]}", "unsupported key 'cipher_suites' in tls_server_config"),
-        (GOOD + ", client_auth_type: RequestClientCert}", "client_auth_type is one of"),
+        (GOOD + ", client_auth_type: RequestClientCert}", "client_auth_type must be one of"),
         (GOOD + ", client_auth_type: RequireAndVerifyClientCert}", "requires client_ca_file"),
         (GOOD + ", client_ca_file: node.pem}", "requires client_auth_type"),
         (GOOD + ", client_ca_file: no.pem, client_auth_type: VerifyClientCertIfGiven}", "cannot use the CA file"),

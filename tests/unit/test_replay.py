@@ -244,7 +244,7 @@ def test_the_same_log_in_another_dress_gives_the_same(tmp_path: Path, content: b
         (gzip.compress(b"", mtime=0), "is empty"),
         (bytes(range(256)) * 20, "binary"),
         (gzip.compress(bytes(range(256)) * 20, mtime=0), "binary"),
-        (b"\x1f\x8b\x08", "cut short"),
+        (b"\x1f\x8b\x08", "truncated"),
         (b"\x1f\x8b garbage that is no gzip at all", "unreadable"),
         (b"GPUMRNG\x01" + bytes(100), "a daemon's ring: record it with 'gpumon record --last 1h -o FILE'"),
         (b"2025/07/27 00:00:00.000, 72 W, 0 %, 1 MiB\n" * 30, "line 1: no header"),
@@ -272,7 +272,7 @@ def test_a_gzip_cut_short_gives_what_could_be_read_and_says_so(tmp_path: Path) -
     whole = gzip.compress(rows(range(0, 300_000, 100)).encode())
     source, readings = everything(write(tmp_path, whole[: len(whole) // 2]))
     assert 100 < len(readings) < 3000
-    assert "cut short after line" in source.origin().label
+    assert "truncated after line" in source.origin().label
     assert source.origin().problem == ""
 
 
@@ -290,10 +290,10 @@ def test_wherever_a_gzip_is_cut_it_gives_its_rows_or_says_so(tmp_path: Path) -> 
             source, readings = everything(write(tmp_path, whole[:kept]))
         except SourceError as error:
             refused += 1
-            assert "cut short" in str(error), kept  # noqa: PT017
+            assert "truncated" in str(error), kept  # noqa: PT017
         else:
             assert readings
-            assert "cut short" in source.origin().label
+            assert "truncated" in source.origin().label
     assert refused > 50
 
 

@@ -194,7 +194,7 @@ def test_what_is_made_elsewhere_comes_the_same_way(tmp_path: Path, described: An
         ("series?metric=gpu.power&from=1&to=99999999", "the window is too long: at most 2678400 seconds."),
         ("series?metric=gpu.power&from=1&to=2&window=3", "from, to and window are too many: give two of them."),
         ("series?metric=gpu.power&metric=gpu.fan", "metric is given 2 times: give it once."),
-        ("series?metric=gpu.power&gpu=", "gpu must be a text of 1 to 200 characters, not ''."),
+        ("series?metric=gpu.power&gpu=", "gpu must be a string of 1 to 200 characters, not ''."),
         ("status?gpus=0", "unknown parameter 'gpus'; parameters of this route: none."),
         ("runs?state=done", "state must be one of running, finished, failed, died, interrupted, stopped, not 'done'."),
         ("runs?user=%1b%5b31m", None),

@@ -76,7 +76,7 @@ KEYS = (
     Key("G,up,k", "subject", "", "", argument=-1, pages=(CHART,)),
     Key("c", "overlay", "c", "overlay: the mean of the run's other GPUs, each GPU, or nothing", "overlay",
         pages=(CHART,)),
-    Key("escape", "back", "Esc 0", "back to now, without a cursor; Esc to the page that opened the chart",
+    Key("escape", "back", "Esc 0", "back to now, without a cursor; Esc also returns to the page that opened the chart",
         "live", pages=(CHART,)),
     Key("0", "to_now", "", "", pages=(CHART,)),
     Key("enter", "open", "↵", "open it: a GPU's chart, a run, a process", "open", pages=(OVERVIEW,)),

@@ -147,7 +147,7 @@ def _check_module(installation: Installation) -> Check | None:
         return Check(name, Condition.FAULT, text, remedy if installation.library else _INSTALL)
     library, module = installation.library_version, installation.module
     if library and library != module:
-        text = f"the driver's kernel module has version {module}, its library {library}"
+        text = f"the driver's kernel module is version {module}, but its library is version {library}"
         remedy = (
             "the library is older: restart the container, or remove it from LD_LIBRARY_PATH"
             if _version_numbers(library) < _version_numbers(module)

@@ -148,7 +148,7 @@ class LogFile:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, EOFError):
-        return "cut short"
+        return "truncated"
     if isinstance(error, (gzip.BadGzipFile, zlib.error, UnicodeError)):
         return "damaged"
     return str(getattr(error, "strerror", "")) or "unreadable"
@@ -237,7 +237,7 @@ class LogRows:
             if line.is_whole:
                 self._skip(line.number, str(bad))
         if not line.is_whole:
-            self._log.cut = self._log.cut or f"cut short in line {line.number}"
+            self._log.cut = self._log.cut or f"truncated at line {line.number}"
             return None
         if log_format.has_ids or not log_format.looks_like_row(text):
             return None

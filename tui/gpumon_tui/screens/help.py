@@ -70,7 +70,7 @@ TERMS = (
     ("died", "its process exited without reporting (killed or OOM)"),
     ("–", "unknown; a gap in a chart is, too"),
     ("+5 ▼", "more GPUs off screen: press g, or use the wheel"),
-    ("util", "share of time in which any kernel ran, not of the capacity used"),
+    ("util", "share of time with at least one kernel running, not how much of the GPU was used"),
     ("ETA", "estimate, from the last finished epochs"),
 )
 

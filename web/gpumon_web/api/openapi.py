@@ -100,7 +100,8 @@ OWN: Mapping[str, Schema] = {
     "line": object_schema({
         "metric": {"enum": list(BY_NAME)},
         "unit": {"type": "string", "description": "base unit; of a counter, per second"},
-        "gpu": ref("text", "UUID; null of the machine"), "label": ref("text"), "is_rate": {"type": "boolean"},
+        "gpu": ref("text", "UUID; null for values of the machine as a whole"), "label": ref("text"),
+        "is_rate": {"type": "boolean"},
         "min": _LINE, "mean": _LINE, "max": _LINE,
         "missing": {
             "enum": [*(why.name.lower() for why in Availability), None],
@@ -162,7 +163,7 @@ _ALWAYS = (401, 403, 405, 421, 429, 431, 503)
 _REASONS = {
     400: "a parameter that is unknown, out of bounds or given twice",
     401: "no token, a wrong one, or one that was revoked",
-    403: "asked by a page of another site",
+    403: "the request came from a page on another site",
     404: "there is no such thing",
     405: "a method that is neither GET nor HEAD: nothing can be changed here",
     421: "a host name that is not allowed",

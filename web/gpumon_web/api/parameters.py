@@ -117,7 +117,7 @@ def expected(schema: Schema) -> str:
             return f"one of {', '.join(names)}"
         return f"one of {len(names)} names, such as {names[0]}"
     if schema["type"] == "string":
-        return f"a text of 1 to {schema['maxLength']} characters"
+        return f"a string of 1 to {schema['maxLength']} characters"
     kind = "a whole number" if schema["type"] == "integer" else "a number"
     return f"{kind} from {schema['minimum']:.15g} to {schema['maximum']:.15g}"
 

@@ -29,7 +29,7 @@ ROUTES: tuple[ApiRoute, ...] = (
     ),
     ApiRoute(
         "users", "Users who hold GPUs now",
-        "A user holds a GPU while a process of theirs is on it, or a running run of theirs claims it.",
+        "A user holds a GPU while one of their processes is on it or one of their running runs claims it.",
         "users", now.users,
     ),
     ApiRoute(

@@ -169,7 +169,10 @@ def _read_private_file(path: str) -> str | None:
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise GpumonError(f"{path} is not a file that only you can read and write: remove it, and add tokens anew")
+            raise GpumonError(
+                f"{path} must be a regular file that only you can read and write (mode 0600): "
+                "remove it, and add the tokens again"
+            )
         return file.read(_MAX_BYTES).decode("utf-8", "replace")
 
 

@@ -122,8 +122,8 @@ def doubts(cluster: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         sentences.append(f"{reason[:1].upper()}{reason[1:]}.")
     elif _adds_up_minutes(cluster, nodes):
         sentences.append(
-            "Prometheus sums GPU-hours of a week or more from one-minute values, which is slow: load "
-            "deploy/prometheus/hours.yml (again after an upgrade). Its first sums appear within an hour."
+            "Prometheus sums GPU-hours of a week or more from one-minute values, which is slow. Load "
+            "deploy/prometheus/hours.yml, and load it again after an upgrade. Its first sums appear within an hour."
         )
     if count := model.dcgm_only_hosts(cluster.answers):
         sentences.append(
