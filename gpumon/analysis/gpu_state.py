@@ -63,10 +63,11 @@ class _TrackedLoad(NamedTuple):
 
 
 class LoadTracker:
-    """Determines the load of each GPU from samples in order, such that it does not change with each sample.
+    """Determines the load of each GPU from its samples, smoothed so that the load does not change with every sample.
 
-    A GPU that starts to work is busy at once. Its load becomes lower if all samples of `LETS_UP` seconds show a lower
-    load, and it is pausing if no kernel ran for this time. A change between pausing and light load takes `STEADY`
+    Samples must be added in chronological order. A GPU that starts to work has its new load at once. A busy GPU changes
+    to a lower load after `LETS_UP` seconds in which every sample showed a lower load. A GPU with light load changes to
+    pausing after `LETS_UP` seconds without a kernel. Any other change between light load and pausing takes `STEADY`
     seconds.
     """
 

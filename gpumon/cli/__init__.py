@@ -38,7 +38,9 @@ _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])
 """Subcommands of long-running commands whose purpose is their output."""
 _SHORT = ("status",)
-"""Commands that are so fast that argparse would take a tenth of their time. Without options, they do not use it."""
+"""Commands that are so fast that argparse would take a tenth of their time. If they are called without options,
+argparse is not used.
+"""
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -124,7 +126,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _call(command: Any, options: object) -> int:
-    """Run a command. Ctrl-C raises KeyboardInterrupt in it; before and after, it ends the script by the signal.
+    """Run a command. While the command runs, Ctrl-C raises KeyboardInterrupt in it. Before and after, Ctrl-C ends the
+    script by the signal.
 
     During imports, KeyboardInterrupt could be lost in a callback of the import system or turned into another error.
     """

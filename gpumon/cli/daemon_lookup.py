@@ -51,7 +51,7 @@ class RunningDaemon:
         return is_alive(self.holder.pid, self.holder.started)
 
     def has_sampled(self) -> bool:
-        """Whether this daemon has written the ring, and not an earlier one."""
+        """Whether the ring was written by this daemon and not by an earlier one."""
         self.live.heartbeat()
         writer = self.live.writer()
         return writer is not None and (writer.pid, writer.started) == (self.holder.pid, self.holder.started)

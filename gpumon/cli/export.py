@@ -113,7 +113,9 @@ def _host_label(name: str | None) -> str | None:
 
 
 def _refuse_empty(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an empty value, which an unset shell variable gives: it would disable access control."""
+    """Raise UsageError for an empty value, for example from an unset shell variable, because it would disable access
+    control.
+    """
     for name in _NEVER_EMPTY:
         if getattr(arguments, name) == "":
             raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
@@ -181,10 +183,10 @@ def _address(arguments: argparse.Namespace) -> Address:
 
 
 class _TerminationSignal:
-    """An event that is set by SIGTERM or SIGINT, whichever thread the kernel delivers it to.
+    """An event that is set by SIGTERM or SIGINT, regardless of the thread to which the kernel delivers the signal.
 
-    A signal that another thread receives does not interrupt a main thread that is waiting for a lock. So this waits for
-    a byte in a pipe, which Python's signal handler in C writes in the receiving thread.
+    A signal that another thread receives does not interrupt a main thread that is waiting for a lock. Therefore `wait`
+    waits for a byte in a pipe. Python's signal handler in C writes this byte in the receiving thread.
     """
 
     def __init__(self) -> None:

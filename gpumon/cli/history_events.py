@@ -71,7 +71,7 @@ def _resolve_gpu(places: Places, path: str, name: str) -> str:
     """Return the value of `--gpu` for `EventFilter`: the UUID of a present MIG instance, or `name` unchanged.
 
     `name`: index or UUID. Raises UsageError for a GPU that is neither in the history file `path` nor in the ring,
-    because the answer "no events" would look like a fact about an existing GPU.
+    because the result "no events" would look like a fact about an existing GPU.
     """
     from gpumon.storage.history.devices import unknown_gpu
     from gpumon.storage.history.open import stored_devices

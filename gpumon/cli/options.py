@@ -116,7 +116,7 @@ DEFAULT_SOURCE = AUTO
 SOURCES = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
 """Values of `--source`, each with its help."""
 _MAX_INDEX_DIGITS = 9
-"""A longer number is not an index: Python refuses to parse one with thousands of digits."""
+"""Maximum number of digits of an index. Python refuses to parse a number with thousands of digits."""
 MAX_DAYS = {"history-days": 32.0, "account-days": 366.0}
 """Maximum days of history, and of accounts and events, that a daemon keeps."""
 _UNITS = {"M": 2**20, "G": 2**30}
@@ -309,7 +309,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 }  # fmt: skip
 """Functions that check and convert the value of a setting, by its name in the file, which is also the flag's name."""
 COST, GROUPS = "cost", "groups"
-"""Tables of prices and of user groups, which only the file has."""
+"""Tables of prices and of user groups, which can be set only in the settings file."""
 
 
 def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:

@@ -104,7 +104,7 @@ def _discard_stderr() -> None:
 
 
 def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
-    """Return the directories, and a problem with the settings or an empty text. The command runs in either case."""
+    """Return the directories, and a problem with the settings or an empty string. The command runs in either case."""
     try:
         return resolve_options(arguments)[0], ""
     except UsageError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _PATIENCE = 2.0
-"""Seconds to wait for an answer of the driver."""
+"""Seconds to wait for the driver to respond."""
 
 
 def add_options(parser: "ArgumentParser") -> None:
@@ -46,7 +46,7 @@ class _Selection(NamedTuple):
     live: Live | None
     """Ring or simulation that the frame comes from. None if there are neither current nor earlier values."""
     note: str
-    """The sampler in words, which is a daemon or this command."""
+    """Text that says what sampled the frame: a daemon or this command."""
     daemon: dict[str, Any] | None = None
     """The daemon for JSON; None if this command sampled."""
     stale: str = ""

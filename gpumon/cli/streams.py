@@ -102,7 +102,7 @@ def prepare(*, forgiving: bool) -> None:
 
 
 def is_output(error: OSError) -> bool:
-    """Whether an error came from a standard stream. Errors of files have a file name."""
+    """Whether an error came from a standard stream. Errors of other files have a file name."""
     return error.errno in _NO_OUTPUT and error.filename is None
 
 

@@ -1,8 +1,8 @@
-"""Queries about a cluster: their PromQL, how often they are sent, and which must be answered together.
+"""Queries about a cluster: their PromQL, how often they are sent, and which results must be replaced together.
 
-`QUERIES` are for a Prometheus server that scrapes gpumon's exporters. `DCGM_QUERIES` are for a server that has only
-NVIDIA's exporter (dcgm-exporter, metric names up to 4.8). Their answers have the same names. That exporter does not
-report the users of a GPU. A GPU that computes nothing may be free or held, so its state is unknown.
+`QUERIES` are for a Prometheus server that scrapes gpumon's exporters. `DCGM_QUERIES` are for a server that scrapes only
+NVIDIA's exporter (dcgm-exporter, metric names up to version 4.8). Both use the same query names. NVIDIA's exporter does
+not report who uses a GPU. An idle GPU may therefore be free or held, so its state is unknown.
 """
 
 from __future__ import annotations

@@ -205,10 +205,10 @@ def idle_text(gpu: GpuContext) -> str:
 
 
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
-    """Return the finding about a GPU in this state, after an XID error if the driver reported one.
+    """Return the finding about an unavailable GPU. If the driver reported an XID error, the finding names it.
 
-    `action`: what to do about the state. If the table of XID errors has a repair to be done now, it replaces `action`.
-    A repair that can wait is left out, and any other advice is added.
+    `action`: what to do about the state. The advice for the XID error replaces `action` if it is an urgent repair, is
+    left out if it is a repair that can wait, and is appended to `action` otherwise.
     """
     sample, fault = gpu.status.sample, reported_fault(gpu)
     reason = sample.reason

@@ -152,9 +152,9 @@ def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
 
 
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:
-    """Yield the code of each GPU's last XID error.
+    """Yield a metric family with the code of each GPU's last XID error.
 
-    It is 0 if XID errors are read and there was none since counting started.
+    The code is 0 if gpumon reads the GPU's XID errors and none has occurred since counting started.
     """
     if snapshot.totals is None:
         return

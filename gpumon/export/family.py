@@ -1,4 +1,4 @@
-"""Families of samples as Prometheus defines them, their names, and limits on label values."""
+"""Prometheus metric families: their samples and names, and limits on label values."""
 
 from __future__ import annotations
 

@@ -190,7 +190,9 @@ class RecordingReader:
         return blocks
 
     def _read_head(self, offset: int) -> BlockHead:
-        """Return the head of the block at `offset`. Raises DamagedRecording if the head is invalid or the body cut."""
+        """Return the head of the block at `offset`. Raises DamagedRecording if the head is invalid or the body is
+        truncated.
+        """
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
             raise DamagedRecording("cut short")

@@ -38,7 +38,7 @@ class RecordingWriter:
     """Appends frames to a file.
 
     `add` and `close` raise GpumonError if the file cannot be written, for example because the disk is full. The file
-    then ends with the last frames that were written completely, and can be played up to these.
+    then ends with the last frames that were written completely, and can be played up to their end.
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:

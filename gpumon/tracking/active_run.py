@@ -68,7 +68,9 @@ class ActiveRun(RunTags):
         self._restart = restart
         self._planned = epochs
         self._logged_step = 0
-        """Number of steps according to `log(step=…)`, which counts as long as nothing else counts steps."""
+        """Number of steps passed to `log(step=…)`. It is the step count of the run as long as nothing else counts
+        steps.
+        """
 
     @overload
     def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
@@ -234,13 +236,13 @@ class ActiveRun(RunTags):
             self.end(stopped=error is not None and is_left)
 
     def stop(self) -> None:
-        """End the run early on purpose, as when a trial is pruned. It counts as stopped, not as failed."""
+        """End the run early on purpose, for example when a trial is pruned. It counts as stopped, not as failed."""
         if self._epoch is not None and not self._is_within_epoch() and not self._is_in_steps():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
 
     def _is_short(self) -> bool:
-        """Whether the open epoch has fewer steps than the earlier ones, if those all had the same number."""
+        """Whether all earlier epochs had the same number of steps and the open epoch has fewer."""
         return self._is_even and 0 < self._board.steps - self._epoch_step < self._fewest
 
     def _is_within_epoch(self) -> bool:
@@ -317,7 +319,7 @@ def _is_iterable(value: object) -> bool:
 
 
 def _is_scalar_array(value: object) -> bool:
-    """Whether `value` is an array or tensor with a single number, whose class is iterable all the same."""
+    """Whether `value` is an array or tensor with a single number. Its class is iterable, but the value is not."""
     try:
         return getattr(value, "shape", None) == ()
     except Exception:  # a user's object whose attributes may do anything

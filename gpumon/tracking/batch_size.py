@@ -19,7 +19,8 @@ class BatchSize(NamedTuple):
 
 
 def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
-    """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not tell them.
+    """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not report its
+    batch size.
 
     Also finds the loader inside `enumerate`, tqdm and the iterator of a DataLoader. Exceptions of attributes of the
     user's loader are not caught.

@@ -185,10 +185,12 @@ _SLOTS = tuple(slice(offset, offset + wire_format.STATE_SIZE) for offset in wire
 NO_EPOCH = -1
 """Epoch number for values that are logged after the training."""
 SETTLED_AFTER = 600_000_000_000
-"""ns after the start of the run when waiting metrics get slots, even if no more informative metrics have appeared."""
+"""ns after the start of the run at which waiting metrics get slots, whether or not more informative metrics have
+appeared.
+"""
 _MAX_WAITING = 64
 _FOR_HELD_OUT, _FOR_MEASURES = 3, 6
-"""Number of slots reserved for metrics with a `metric_rank` below 2, and of those for a rank below 3."""
+"""Number of slots reserved for metrics with a `metric_rank` below 2, and number reserved for a rank below 3."""
 _FOR_VALIDATION = 2
 """Number of slots reserved for validation metrics, whenever they first appear."""
 EVENTS_AT_ONCE = 200
@@ -244,7 +246,7 @@ class Board:
         self.peak = wire_format.NOT_KNOWN
         """The framework's peak of allocated bytes, which is written with the next event only."""
         self.must_end = False
-        """Whether the run failed if it is still open when it is dropped or when the process ends."""
+        """Whether the run counts as failed if it is still open when it is dropped or when the process ends."""
         self.is_left = False
         """Whether the loop was left in the middle of an epoch and no other epoch has begun since."""
         self.cpu_time: Callable[[], float] | None = None
@@ -483,7 +485,7 @@ class Board:
             self.phase(PAUSED)
 
     def backdate_end(self) -> None:
-        """Give all later events the time of the last activity, when the training ended without reporting its end."""
+        """Give all later events the time of the last activity. Used if the training ended without reporting its end."""
         self._ended_at = self._last_sign
 
     @property

@@ -28,8 +28,9 @@ EVENTS = 512
 BYTES = 64 * 1024
 """Maximum bytes of descriptions and metadata to read per user and second. The rest is read later."""
 FOR_DESCRIPTIONS = 256 * 1024
-"""Bytes reserved for descriptions, which metadata must not use: the events of a run cannot be decoded without its
-description."""
+"""Bytes that only descriptions may use, not metadata, because the events of a run cannot be decoded without its
+description.
+"""
 BURST = 8
 """Seconds of unused budget that may be used at once, for example by a new daemon that reads the boards of many ranks.
 """
@@ -84,7 +85,9 @@ class BudgetOwners:
 
 
 class Budget:
-    """The number of events and bytes of one user's boards that may still be read. Negative after a board with more."""
+    """The number of events and bytes that may still be read from one user's boards. Negative after reading a board that
+    had more.
+    """
 
     def __init__(self, now: int) -> None:
         self.events = EVENTS * BURST

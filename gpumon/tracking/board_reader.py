@@ -121,8 +121,8 @@ class BoardReader:
         """Return the current run and its new boundaries. Raises BoardError if the board is not trustworthy.
 
         `now`: returns the current time. `max_events`: if there are more new events, only the newest are read, and the
-        others count as lost. Without `texts`, a new description of a running run is left for a later poll, together
-        with the events that need it. Without `metadata`, new metadata is left for a later poll.
+        others count as lost. If `texts` is false, a new description of a running run is left for a later poll, together
+        with the events that need it. If `metadata` is false, new metadata is left for a later poll.
         """
         # First check whether the process is alive, then read, because the board of a dead process no longer changes.
         holder = os.getpid() if self._is_own else lock_holder(self.fd)

@@ -26,7 +26,7 @@ TRAIN = "train"
 
 
 class Description(NamedTuple):
-    """The data that a training publishes about itself in its board."""
+    """Data that a training process publishes about itself in its board."""
 
     name: str
     id: str

@@ -1,7 +1,7 @@
 """Finds the git commit of a program, and whether its files differ from that commit.
 
 The commit is read from git's files. For the differences, git runs in a process for which the training never waits. If
-it does not answer in time, it is unknown whether there are any.
+git does not finish in time, it is unknown whether the files differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _DIFF = (
 )  # fmt: skip
 _ENV = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 _INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME")
-"""Environment variables that are needed to find git, and by git to read the user's settings. None is stored."""
+"""Environment variables that are needed to find git, and by git to read the user's settings. Their values are not
+stored.
+"""
 
 
 class Repository(NamedTuple):

@@ -19,7 +19,7 @@ class OpenBoard(Protocol):
     """A board that must be closed before the process ends, as far as this module uses it."""
 
     must_end: bool
-    """Whether the run failed if it is still open at the end of the process."""
+    """Whether the run counts as failed if it is still open at the end of the process."""
     is_left: bool
 
     def abandon(self) -> None: ...
@@ -74,7 +74,9 @@ def _combine(parts: Sequence[Ending]) -> Ending:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether programs raise `error` to stop something on purpose. It is then no failure if it is caught."""
+    """Return whether programs raise `error` to stop something on purpose. If such an error is caught, the run has not
+    failed.
+    """
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
     return _is_one_of(error, _STOPS)

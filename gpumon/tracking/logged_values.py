@@ -19,7 +19,7 @@ from gpumon.tracking.wire_format import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):
-    """The end of a row of steps, which is the time when the training had done a round number of steps."""
+    """The end of a row of steps: the time at which the training had completed a round number of steps."""
 
     step: int
     monotonic_ns: int
@@ -88,7 +88,7 @@ _HELD_OUT = frozenset(("dev", "eval", "test", "val", "valid", "validation"))
 _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time"))
 _AMOUNTS = frozenset(("flops", "flos", "length", "lengths", "samples", "tokens"))
 _POSITIONS = frozenset(("epoch", "global", "iteration", "step", "trainer"))
-"""Words of which a name consists entirely if it tells how far the training is."""
+"""Words for the progress of a training. A metric whose name consists only of such words is the least informative."""
 
 
 @lru_cache(maxsize=256)  # asked at every log call for the names without room
@@ -112,7 +112,9 @@ def metric_rank(name: str) -> int:
 
 @lru_cache(maxsize=256)
 def metric_order(name: str) -> tuple[int, int]:
-    """Return a sort key: by rank, and then fewer words first, as `eval_reward` before `eval_rewards/format/mean`."""
+    """Return a sort key that orders metrics by rank, and within a rank by the number of words in the name:
+    `eval_reward` comes before `eval_rewards/format/mean`.
+    """
     return metric_rank(name), len(_words(name))
 
 

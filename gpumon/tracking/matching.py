@@ -166,8 +166,9 @@ def _sum(values: Iterable[float]) -> float:
 
 
 UNPROVEN_FOR = 60 * SECOND
-"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it: until the
-first CUDA call of a training, and until the process list is read again."""
+"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it. This covers
+the time until the first CUDA call of a training process, and until the process list is read again.
+"""
 _FORGET_AFTER = 3600 * SECOND
 """ns after a user's last unproven claim to a GPU until a new unproven claim is accepted again."""
 _MAX_CLAIMS = 4096
@@ -200,7 +201,7 @@ class Match:
     unproven: tuple[str, ...] = ()
     """Claimed devices on which the driver's complete list has no process of the run's user."""
     proven: tuple[str, ...] = ()
-    """Devices on which it has one, or one of an unknown user."""
+    """Claimed devices on which the driver's list has a process of the run's user or of an unknown user."""
 
 
 class UnprovenClaims:
@@ -216,7 +217,7 @@ class UnprovenClaims:
         """First and last time of an unproven claim, in ns, by user and device."""
 
     def expired(self, uid: int, uuids: Iterable[str]) -> list[str]:
-        """Return those of the devices `uuids` for which this user's claims are not accepted without a process."""
+        """Return the devices of `uuids` for which this user's claims are no longer accepted without a process."""
         owner = self._owners.of(uid)
         return [uuid for uuid in uuids if self._is_expired((owner, uuid))]
 

@@ -28,9 +28,13 @@ EVERY = 500_000_000
 BOUNDARIES_AT_ONCE = 5_000_000
 """Total ns that may be spent reading at boundaries before the limit `BOUNDARIES_SHARE` applies."""
 BOUNDARIES_SHARE = 200
-"""At most one part in this many of the time may be spent reading at boundaries. Very short epochs skip some reads."""
+"""At most 1/`BOUNDARIES_SHARE` of the time may be spent reading at boundaries. If epochs are very short, some reads are
+skipped.
+"""
 SCAN_EVERY = 10_000_000_000
-"""ns between two scans of the devices that torch sees but does not use. Reading one takes as long as one in use."""
+"""ns between two scans of the devices that torch sees but does not use. Reading such a device takes as long as reading
+one in use.
+"""
 NEVER = 1 << 63
 _UUID_LENGTH = 40
 

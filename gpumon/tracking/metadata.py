@@ -79,7 +79,9 @@ def current_program(env: Mapping[str, str]) -> Program:
 
 
 def script_facts(path: str) -> dict[str, Parameter]:
-    """Return script and commit of another process's program, whose script is at `path`. Starts no process."""
+    """Return the script name and the git commit for the program of another process. `path`: path of its script. Starts
+    no process.
+    """
     facts: dict[str, Parameter] = {SCRIPT: os.path.basename(path)}
     repository = find_repository(os.path.dirname(os.path.abspath(path)))
     if repository is not None and (commit := read_commit(repository)):

@@ -24,13 +24,15 @@ _REPORTED = "_gpumon_reported"
 _MAX_CAUSES = 8
 """Maximum number of causes and contexts of an error to check."""
 _MAX_LENGTH = 4096
-"""Number of characters of a message that are read."""
+"""Maximum number of characters to read from a message."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
 _FREE = re.compile(_AMOUNT + r" (?:is )?free\b", re.IGNORECASE)
 _OLDER_TORCH = re.compile(r"(?:CUDA|HIP) (error: )?out of memory\b")
-"""Message of a plain RuntimeError, before `OutOfMemoryError` (torch 1.13) and `AcceleratorError` (torch 2.8)."""
+"""Message of the plain RuntimeError that torch raised before it had `OutOfMemoryError` (torch 1.13) and
+`AcceleratorError` (torch 2.8).
+"""
 _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 

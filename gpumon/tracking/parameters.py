@@ -1,7 +1,7 @@
 """Flattens the parameters of a training, given as a dict, argparse namespace, dataclass or similar object.
 
-All conversions are fast: nothing is read from a GPU, and objects other than numbers and texts are stored as the name of
-their type.
+All conversions are fast: nothing is read from a GPU, and objects other than numbers and strings are stored as the name
+of their type.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gpumon.tracking.secrets import MASK, is_secret_name, masked
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 64
-"""Maximum number of items of a list that is stored as one text."""
+"""Maximum number of items of a list that is stored as one string."""
 _MAX_VALUES = 4 * MAX_PARAMETERS
 _MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
-"""Modules of the standard library whose objects are stored as text, because `str` of them is short."""
+"""Modules of the standard library whose objects are stored as strings, because their `str()` is short."""
 _CONFIGS = ("collections", "ml_collections", "omegaconf")
 """Packages whose lists and dictionaries are read like Python's own. Other packages may compute each item."""
 _NAMES = ("dtype", "device")
@@ -145,7 +145,7 @@ def _number(value: Any, kind: type) -> Parameter:
 
 
 def _join(values: Collection[object]) -> str:
-    """Return a list as one text. If it is a command line, the value after an option with a secret is masked."""
+    """Return a list as one string. If it is a command line, the value after an option with a secret is masked."""
     texts: list[str] = []
     is_secret = False
     for value in islice(values, _MAX_ITEMS):

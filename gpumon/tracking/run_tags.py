@@ -358,8 +358,8 @@ class RunTags:
     def _at_due(self, now: int) -> None:
         """Publish a step and do the periodic work.
 
-        Called at most every 50 ms, for which each step compares the time. Readers do not poll more often. After a real
-        training step, which leaves cold CPU caches, publishing takes 20 times as long as in a tight loop.
+        Called at most every 50 ms; each step compares the time to ensure this. Readers do not poll more often. After a
+        real training step, which leaves cold CPU caches, publishing takes 20 times as long as in a tight loop.
         """
         if not self._board.on:
             self._due = NEVER

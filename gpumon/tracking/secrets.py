@@ -18,13 +18,13 @@ _SECRET = frozenset(
     ("token", "password", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials")
 ) | {"auth", "authorization", "apikey", "bearer", "cookie", "jwt", "accesskey", "privatekey", "authtoken"}
 _NUMBERS_PASS = frozenset(("token", "auth"))
-"""Words that name a secret only if the value is no number. An example is `max_token`."""
+"""Words that name a secret unless the value is a number, as it is for `max_token`."""
 _KEYS = frozenset(
     ("api", "access", "private", "secret", "ssh", "encryption", "account", "license", "service", "signing", "webhook")
 )
 """Words before `key` that make it the name of a secret."""
 _MAYBE = frozenset(("key", "keys", "tokens", "pass"))
-"""Words in a name that make a long random text a secret."""
+"""If a name contains one of these words, a long random string is masked as a secret."""
 _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[\w+/=.~-]{16,}")
 _PLACEHOLDER = re.compile(r"<.{1,24}>|\[.{1,24}\]")
 """Special tokens of a tokenizer, such as <pad> under `pad_token`."""

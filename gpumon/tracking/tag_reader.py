@@ -49,7 +49,8 @@ _EVICT_AFTER = 2
 _NEW_PER_POLL = 256
 """Maximum number of boards of one user to open in one poll."""
 _INVALID_PER_POLL = 32
-"""Maximum number of invalid files of one user to open in one poll. Then the user's other files wait for the next poll.
+"""Maximum number of invalid files of one user to open in one poll. After that, the user's other files wait for the next
+poll.
 """
 
 
@@ -76,7 +77,7 @@ class _End(NamedTuple):
     """The end of a run, by the monotonic clock."""
 
     poll: int
-    """Number of the first poll that reported it as ended."""
+    """Number of the first poll that reported the run as ended."""
     monotonic_ns: int
     """Time of the end in ns. For a run that ended before the first poll, it is computed from the run's own times."""
 
@@ -96,7 +97,9 @@ class TagReader:
         self._clock = clock or SystemClock()
         self._boards: dict[BoardPath, BoardReader] = {}
         self._forgotten: dict[BoardPath, tuple[int, int]] = {}
-        """Inode, and end of the run (monotonic ns), of boards that were read to their end and closed."""
+        """Boards that were read to their end and closed. For each, the file's inode and the end of the run (ns,
+        CLOCK_MONOTONIC).
+        """
         self._invalid = RetryBackoff()
         self._scans: dict[str, DirectoryScan] = {}
         """Unfinished scans of directories, by directory."""

@@ -216,8 +216,8 @@ class View:
 
     @property
     def can_signal(self) -> bool:
-        """Whether signals can be sent to processes on screen; the processes of a recording or a simulation do not
-        run here.
+        """Whether signals can be sent to the processes on screen. False for a recording or a simulation, because its
+        processes do not run on this machine.
         """
         return self.is_recorded and not self.is_readonly
 

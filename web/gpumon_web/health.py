@@ -25,7 +25,9 @@ from gpumon_web.components import levels
 UNKNOWN = "unknown"
 """Level of a check without data."""
 _FAULTS = (THROTTLING, ECC, XID) = ("Throttling", "ECC", "XID")
-"""Checks that detect faults themselves. The link is judged by findings, and thresholds are only information."""
+"""Titles of the checks that detect faults themselves. The link check depends on findings, and thresholds are shown only
+for information.
+"""
 
 LATELY = QUIET / SECOND
 """Seconds for which a GPU still counts as throttled afterward, as in the event log."""
@@ -64,7 +66,7 @@ def attention(results: Sequence[Cells]) -> str:
 
 
 def nothing_wrong(checks_by_gpu: Sequence[Sequence[Cells]], not_judged: Sequence[str]) -> str:
-    """Return the sentence shown if nothing needs attention; `of_each`: the checks of each GPU that answers."""
+    """Return the sentence shown if nothing needs attention. `checks_by_gpu`: the checks of each GPU that responds."""
     counts = Counter(check["title"] for results in checks_by_gpu for check in results if check["level"] == UNKNOWN)
     unknown = [
         (title if title.isupper() else title.lower()) + ("" if counts[title] == len(checks_by_gpu) else " of some GPUs")

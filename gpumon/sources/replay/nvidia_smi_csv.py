@@ -150,8 +150,9 @@ class QueryFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line has at least half as many cells as the heading, which means that it is a damaged
-        row."""
+        """Return whether a line that cannot be parsed has more than half as many cells as the heading, which means that
+        it is probably a damaged row.
+        """
         return 2 * len(_split(text)) > self._count > 1
 
 

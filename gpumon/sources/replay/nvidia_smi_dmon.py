@@ -99,7 +99,7 @@ class DmonFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return False, because rows contain the GPU index, so a damaged row needs no placeholder."""
+        """Return False. Every row contains the GPU's index, so a damaged row can be left out without a placeholder."""
         return False
 
     def _parse_time(self, cells: list[str], last: int) -> int:

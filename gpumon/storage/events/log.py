@@ -26,7 +26,7 @@ from gpumon.storage.sqlite.cells import typed_rows
 _MAX_PENDING = 10_000
 """Maximum number of events kept while the file cannot be written. The oldest are dropped."""
 SETTLE_TIME = 30.0
-"""Seconds after the first tick. After this time, every run of an earlier daemon that is still running has been seen."""
+"""Seconds after the first tick by which every run of an earlier daemon that is still running has been seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class EventBook:
         self._record([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
     def drain(self) -> EventBatch:
-        """Return the events to write, and remove them here."""
+        """Return the events to write, and remove them from this book."""
         first, last = self._first, self._last
         settled = (
             first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLE_TIME * SECOND

@@ -29,7 +29,7 @@ from gpumon.storage.history.tiers import columns_of as columns_of
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0
-"""If the clock is set back by at least these seconds, the aggregator starts again."""
+"""If the clock is set back by at least this many seconds, the aggregator starts again."""
 
 
 class SubjectValues(NamedTuple):

@@ -2,9 +2,9 @@
 
 Each metric is compressed separately, so a chart of one metric of one GPU over a month decompresses nothing else.
 Layout, little-endian: first a `u32` for each metric of the schema, which is the end offset of the metric's part; then
-the parts. A part is compressed with zlib. It has a byte of flags, the known seconds (`f4`, one for all cells or one for
-each), then the columns mean, low, high (`f4`) and last (`f4`, for counters `f8`). Columns that equal mean are left out.
-The bytes of each column are shuffled: all first bytes, then all second bytes, …
+the parts. A part is compressed with zlib. It has a byte of flags, the seconds in which the value is known (`f4`, one
+number for all cells or one for each), then the columns mean, low, high (`f4`) and last (`f4`, for counters `f8`).
+Columns that equal mean are left out. The bytes of each column are shuffled: all first bytes, then all second bytes, …
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _concatenate(columns: Iterable[Numbers]) -> array[float]:
 
 
 def _common_seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metrics: int) -> list[float]:
-    """Return the known seconds that all cells have in common, by metric. The list is empty if cells differ."""
+    """Return, for each metric, the seconds in which its value is known, if these are the same in all cells; otherwise
+    an empty list.
+    """
     distinct = {cell.seconds if cell.weight is None else None for cell in cells}
     seconds = distinct.pop() if len(distinct) == 1 else None
     if seconds is None:

@@ -17,7 +17,7 @@ larger, the clock was set or the machine was suspended."""
 
 
 def max_interval(interval: float) -> float:
-    """Return the longest time between two ticks, in seconds, that is not a gap.
+    """Return the longest time between two ticks, in seconds, that does not count as a gap.
 
     `interval`: planned seconds between ticks.
     """

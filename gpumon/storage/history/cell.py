@@ -25,10 +25,13 @@ class HistoryCell(NamedTuple):
     last: Numbers
     """Last value of a gauge; for a counter, its value at the end of the cell if that is known."""
     seconds: tuple[float, float]
-    """Known seconds of the gauges, and known seconds of the counters. They apply to all metrics that have a value. Used
-    if `weight` is None."""
+    """Seconds in which the gauges are known, and seconds in which the counters are known. They apply to all metrics
+    that have a value. Used if `weight` is None.
+    """
     weight: Numbers | None = None
-    """Known seconds of each metric. None if all gauges have the same seconds, and all counters have the same."""
+    """For each metric, the seconds in which its value is known. None if these are the same for all gauges and the same
+    for all counters.
+    """
 
 
 def doubles(values: Numbers) -> array[float]:
@@ -90,7 +93,7 @@ def fold(cells: Sequence[HistoryCell], counters: Sequence[int]) -> HistoryCell:
 def _collect_weights(
     cells: Sequence[HistoryCell], counters: Sequence[int], metrics: int
 ) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Return, by metric, the known seconds of each cell, and their sum."""
+    """Return, for each metric, the seconds of each cell in which its value is known, and the sum of these seconds."""
     if any(cell.weight is not None for cell in cells):
         by_metric = list(zip(*(weights(cell, counters) for cell in cells), strict=True))
         return by_metric, list(map(sum, by_metric))
@@ -109,8 +112,8 @@ def cell_from_samples(
     """Return the cell of one or more samples.
 
     `rows`: the values of each sample, one per metric. `counters`: indexes of the metrics that are counters. `rates`:
-    growth per second of each counter. `raw`: value of each counter at the end of the cell. `seconds`: known seconds of
-    gauges and of counters in the cell.
+    growth per second of each counter. `raw`: value of each counter at the end of the cell. `seconds`: seconds of the
+    cell in which gauges are known, and in which counters are known.
     """
     if len(rows) == 1:
         (row,) = rows

@@ -64,9 +64,9 @@ class FoldedFrames:
         return {name: line.buckets(query.grid, query.begin, query.end) if line else gap for name, line in lines}
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the number of known seconds of each cell between two times (s since 1970).
+        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
 
-        Cells that lie only partly between them are included.
+        Cells that lie only partly between the two times are included.
         """
         lines = list(self._lines.values())
         return [

@@ -27,9 +27,9 @@ class Line:
         self.low = array("f", [inf]) * count
         self.high = array("f", [-inf]) * count
         self.total = array("d", [0.0]) * count
-        """Mean times weight of each cell."""
+        """For each cell, the mean multiplied by the weight."""
         self.weight = array("f", [0.0]) * count
-        """Known seconds of each cell."""
+        """For each cell, the number of seconds for which the value is known."""
         self.raw = array("d", [nan]) * count
         """Value of a counter at the end of each cell, or last value of a gauge."""
 
@@ -111,7 +111,7 @@ class Line:
         return Series(middles, low, mean, high, grid.step, seen)
 
     def seconds(self, number: int) -> float:
-        """Return the number of known seconds of the cell with this number."""
+        """Return the number of seconds for which the value is known in the cell with this number."""
         return self.weight[number - self.first] if 0 <= number - self.first < len(self) else 0.0
 
     def _index(self, time: float) -> int:
@@ -121,10 +121,12 @@ class Line:
     def _fill_short_buckets(
         self, bounds: Sequence[int], middles: Sequence[float], first: int, last: int, columns: tuple[list[float], ...]
     ) -> None:
-        """Fill the buckets that contain no middle of a cell, and divide the known seconds of cells between buckets.
+        """Fill the buckets that contain no middle of a cell, and divide the seconds for which the values of cells are
+        known between buckets.
 
         `bounds`: index of the first cell of each bucket. `middles`: middle of each bucket. `first`, `last`: indexes of
-        the cells that count. `columns`: low, mean, high and known seconds, which are changed.
+        the cells that count. `columns`: low, mean, high and number of seconds for which the value is known; these
+        columns are changed.
         """
         low, mean, high, seen = columns
         share = (middles[1] - middles[0]) / self.step if len(middles) > 1 else 1.0

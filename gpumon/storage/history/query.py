@@ -44,7 +44,9 @@ class Series(NamedTuple):
     step: float = 0.0
     """Seconds in each bucket; 0 if each point is a sample."""
     seen: Sequence[float] = ()
-    """Known seconds of each bucket. Empty if each point is a sample, or if not requested."""
+    """For each bucket, the seconds in which the value is known. Empty if each point is a sample, or if not
+    requested.
+    """
     coarse: Sequence[CoarseCells] = ()
     """Periods that are stored in cells longer than the buckets, in chronological order."""
 
@@ -62,10 +64,11 @@ class Query(NamedTuple):
     grid: Grid | None = None
     """The buckets of the result, for a chart with its own columns. If set, `points` is ignored."""
     hold: float = inf
-    """A bucket without samples gets the value of the previous sample if the next sample follows at most these seconds
-    later."""
+    """A bucket without samples gets the value of the previous sample if the next sample follows at most this many
+    seconds later.
+    """
     seen: bool = False
-    """Whether to return the known seconds of each bucket."""
+    """Whether to return, for each bucket, the seconds in which the value is known."""
 
 
 class History(Protocol):
@@ -97,10 +100,10 @@ class Tier(History, Protocol):
         """Length of a cell in seconds."""
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the number of known seconds of each cell between two times (s since 1970).
+        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
 
-        Cells that lie only partly between them are included. A second is known if the machine was sampled in it, even
-        if the metrics of the query have no value in this second.
+        Cells that lie only partly between the two times are included. A second is known if the machine was sampled in
+        it, even if the metrics of the query have no value in this second.
         """
 
 

@@ -33,7 +33,9 @@ class HistoryPlugin(Protocol):
         """Add the next tick."""
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Prepare a newly opened file, such as closing entries of an earlier daemon. Raises sqlite3.Error."""
+        """Prepare a newly opened file, for example by closing entries that an earlier daemon left open. Raises
+        sqlite3.Error.
+        """
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write everything since the last call, or nothing and raise sqlite3.Error."""
@@ -81,9 +83,9 @@ def start_history(
 class HistoryRecorder:
     """Writes history into the file at `path`.
 
-    `uid`: user to whom the file belongs. `log`: gets a line for each problem. `shared`: let other users read the file.
-    `directory`: directory of the ring. `earlier`: returns the frames of an earlier daemon in the ring. `plugins`: write
-    other tables of the file.
+    `uid`: user who owns the file. `log`: called with a line of text for each problem. `shared`: whether other users may
+    read the file. `directory`: directory of the ring. `earlier`: returns the frames that an earlier daemon left in the
+    ring. `plugins`: objects that write other tables of the file.
     """
 
     name = "history"

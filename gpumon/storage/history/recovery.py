@@ -20,7 +20,7 @@ EarlierFrames = Callable[[int], Iterator[Frame]]
 """Function that returns the frames of the ring in order, starting with a frame before the given time (ns,
 CLOCK_MONOTONIC)."""
 _FRAMES_PER_PAUSE = 16
-"""Number of frames between two calls of `rest`, which take some milliseconds."""
+"""Number of frames to write between two calls of `rest`. Writing them takes some milliseconds."""
 
 
 def write_earlier(
@@ -52,7 +52,9 @@ def write_earlier(
 
 
 _MORE_COMPLETE = 1.001
-"""Finer cells count as more complete than a stored coarse cell if they have more than this times its known seconds."""
+"""Finer cells count as more complete than a stored coarse cell if their values are known for more seconds by at least
+this factor.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _missing_cells(
 
 
 def _max_seconds(cell: HistoryCell) -> float:
-    """Return the known seconds of the metric that has the most known seconds."""
+    """Return the longest time, in seconds, for which the value of a metric is known."""
     return max(weights(cell, ()))
 
 

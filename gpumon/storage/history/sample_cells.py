@@ -24,9 +24,9 @@ from gpumon.storage.history.counters import Growth
 
 _SAMPLE, _OTHER = 1, 2
 _MAX_OTHERS_DIVISOR = 8
-"""`columns` returns None if more than one cell in this many does not consist of a single sample."""
+"""`columns` returns None if more than 1/`_MAX_OTHERS_DIVISOR` of the cells do not consist of a single sample."""
 WHOLE = (1.0, 1.0)
-"""Known seconds of a complete cell of the finest tier."""
+"""Seconds in which gauges are known, and in which counters are known, in a complete cell of the finest tier."""
 
 
 class EvenCells(NamedTuple):
@@ -51,7 +51,9 @@ class CellColumns(NamedTuple):
     high: Sequence[array[float]]
     last: Sequence[array[float]]
     seconds: Sequence[Sequence[float]]
-    """Known seconds. A column has only one number if all cells with a value have the same known seconds."""
+    """Seconds in which the value is known. A column has only one number if it is the same for all cells with a
+    value.
+    """
 
 
 class SampleCells(Mapping[int, HistoryCell]):
@@ -182,7 +184,7 @@ class SampleCells(Mapping[int, HistoryCell]):
     def columns(self) -> CellColumns | None:
         """Return the cells as columns with a number for every index, or None if too few cells are single samples.
 
-        The known seconds of an index without a cell are 0.
+        For an index without a cell, `seconds` is 0.
         """
         if len(self._others) > self._count // _MAX_OTHERS_DIVISOR:
             return None

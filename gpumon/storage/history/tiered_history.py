@@ -61,9 +61,9 @@ class StoredTier:
         }
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return the number of known seconds of each cell between two times (s since 1970).
+        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
 
-        Cells that lie only partly between them are included.
+        Cells that lie only partly between the two times are included.
         """
         own = self._file.lines(self._shape, query.subject, query.metrics)
         lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
@@ -281,7 +281,9 @@ def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
 
 
 def _sum_seen(parts: Sequence[Series]) -> Sequence[float]:
-    """Return the known seconds of each bucket, summed over the parts. Empty if one of the parts does not have them."""
+    """Return, for each bucket, the seconds in which the value is known, summed over the parts. Empty if one of the
+    parts does not have these numbers.
+    """
     if not all(part.seen for part in parts):
         return ()
     return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]

@@ -78,7 +78,7 @@ MAX_PROCESS_BYTES = 48 * 2**20
 MAX_DAYS = SHAPES[-1].keep / DAY
 """Maximum age of stored history in days."""
 _WASTE = 4
-"""The file is vacuumed if more than one in this many pages is empty."""
+"""The file is vacuumed if more than 1/`_WASTE` of its pages are empty."""
 _SMALL = 4096
 """Number of empty pages that is always tolerated."""
 

@@ -1,7 +1,8 @@
 """Divides a window into slices, each answered by one history or tier, and determines the bucket length for them.
 
-A coarse tier may cover weeks in which nothing was sampled. The limits in this module prevent that all buckets of the
-window become as long as its cells, and that the cell in which a daemon started is drawn over the minutes before.
+A coarse tier may cover weeks in which nothing was sampled. Without the limits in this module, all buckets of the window
+would become as long as the cells of that tier, and the cell in which a daemon started would be drawn over the minutes
+before the start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import ceil, floor
 from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
 
 _COMPLETE = 0.98
-"""A cell is replaced by finer cells if these cover at least this fraction of its known seconds."""
+"""A cell is replaced by finer cells if these cover at least this fraction of the time in which its values are known."""
 
 
 _SHORT = 0.1
@@ -101,7 +102,7 @@ def _parts(
 def _slice_seconds(
     span: TimeSlice, query: Query, begin: float, end: float, frames: Callable[[float, float], float]
 ) -> float:  # fmt: skip
-    """Return the known seconds of a slice from `begin` to `end` (s since 1970)."""
+    """Return the number of seconds of a slice, from `begin` to `end` (s since 1970), for which data is known."""
     begin, end = max(begin, span.begin), min(end, span.end)
     if not begin < end:
         return 0.0

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from gpumon.storage.history.metric_series import Line
 
 _COMPLETE = 0.999
-"""Finer cells count as complete if they have at least this fraction of the coarse cell's known seconds. It is below 1
-because seconds are stored with seven digits."""
+"""Finer cells count as complete if their values are known for at least this fraction of the time in which the coarse
+cell's value is known. The fraction is below 1 because seconds are stored with seven digits.
+"""
 _CLOSE = 1e-6
-"""A time that differs from the end of a cell by at most these seconds counts as equal to it."""
+"""A time that differs from the end of a cell by at most this many seconds counts as equal to it."""
 
 
 class WindowSum(NamedTuple):
@@ -21,7 +22,7 @@ class WindowSum(NamedTuple):
     total: float = 0.0
     """Sum of value times seconds; for a counter, its growth."""
     known: float = 0.0
-    """Known seconds of the window."""
+    """Seconds of the window in which the value is known."""
     shared: float = 0.0
     """Seconds of `known` in cells that lie only partly within the window. Such a cell counts by the fraction that lies
     within."""

@@ -1,7 +1,7 @@
 """Totals of each GPU over a window: energy, utilization, throttling, memory, links and errors.
 
 The history stores the counters themselves, so sums are exact for the time in which the GPU was sampled. Nothing is
-extrapolated. A total covers only the known seconds and also contains the number of missing seconds.
+extrapolated. A total covers only the time with data and also contains the number of seconds without data.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Total:
     """The sum, mean or peak of a metric over a window."""
 
     value: float
-    """Value over the known seconds; NaN if there are none."""
+    """Value over the time with data; NaN if there is no data."""
     seconds: float
     """Length of the window in seconds."""
     missing_seconds: float

@@ -19,8 +19,9 @@ from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
 
 _OVERLAP = 1.05
-"""Two cells for the same time overlap, and are not merged, if the sum of their known seconds exceeds the length of a
-cell by this factor."""
+"""Two cells for the same time overlap, and are not merged, if the times in which their values are known add up to more
+than the length of a cell multiplied by this factor.
+"""
 
 
 class WriteProgress(NamedTuple):

@@ -41,7 +41,7 @@ from gpumon.storage.ledger.row_keys import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHO
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005
-"""Minimum share of the run's time for which the time between epochs is shown as a row, if it has no phases."""
+"""The time between epochs is shown as a row if it takes at least this share of the run's time, or if it has phases."""
 
 
 def between_epochs(
@@ -274,7 +274,7 @@ def _last_logged(record: Record) -> dict[str, float]:
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:
-    """Return the seconds in which the steps of these epochs were made. NaN if no epoch has a training phase.
+    """Return the seconds in which the steps of these epochs were taken. NaN if no epoch has a training phase.
 
     If only some epochs have a training phase, the others count with their whole length.
     """
@@ -423,7 +423,7 @@ def phase_spans(record: Record) -> list[Span]:
 def step_summaries(record: Record) -> list[EpochSummary]:
     """Return one summary for each row of steps, oldest first.
 
-    The field `epoch` of a summary contains the number of steps made before the row.
+    The field `epoch` of a summary contains the number of steps before the row.
     """
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:

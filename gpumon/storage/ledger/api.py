@@ -78,7 +78,7 @@ class PastSteps:
 
     run: str
     first_step: int
-    """Number of steps that the run made before this range."""
+    """Number of steps that the run took before this range."""
     begun: float
     ended: float
     seconds: float
@@ -127,8 +127,9 @@ class PastRun:
     hostname: str
     framework: str
     state: str
-    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`. A running run that no daemon watches is
-    `unseen`."""
+    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`. If the run has not ended but no daemon
+    watches it, `unseen`.
+    """
     started: float
     ended: float
     """End of the run, in seconds since 1970. NaN while the run is running."""

@@ -32,11 +32,12 @@ _MAX_GAP = round(FOLLOWS * SECOND)
 _EVEN_SECONDS = 2.0
 """If two readings are at most this many seconds apart, energy is assumed to grow evenly between them."""
 _STEADY_POWER = 0.02
-"""If two readings are further apart, energy is assumed to grow evenly if mean power changed relatively by at most this
-value since the previous two readings. With a larger change, power may have changed at a boundary within the time, and
-the energy on either side of the boundary is unknown."""
+"""If two readings are further apart, energy is assumed to grow evenly if the mean power between them differs by at most
+this fraction from the mean power between the previous two readings. If it differs more, power may have changed at a
+boundary between the two readings, and the energy on either side of the boundary is unknown.
+"""
 _MAX_STAMP_OFFSET = 10 * SECOND
-"""A counter's timestamp is ignored if it differs from the time of the reading by more than these nanoseconds."""
+"""A counter's timestamp is ignored if it differs from the time of the reading by more than this many nanoseconds."""
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 _NOT_COUNTED = [NAN] * (len(COUNTERS) - 1)
 _MAX_SAMPLES = 256

@@ -113,7 +113,7 @@ def _start_overs(ranks: Sequence[Sequence[Row]]) -> list[list[int]]:
 def _divide(
     ranks: Sequence[Sequence[Row]], places: Sequence[_Place], starts: Sequence[Sequence[int]]
 ) -> list[list[_Place]]:  # fmt: skip
-    """Divide rows with the same number into those that are the same epoch, in the order in which these began.
+    """Divide rows with the same number into groups of rows that are the same epoch, ordered by start.
 
     `starts`: the times at which each rank began an epoch with this number.
     """

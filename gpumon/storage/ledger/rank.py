@@ -51,7 +51,7 @@ class TickTime:
 
 
 class EarlierTick(NamedTuple):
-    """The samples and runs of a tick of the previous daemon."""
+    """Samples and runs from a tick of the previous daemon."""
 
     at: TickTime
     samples: Mapping[str, Sample]
@@ -227,9 +227,9 @@ class RankRecorder:
             self._traces.fill(boundary.monotonic_ns, boundary.metrics)
 
     def close_if_ended(self, gone: bool) -> None:
-        """Record the end of the rank if it has reported its end or its process is gone.
+        """Record the end of the rank if it has reported its end, its process has ended, or it has disappeared.
 
-        `gone`: whether the rank's board has disappeared as well.
+        `gone`: whether the rank has disappeared, which means that recent ticks do not contain it.
         """
         if self.end_ns or self.tick is None:
             return

@@ -278,7 +278,7 @@ class Ledger:
             return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
     def run_of_rank(self, rank: str) -> str:
-        """Return the id of the run to which a rank belongs, or an empty text if the ledger does not contain the rank.
+        """Return the id of the run to which a rank belongs, or an empty string if the ledger does not contain the rank.
 
         `rank` is the key of the rank.
         """

@@ -67,8 +67,9 @@ class SettledEpochs:
 USAGE_INDEX: dict[str, int] = {column.key: i for i, column in enumerate(USAGE)}
 """Index of each usage column in `UsageRow.values`."""
 UNSEEN_AFTER = 60.0
-"""A running run that was not updated for this many seconds is no longer watched by a daemon. A daemon updates it about
-every ten seconds."""
+"""If a run has not ended and was not updated for this many seconds, no daemon watches it any more. A daemon updates a
+run about every ten seconds.
+"""
 SETTLED_AFTER = 120.0
 """An ended run that was not updated for this many seconds gets no more rows. A daemon takes a minute to be sure that a
 run was killed, and the driver's last samples come some ticks later."""
@@ -190,8 +191,9 @@ class RunSummary:
 
     run: RunRow
     done: int | None
-    """Number of epochs that ended in the run, including those before a daemon noticed it. None if the run had made
-    steps before a daemon noticed it and no epoch has started since then."""
+    """Number of epochs that ended in the run, including those before a daemon noticed it. None if the run took steps
+    before a daemon noticed it and no epoch has started since then.
+    """
     gpus: int
     energy: float
     """Joules, sum over all devices."""
@@ -307,7 +309,7 @@ class EpochRow(NamedTuple):
     metrics: Mapping[str, float]
     """Metrics logged in this epoch; values may be NaN or infinite."""
     trained: float = NAN
-    """Seconds of the training phase, in which `steps` were made. NaN if its steps were not counted separately."""
+    """Seconds of the training phase, in which the `steps` were taken. NaN if its steps were not counted separately."""
     wait_of: float = NAN
     """Seconds of the phases in which the wait for data was measured. NaN if it was not measured, or unknown."""
     peak: LivePeak = LivePeak()
@@ -320,14 +322,14 @@ class StepRow(NamedTuple):
     ordinal: int
     """Index of the row among the rank's rows of steps, from 0."""
     first_step: int
-    """Number of steps that the rank made before this range."""
+    """Number of steps that the rank took before this range."""
     steps: int
     begun: float
     ended: float
     """NaN while the range is open."""
     seconds: float
     trained: float
-    """Seconds without evaluation and checkpoints, in which `steps` were made."""
+    """Seconds without evaluation and checkpoints, in which the `steps` were taken."""
     wait: float
     """Seconds waited for data."""
     wait_of: float
@@ -449,7 +451,7 @@ COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
 
 
 def has_steps_outside(record: Record) -> bool:
-    """Return whether the steps counted outside epochs were made by this run, not by an earlier run."""
+    """Return whether the steps counted outside epochs are from this run and not from an earlier run."""
     return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
 
 
@@ -496,18 +498,18 @@ class StepCounts:
         return sum(known) if known and self._complete else None
 
     def between(self) -> int | None:
-        """Return the steps made between epochs, without evaluation steps. None if there are none."""
+        """Return the number of steps between epochs, without evaluation steps. None if there are none."""
         return self.outside() if self._outside and has_steps_outside(self._record) else None
 
     def outside(self) -> int | None:
-        """Return the steps made outside epochs, without evaluation steps, by the rank with the most such steps."""
+        """Return the number of steps outside epochs, without evaluation steps, of the rank with the most such steps."""
         if not self._record.outside:  # boundaries were lost
             return max_steps([rank.steps or None for rank in self._record.ranks])
         ranks = {row.rank for row in self._outside}
         return max_steps([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
 
     def trained(self) -> float:
-        """Return the seconds of the phases outside epochs in which steps were made; NaN if unknown."""
+        """Return the seconds of the phases outside epochs in which steps were taken; NaN if unknown."""
         ranks = {row.rank for row in self._outside}
         seconds = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
         return max(seconds, default=NAN) or NAN

@@ -91,8 +91,8 @@ class StepStretches:
     def begin(self, begun_ns: int, at: Moment) -> bool:
         """End the open row, start a new one, and return True.
 
-        If no step was made in the open row, nothing changes and False is returned. `begun_ns`: start of the new row, ns
-        since 1970. `at`: the same time with steps and wait.
+        If the open row has no steps, nothing changes and False is returned. `begun_ns`: start of the new row, ns since
+        1970. `at`: the same time with steps and wait.
         """
         if self.rows:
             if at.step <= self.rows[-1].begin.step:

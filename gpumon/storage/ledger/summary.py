@@ -47,9 +47,9 @@ class EpochSummary:
     batch: float = NAN
     """Samples per step over all ranks."""
     trained: float = NAN
-    """Seconds of training, in which the steps were made. NaN if that is the whole time, or unknown."""
+    """Seconds of training, in which the steps were taken. NaN if these are the whole time, or unknown."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured. NaN if that is the whole time, or unknown."""
+    """Seconds of the phases in which the wait was measured. NaN if these are the whole time, or unknown."""
     peak: LivePeak = field(default_factory=LivePeak)
     """The framework's peak of live tensors on the fullest device."""
     sampled_share: float = NAN
@@ -142,7 +142,7 @@ class EpochSums(NamedTuple):
     steps: int | None
     """Number of steps of all epochs. None if no epoch has steps."""
     trained: float
-    """Seconds in which these steps were made; NaN if no epoch has a training phase."""
+    """Seconds in which these steps were taken; NaN if no epoch has a training phase."""
     stepped: float
     """Seconds of the epochs with steps."""
     waited: float
@@ -192,7 +192,7 @@ def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
     """Return whether the number of completed epochs is known.
 
-    It is unknown if the training had made steps before a daemon noticed it and has not started an epoch since then.
+    It is unknown if the training took steps before a daemon noticed it and has not started an epoch since then.
     """
     return bool(epochs) or not any(rank.steps for rank in record.ranks)
 

@@ -242,7 +242,9 @@ _WORST = f"CASE max({_SEVERITY}) {_STATES} END"
 
 
 _ALIVE_FOR = 2 * SECOND
-"""Nanoseconds. A run whose last update is later than this after the start of another run is not continued by it."""
+"""If a run was last updated more than this many ns after the start of another run, the other run does not continue
+it.
+"""
 _RESUME = (
     # Sets `resumes` to the newest earlier run of this name that had reached this epoch or did not finish. NULL while
     # the end of that run may not be written yet.

@@ -2,8 +2,8 @@
 
 A block has the cells of one hour. Layout, little-endian, compressed with zlib: `u16` number of processes, `u32` number
 of rows; `i64` id and `u16` number of rows of each process; `u8` index of each row in the hour; then columns of `f4`:
-the seconds of a cell, and for each measure known seconds, lowest, mean and highest value. The bytes of each column are
-shuffled: all first bytes, then all second bytes, … Rows are sorted by process, then by index.
+the seconds of a cell, and for each measure the seconds in which it is known and its lowest, mean and highest value. The
+bytes of each column are shuffled: all first bytes, then all second bytes, … Rows are sorted by process, then by index.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from gpumon.storage.processes.measures import MEASURES
 from gpumon.storage.processes.spans import BadProcessBlock, decompress, read_array
 
 Cell = list[float]
-"""A list of numbers: the seconds in which the process was on the GPU; then for each measure the known seconds, the sum
-of value times seconds, the lowest and the highest value."""
+"""A list of numbers: the seconds in which the process was on the GPU; then for each measure the seconds in which it is
+known, the sum of value times seconds, the lowest and the highest value.
+"""
 PER_MEASURE = 4
 LENGTH = 1 + PER_MEASURE * len(MEASURES)
 """Number of elements in a cell."""

@@ -82,7 +82,7 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
 
 @dataclass(frozen=True, slots=True)
 class MeasureUse:
-    """Known seconds, mean and peak of one measure of a process in a window of time."""
+    """Mean and peak of one measure of a process in a window of time, and the seconds in which the measure is known."""
 
     seconds: float
     """Seconds for which the measure is known; it is unknown in the rest of the process's time."""

@@ -49,7 +49,7 @@ def _is_closed(directory: str) -> bool:
 
 
 def _nearest_existing(directory: str) -> str:
-    """Return the directory, or its nearest existing parent, in which a daemon would create it."""
+    """Return the directory, or its nearest existing parent, in which a daemon would create the directory."""
     while directory and not os.path.isdir(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return directory or "."

@@ -22,7 +22,9 @@ class Account(NamedTuple):
     metered: float = 0.0
     """Part of `held` in which `energy` is known."""
     energy: float = 0.0
-    """Includes short times without an answer between two counter readings. No other sum includes these times."""
+    """Includes the energy of short times in which the device did not answer, between two counter readings. No other sum
+    includes these times.
+    """
 
 
 class DeviceUse(NamedTuple):
@@ -43,7 +45,7 @@ class DeviceUse(NamedTuple):
     metered: float = 0.0
     """Time in which `energy` is known. It may also include time in which MIG divided the device."""
     energy: float = 0.0
-    """Includes short times without an answer between two counter readings."""
+    """Includes the energy of short times in which the device did not answer, between two counter readings."""
     free: float = 0.0
     """Time in which it is known that no process held the device."""
     free_energy: float = 0.0

@@ -189,7 +189,7 @@ class AccountBook:
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def flush(self) -> None:
-        """Add the time up to the last tick to `devices` and `users`. Without this call, they may lack it."""
+        """Add the time up to the last tick to `devices` and `users`. Without this call, the sums may lack this time."""
         for device in self._open.values():
             device.flush()
 

@@ -136,7 +136,7 @@ def _group(
 
 
 def _observed(hour: HourUse) -> float:
-    """Return the seconds in which a GPU answered. While MIG divides it, only `metered` includes them."""
+    """Return the seconds in which a GPU answered. While MIG divides the GPU, only `metered` includes these seconds."""
     return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import ComparedRuns, EpochCurve
 
 TWO_CHARTS_FROM = 100
-"""Width from which both charts are shown side by side."""
+"""Minimum width, in columns, at which both charts are shown side by side."""
 MIN_DISTANCE = 10
 """Minimum distance in cells between axis marks."""
 _TIME_STEPS = (

@@ -20,7 +20,7 @@ from gpumon_tui.render.time_columns import column_text, read, step_of
 
 DAY = 86400.0
 STRIP_FROM = 80
-"""Width from which it is drawn."""
+"""Minimum width, in columns, at which the strip is drawn."""
 _LABEL_CELLS = 18
 """Cells at the left for its label."""
 _COMMON_METRICS = ("gpu.utilization", "gpu.memory_used", "gpu.power")

@@ -37,7 +37,7 @@ FEWEST_ROWS, FEWEST_MEMORY_ROWS = 9, 11
 NARROW = 20
 """Cells left of a chart up to which there are no large numbers."""
 NUMBERS_FROM = 100
-"""Width from which large numbers are shown next to the curves."""
+"""Minimum width, in columns, at which large numbers are shown next to the curves."""
 SIDE = 18
 """Cells for the large numbers and the statistics below them."""
 SMALL_FROM = 17

@@ -15,7 +15,7 @@ SHORT_CELLS = 39
 """Width of a short line when several are side by side."""
 WIDE = 100
 VERY_WIDE = 198
-"""Width from which there are columns for values that not every driver reports."""
+"""Minimum width, in columns, at which the table has columns for values that not every driver reports."""
 OPTIONAL_COLUMNS = {"fan": 7, "performance_state": 4, "encoder_utilization": 7, "decoder_utilization": 7}
 """Width of each of these columns."""
 NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *OPTIONAL_COLUMNS)
@@ -155,7 +155,7 @@ def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
 GAP = 2
 """Cells between two GPUs side by side."""
 SIDE_BY_SIDE_FROM = 80
-"""Width from which GPUs are set side by side if there are too few rows."""
+"""Minimum width, in columns, at which GPUs are placed side by side if there are too few rows."""
 MIN_MARKED_ROWS = 3
 """Rows from which the count of hidden GPUs has its own row; below, it is appended to the last row."""
 

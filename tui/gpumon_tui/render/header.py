@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # `View` imports from this package
     from gpumon_tui.state import View
 
 WIDE = 100
-"""Width from which power is shown."""
+"""Minimum width, in columns, at which power is shown."""
 _FRESHNESS_END, _POWER_END = 11, 29
 """Cells from the start of the clock, and of the freshness before it, to the end of a wide line."""
 _STATE, _WIDE_STATE, _USUAL_POWER = 14, 17, 15

@@ -9,12 +9,12 @@ from math import ceil
 from typing import NamedTuple
 
 TWO_COLUMNS_FROM = 180
-"""Width from which sections are placed in two columns."""
+"""Minimum screen width, in columns, at which sections are placed in two columns."""
 BLANKS_FROM = 28
-"""Height from which blank rows separate sections."""
+"""Minimum screen height, in rows, at which blank rows separate sections."""
 SHORT, SHORT_CELLS, SIDE_BY_SIDE_FROM = 56, 41, 80
-"""Width below which a GPU has a short line, width of a short line side by side, and width from which lines are side
-by side.
+"""Widths in columns: below the first, the line of a GPU is short; the second is the width of a short line next to
+another one; from the third on, short lines are placed side by side.
 """
 BLANKS = 4
 """Number of blank rows, one above each part."""

@@ -123,7 +123,7 @@ MARK_STYLES = {
 _SUBJECT_MARGINS = 6
 """Cells for mark, gaps and margins around a finding's subject and sentence."""
 ACTION_FROM = 100
-"""Width from which a finding is shown with its recommended action."""
+"""Minimum width, in columns, at which a finding is shown with its recommended action."""
 
 _NAME = 32
 """Maximum width of a run name; independent of the current runs, so that columns do not move."""

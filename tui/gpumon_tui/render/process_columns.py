@@ -33,9 +33,11 @@ _GPU_CELLS = 3
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
 WIDE = 100
-"""Width from which columns are two cells apart, and memory has a bar."""
+"""Minimum width, in columns, at which table columns are two cells apart and memory has a bar."""
 VERY_WIDE = 150
-"""Width from which names get more room, even at the expense of other columns; below, they use only spare room."""
+"""Minimum width, in columns, at which names get more room even at the expense of other columns. In less width, names
+use only spare room.
+"""
 
 
 class ProcessColumn(NamedTuple, Generic[Item]):

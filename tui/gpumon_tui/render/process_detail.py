@@ -14,9 +14,11 @@ from gpumon_tui.render.line_plot import PlotCurve, plot
 from gpumon_tui.render.text_width import Line, cut, fit, length, width
 
 SIDE_BY_SIDE_FROM = 100
-"""Width from which facts are shown next to the charts."""
+"""Minimum width, in columns, at which facts are shown next to the charts."""
 MIN_FACTS, MAX_FACTS = 40, 60
-"""Width of the facts next to charts; with less than the minimum, memory and its peak would be truncated."""
+"""Minimum and maximum width, in columns, of the facts next to charts. In less than the minimum, memory and its peak
+would be truncated.
+"""
 LABEL = 11
 """Width of the labels next to a chart."""
 NAME = 12

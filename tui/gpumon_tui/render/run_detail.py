@@ -133,7 +133,7 @@ COST = 12
 FINDINGS, FINDING_LINES = 2, 2
 """Maximum number of findings above the table, and lines of each."""
 DEVICE_CELLS = 24
-"""Width from which the GPUs of the run are named; a truncated name is useless."""
+"""Minimum width, in columns, at which the GPUs of the run are named; a truncated name is useless."""
 STRONG = palette.ink("strong", bold=True)
 _TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = palette.tint("util", 0.42), palette.tint("warn", 0.42), theme.WARN
 _PHASES = {

@@ -21,7 +21,7 @@ SORT_MARK = palette.ink("key", "panel", bold=True)
 MARK = palette.ink("key", bold=True)
 KEY = palette.ink("key", bold=True)
 WIDE = 100
-"""Width from which margins are two cells."""
+"""Minimum width, in columns, at which margins are two cells wide."""
 
 
 def margin(cells: int) -> int:

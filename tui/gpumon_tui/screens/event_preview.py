@@ -43,7 +43,7 @@ _LEFT_CELLS = _LABEL + _AXIS + 1
 _OTHER_ROWS = 5
 """Rows in addition to the charts: blank, title, meaning, time of the event, and time axis."""
 _ONE_LINE = 130
-"""Width from which a meaning fits in one line; narrower pages use a second line if there is room."""
+"""Minimum width, in columns, at which a meaning fits in one line. Narrower pages use a second line if there is room."""
 _MIN_CHART_ROWS = ((60, 5), (44, 3), (0, 2))
 """Minimum rows of a chart, by the rows of the page."""
 _MAX_CHART_ROWS = 12

@@ -81,7 +81,7 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[ReturnTar
 
 
 CURVES_FROM = 130
-"""Width from which curves are shown next to the table of epochs."""
+"""Minimum width, in columns, at which curves are shown next to the table of epochs."""
 MIN_CURVES, MAX_CURVES = 42, 170
 """Minimum and maximum width of the curves."""
 MAX_HEIGHT = 48

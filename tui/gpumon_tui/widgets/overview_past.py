@@ -287,7 +287,7 @@ def _format_logged(rows: Sequence[_EpochRow], names: Sequence[str]) -> list[Epoc
 
 
 class EventPicture(SectionPicture):
-    """Events of the log and of the frames since the view started, newest first."""
+    """Section with the newest events first, from the event log and from frames received since the view started."""
 
     section_name = "Events"
     opens = ("5", "all")

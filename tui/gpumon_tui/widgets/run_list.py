@@ -36,7 +36,7 @@ from gpumon_tui.state import View
 HEAD_ROWS = 2
 """Lines above the rows: title and heading."""
 WRITTEN_FROM = 110
-"""Width from which the time of the ledger data for active runs is shown."""
+"""Minimum width, in columns, at which the time of the ledger data for active runs is shown."""
 MAX_FILTER = 80
 """Maximum length of a filter."""
 FittedColumns = tuple[tuple[int, TableColumn], ...]

@@ -184,7 +184,7 @@ class RunsWidget(Lines):
             self.list.turn_order(step)
 
     def begin_comparison(self) -> None:
-        """Mark this run, and choose another in the list to compare it with."""
+        """Mark this run, and show the list so that the user can choose another run to compare it with."""
         run_id = self.opened.id or self.list.run
         run = self.list.find(run_id)
         if run is not None and not run.is_kept:

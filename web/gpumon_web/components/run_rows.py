@@ -158,7 +158,10 @@ def fold_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA) 
 
 
 def stretch_cells(row: Cells, run: Cells, last: int, maxima: Mapping[str, float] = NO_MAXIMA) -> Cells:
-    """Return the cells of a row of steps, outside epochs or of the whole run; `last`: ordinal of the last epoch."""
+    """Return the cells of a row that covers the time outside epochs or the whole run, rather than an epoch.
+
+    `last`: ordinal of the last epoch.
+    """
     return {
         "key": f"part {row['place']}",
         "ordinal": last + 1 + row["place"],

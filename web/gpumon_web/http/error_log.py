@@ -30,7 +30,7 @@ class ErrorLog:
 
 
 class _ErrorLogHandler(Handler):
-    """Logging handler that writes one line per record: only the kind of error, without data of users."""
+    """Logging handler that writes one line per record. The line contains only the kind of error and no user data."""
 
     def __init__(self, error_log: ErrorLog) -> None:
         super().__init__(ERROR)

@@ -125,7 +125,9 @@ def legend_row(state: ChartState, cells: int) -> Line:
 
 
 def _marked_label(mark: str, label: str) -> str:
-    """Return the GPU's number, with its marker if that differs."""
+    """Return the GPU's label, preceded by the marker of its line (`marker=label`) if the marker differs from the
+    label.
+    """
     return f"{mark}={label}" if mark not in ("", label) else label
 
 
