@@ -158,7 +158,7 @@ def test_a_file_that_others_may_read_or_write_opens_nothing(
     token = add_token(file, "a", NOW)
     os.chmod(file, mode)
     assert status(served_with(file, clock), token) == 401
-    assert "is not a file that only you can read and write" in capfd.readouterr().err
+    assert "must be a regular file that only you can read and write" in capfd.readouterr().err
 
 
 def test_a_link_in_place_of_the_file_opens_nothing(file: str, tmp_path: Path, clock: FakeClock) -> None:
