@@ -66,6 +66,21 @@ class TestJoinedEpochs:
         assert join_epochs([fits, later[3:]]) == [[*range(9)], [*range(3, 9)]]
         assert join_epochs([fits, [*later[:2], *later[5:]]]) == [[*range(9)], [0, 1, 5, 6, 7, 8]]
 
+    @pytest.mark.parametrize(
+        "numbers", [[0, 1] * 3, [0, 1, 2] * 3, [0] * 6, [*range(4), *range(2), *range(5)]], ids=str
+    )
+    @pytest.mark.parametrize(
+        ("offset", "seconds"), [(0.2, 1.0), (1.3, 1.0), (3.2, 1.0), (0.0, 1.2), (0.0, 2.0), (9, 3.0)]
+    )
+    def test_of_ranks_of_different_speed_are_the_nth_of_each_if_no_boundary_was_lost(
+        self, numbers: list[int], offset: float, seconds: float
+    ) -> None:
+        ranks = [numbered(numbers), numbered(numbers, offset, seconds), numbered(numbers, offset / 2)]
+        assert join_epochs(ranks, has_lost=False) == [[*range(len(numbers))]] * 3
+        for behind in range(1, len(numbers)):  # the slower one has not ended yet
+            joined = join_epochs([ranks[0], ranks[1][:behind]], has_lost=False)
+            assert joined == [[*range(len(numbers))], [*range(behind)]]
+
     def test_of_one_number_that_is_repeated_are_those_at_the_same_time(self) -> None:
         fits = numbered([0] * 5)
         assert join_epochs([[*fits[:1], *fits[2:]], fits[1:]]) == [[0, 2, 3, 4], [1, 2, 3, 4]]

@@ -5,11 +5,12 @@ boundaries, count differently. The rule for joining them:
 
 1. A rank starts over where its epoch number does not increase: a second `fit()`, or an epoch that is repeated. A
    process that follows another one with the same rank number continues its epochs.
-2. Start-overs of different ranks that follow each other in time are one start-over of the run. A rank that did not see
-   it, because boundaries were lost, is behind it from its time on.
-3. Two rows are the same epoch if they have the same number and are behind the same start-over of the run. If a rank
-   has the number several times, their spans must also overlap, or each must be clearly the nearest of its rank to the
-   other.
+2. If no rank has lost boundaries, the n-th start-over of each rank is the n-th of the run, at whatever time: one rank
+   may be slower than the others. Otherwise, start-overs of different ranks that follow each other in time are one
+   start-over of the run. A rank that did not see it, because boundaries were lost, is behind it from its time on.
+3. Two rows are the same epoch if they have the same number and are behind the same start-over of the run. If
+   boundaries were lost and a rank has the number several times, their spans must also overlap, or each must be
+   clearly the nearest of its rank to the other.
 
 A row that stands for several merged epochs has the number of the first of them. A rank without a row for an epoch is
 missing in it.
@@ -65,13 +66,16 @@ class _Place(NamedTuple):
     row: int
 
 
-def join_epochs(ranks: Sequence[Sequence[Row]]) -> list[list[int]]:
+def join_epochs(ranks: Sequence[Sequence[Row]], *, has_lost: bool = True) -> list[list[int]]:
     """Return for each row of each rank the ordinal of its epoch in the run, by the rule of this module.
 
-    `ranks`: the rows of each rank in the order in which they began. The ordinals of a rank increase, and each ordinal
-    from 0 on belongs to one or more rows, all with the same number.
+    `ranks`: the rows of each rank in the order in which they began. `has_lost`: whether a rank may have lost
+    boundaries. The ordinals of a rank increase, and each ordinal from 0 on belongs to one or more rows, all with the
+    same number.
     """
-    passes = _start_overs(ranks)
+    own = [[row.begun for before, row in pairwise(rows) if row.number <= before.number] for rows in ranks]
+    is_complete = not has_lost and _have_all_start_overs(ranks, own)
+    passes = own if is_complete else _start_overs(own)
     if not any(passes):  # the usual case, and a fast one
         order = {number: i for i, number in enumerate(sorted({row.number for rows in ranks for row in rows}))}
         return [[order[row.number] for row in rows] for rows in ranks]
@@ -85,7 +89,7 @@ def join_epochs(ranks: Sequence[Sequence[Row]]) -> list[list[int]]:
     ordinals = [[0] * len(rows) for rows in ranks]
     ordinal = 0
     for (_, number), places in sorted(epochs.items()):
-        repeated = any(len(times) > 1 for times in starts[number])
+        repeated = not is_complete and any(len(times) > 1 for times in starts[number])
         for same in _divide(ranks, places, starts[number]) if repeated and len(places) > 1 else [places]:
             for place in same:
                 ordinals[place.rank][place.row] = ordinal
@@ -93,21 +97,43 @@ def join_epochs(ranks: Sequence[Sequence[Row]]) -> list[list[int]]:
     return ordinals
 
 
-def _start_overs(ranks: Sequence[Sequence[Row]]) -> list[list[int]]:
-    """Return for each rank the times from which on it is behind each start-over of the run."""
-    own = sorted(
-        (row.begun, rank)
-        for rank, rows in enumerate(ranks)
-        for before, row in pairwise(rows)
-        if row.number <= before.number
+def _have_all_start_overs(ranks: Sequence[Sequence[Row]], own: Sequence[Sequence[int]]) -> bool:
+    """Return whether each rank has all start-overs up to its last row. `own`: their times in the rows of each rank.
+
+    Ranks that merged short epochs may have merged different start-overs, and a slower rank of a running run may not
+    have come to the last ones. If ranks have different numbers of them, their passes must have the same numbers.
+    """
+    if len({len(times) for times, rows in zip(own, ranks, strict=True) if rows}) < 2:
+        return True
+    passes = [_passes(rows) for rows in ranks if rows]
+    longest = max(passes, key=len)
+    return all(
+        whole == longest[: len(whole)] and newest == longest[len(whole)][: len(newest)] for *whole, newest in passes
     )
+
+
+def _passes(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the numbers of the rows of a rank, divided at its start-overs."""
+    passes: list[list[int]] = []
+    for row in rows:
+        if not passes or row.number <= passes[-1][-1]:
+            passes.append([])
+        passes[-1].append(row.number)
+    return passes
+
+
+def _start_overs(own: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return for each rank the times from which on it is behind each start-over of the run, by their order in time.
+
+    `own`: the times of the start-overs in the rows of each rank.
+    """
     events: list[dict[int, int]] = []
     """Time of each start-over of the run, by rank."""
-    for begun, rank in own:
+    for begun, rank in sorted((begun, rank) for rank, times in enumerate(own) for begun in times):
         if not events or rank in events[-1]:
             events.append({})
         events[-1][rank] = begun
-    return [[event.get(rank, min(event.values())) for event in events] for rank in range(len(ranks))]
+    return [[event.get(rank, min(event.values())) for event in events] for rank in range(len(own))]
 
 
 def _divide(
@@ -205,7 +231,8 @@ def join_run(db: sqlite3.Connection, run: str) -> bool:
     if processes < 2 or not cursor.execute(_COUNTED_DIFFERENTLY, (run,)).fetchone()[0]:
         return False
     ranks = _read_ranks(cursor.execute(_ROWS, (run,)))
-    joined = join_epochs([rank.rows for rank in ranks])
+    (lost,) = cursor.execute("SELECT total(lost_events) FROM rank WHERE run = ?", (run,)).fetchone()
+    joined = join_epochs([rank.rows for rank in ranks], has_lost=lost > 0)
     cursor.execute(
         "CREATE TEMP TABLE joined (rank TEXT, own INTEGER, ordinal INTEGER, PRIMARY KEY (rank, own)) WITHOUT ROWID"
     )
