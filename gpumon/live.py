@@ -251,7 +251,7 @@ class Live:
     def not_kept(self) -> tuple[str, str]:
         """Return why the daemon does not record runs, and why it does not record history.
 
-        A text is empty if there is no problem, or if no daemon is running.
+        A reason is an empty string if there is no problem, or if no daemon is running.
         """
         directory = self._directory()
         return (directory.ledger, directory.history) if directory and self.is_alive() else ("", "")

@@ -5,17 +5,20 @@ from __future__ import annotations
 from gpumon.model.run import NEWS_FOR
 
 PAUSE = 60.0
-"""A held GPU counts as idle after these seconds without kernels. This is longer than a pause between epochs or a
-validation on the CPU."""
+"""A held GPU counts as idle after this many seconds without kernels. This is longer than a pause between epochs or a
+validation on the CPU.
+"""
 GAP = 3.0
 """If more than this number of sampling intervals passes between two frames, nothing is known about the time between."""
 WATCHED = 1.0
 """Shortest interval in seconds that is used with `GAP`, because ticks every 100 ms are often late by several intervals.
 """
 SILENT = 5.0
-"""A GPU is reported if the driver has not answered for these seconds. Shorter delays also occur on a busy machine."""
+"""A GPU is reported if the driver has not responded for this many seconds. Shorter delays also occur on a busy
+machine.
+"""
 GONE_AFTER = 60
-"""A run counts as died if no tick contains it, or no daemon updated it, for these seconds."""
+"""A run counts as died if no tick contains it, or no daemon updated it, for this many seconds."""
 CONTEXT = 128 * 2.0**20
 """Bytes in use that prove that a process holds the GPU: a CUDA context needs more, an idle driver less."""
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
@@ -28,8 +31,9 @@ LIGHT = 0.2
 NO_KERNEL = 0.005
 """A utilization below this is displayed as 0 %."""
 LETS_UP = 3.0
-"""A busy GPU gets a lower load after these seconds of lower utilization, and a GPU counts as pausing after these
-seconds without kernels. A single sample is not sufficient, because it may fall between two steps."""
+"""A busy GPU gets a lower load after this many seconds of lower utilization, and a GPU counts as pausing after this
+many seconds without kernels. A single sample is not sufficient, because it may fall between two steps.
+"""
 STEADY = 10.0
 """Seconds after which a pausing GPU gets a light load, or the reverse. In a pause with a few kernels, samples are both
 above and below `IDLE`."""
@@ -40,9 +44,9 @@ PACE_FROM = 5.0
 """Minimum seconds of training for the steps per second of a running epoch. Over a shorter time, the error is too large,
 because boards are read up to one step early or late."""
 LONG_IDLE = 300.0
-"""A GPU that is held but idle, or free, is reported after these seconds."""
+"""A GPU that is held but idle, or that is free, is reported after this many seconds."""
 RECENT = NEWS_FOR
-"""A run that ended badly or ran out of memory is reported for these seconds."""
+"""A run that ended badly or ran out of memory is reported for this many seconds."""
 JUDGED_FROM = 300.0
 """Minimum seconds of samples of a live run for findings about shares of its time."""
 JUDGED_OVER = 600.0
@@ -56,8 +60,10 @@ THROTTLED = 0.1
 MOSTLY_IDLE = 0.5
 """A run without kernels for this share of the time is reported."""
 LOADED, LOADED_FOR = 0.2, 40.0
-"""The PCIe link of a GPU is judged by a period with at least this utilization for at least these seconds. Idle links
-step down, and the link is read every 30 s. The last such period of the last `JUDGED_OVER` seconds counts."""
+"""The PCIe link of a GPU is judged by a period in which the utilization was at least the first value for at least the
+second number of seconds. Idle links step down, and the link is read every 30 s. The last such period of the last
+`JUDGED_OVER` seconds counts.
+"""
 START_APART = 10.0
 """The start temperatures of compared runs are reported as different if they differ by more than this many °C."""
 OTHERS_HOLD = 2.0**30

@@ -82,8 +82,8 @@ def lightgbm(module: ModuleType) -> None:
 def ignite(module: ModuleType) -> None:
     """Patch `run` of Ignite's engines.
 
-    An engine with several epochs is a training, and the engines that run inside it are its evaluations. Another engine
-    with only one epoch may be either, so it is not monitored.
+    An engine with several epochs runs a training, and the engines that run inside it are its evaluations. Another
+    engine with only one epoch may be either, so it is not monitored.
     """
     kind = module.Engine
     original = kind.run

@@ -32,7 +32,9 @@ from accelerate import tracking  # noqa: E402  # after the version check: old ve
 
 
 class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed only in some versions
-    """Shows a training in gpumon: its configuration and logged values. Accelerate uses it in the main process only."""
+    """Shows a training run in gpumon: its configuration and logged values. Accelerate uses it in the main process
+    only.
+    """
 
     name = "gpumon"
     requires_logging_directory = False
@@ -44,7 +46,7 @@ class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed
 
     @property
     def tracker(self) -> Any:
-        """The run, as returned by `gpumon.run`; None outside of a training."""
+        """The run, as returned by `gpumon.run`; None while no training runs."""
         return self._hook.run
 
     @guarded

@@ -132,7 +132,7 @@ def warn_failed(what: str, error: Exception) -> None:
 
 
 class Hook:
-    """The settings of a callback and, during a training, its run. Pickles and copies do not contain the run."""
+    """The settings of a callback and, while a training runs, its run. Pickles and copies do not contain the run."""
 
     def __init__(self, framework: str, name: str | None = None, **settings: Any) -> None:
         self._framework = framework
@@ -146,7 +146,7 @@ class Hook:
     def begin(
         self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
     ) -> None:
-        """Begin the run of a training.
+        """Begin a run.
 
         `epochs`: total number of planned epochs, None if unknown. `base`: number of the framework's first epoch, 0 or
         1. `env`: environment variables, completed with the ranks that the framework knows; None: those of this process.

@@ -109,7 +109,7 @@ _started: WeakSet[GpuMonitor] = WeakSet()
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only in some versions
-    """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
+    """Shows a training run in gpumon: its epochs, steps, validation and logged metrics.
 
     If it is passed only to `evaluate` or `predict`, the call is shown as a separate run. An exception in `fit` ends the
     run. Keras does not report exceptions in `evaluate` and `predict`. After one, the run ends with the notebook cell,
@@ -166,7 +166,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
         self._leave_fit()
 
     def trains(self, model: Any) -> bool:
-        """Whether this monitor shows a training of `model` that runs in this thread."""
+        """Whether this monitor shows a run that trains `model` in this thread."""
         return self._training and self._thread == get_ident() and self._model is model
 
     def _leave_fit(self) -> None:
@@ -278,7 +278,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
             self._new = True
 
     def phase(self) -> Phase | None:
-        """Return the function that begins a phase; None outside of a training."""
+        """Return the function that begins a phase; None while no training runs."""
         return self._hook.phase if self._training else None
 
     def _publish_rate(self) -> None:
@@ -309,7 +309,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
 
 
 def _parameters(model: Any) -> dict[str, object]:
-    """Return the parameters of a training that can be read without waiting for a GPU."""
+    """Return the training parameters that can be read without waiting for a GPU."""
     optimizer, loss = getattr(model, "optimizer", None), getattr(model, "loss", None)
     return {
         "optimizer": type(optimizer).__name__ if optimizer is not None else None,

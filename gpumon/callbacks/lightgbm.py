@@ -34,7 +34,7 @@ _PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
 
 
 class GpuMonitor:
-    """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
+    """Shows a training run in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
     LightGBM calls no callback when a round fails. The run then ends when this object is dropped, when its next training
     begins, or with the process.

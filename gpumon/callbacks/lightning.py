@@ -262,7 +262,7 @@ def _environment(trainer: Any) -> Mapping[str, str] | None:
 
 
 def _parameters(trainer: Any) -> dict[str, object]:
-    """Return the parameters of a training. If it has several optimizers, only the first one is described."""
+    """Return the training parameters. If there are several optimizers, only the first one is described."""
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     group = (getattr(optimizer, "param_groups", None) or [{}])[0]
     rate = group.get("initial_lr", group.get("lr"))

@@ -31,17 +31,19 @@ require("transformers", transformers.__version__)
 
 _PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
-"""Name of the Trainer's method that prunes a trial of a search. To callbacks, this looks like the end of a training."""
+"""Name of the Trainer's method that prunes a trial of a search. To callbacks, this looks like the end of the
+training.
+"""
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
 
 class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed only in some versions
-    """Shows a training of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
+    """Shows a training run of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
-    The Trainer calls it in every rank. It calls no callback when a training fails, so `train` is wrapped: an exception
-    ends the run. If the Trainer was imported after this was created, the run ends with the process or the next
-    training.
+    The Trainer calls it in every rank. It calls no callback when the training fails, so `train` is wrapped: an
+    exception ends the run. If the Trainer was imported after this was created, the run ends with the process or the
+    next training.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -246,7 +248,7 @@ def _patch_trainer() -> None:
 
 
 def _parameters(args: Any, batch: int) -> dict[str, object]:
-    """Return the parameters of a training. `batch`: samples per device in each forward pass."""
+    """Return the training parameters. `batch`: samples per device in each forward pass."""
     precision = next((name for name in ("bf16", "fp16", "tf32") if getattr(args, name, None)), None)
     names = ("learning_rate", "gradient_accumulation_steps", "weight_decay", "warmup_steps", "max_grad_norm", "seed")
     return {

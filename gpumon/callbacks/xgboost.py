@@ -28,7 +28,7 @@ require("xgboost", xgboost.__version__)
 
 
 class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed only in some versions
-    """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
+    """Shows a training run in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
     An exception of another callback ends the run. XGBoost does not report other exceptions to callbacks. After one, the
     run ends when this object is dropped, when its next training begins, or with the process.

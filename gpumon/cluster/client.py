@@ -361,7 +361,7 @@ def _parse_document(status: int, body: bytes, sanitize: Callable[[object], str])
     """Return the JSON document of an answer.
 
     Raises PrometheusError if the answer is an error or does not come from the Prometheus API. `status`: HTTP status.
-    `sanitize`: makes a text from the answer safe to display.
+    `sanitize`: makes text from the answer safe to display.
     """
     try:
         document = json.loads(body)
@@ -415,7 +415,7 @@ def _parse_series(item: Any) -> PrometheusSeries:
 def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> str:
     """Return the first warning in an answer from Prometheus or Thanos.
 
-    For an answer that VictoriaMetrics marks as partial, return a text that says so.
+    For an answer that VictoriaMetrics marks as partial, return a sentence that says so.
     """
     warnings = document.get("warnings")
     if isinstance(warnings, list) and warnings:

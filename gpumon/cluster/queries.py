@@ -384,7 +384,7 @@ def user_queries(user: str, raw: str = "") -> tuple[Query, ...]:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a PromQL string.
+    """Return `text` as a PromQL string literal.
 
     >>> quoted('a"b')
     '"a\\\\"b"'

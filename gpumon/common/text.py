@@ -73,7 +73,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap_words(text: str, width: int) -> list[str]:
-    """Return the lines of a text wrapped between words to `width` columns (0: unlimited).
+    """Return the lines of `text`, wrapped between words to `width` columns (0: unlimited).
 
     Long words and commands in quotes stay whole so that they can be copied: a terminal continues them in its next row.
     """

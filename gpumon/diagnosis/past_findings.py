@@ -130,7 +130,7 @@ def is_partly_sampled(summary: EpochSummary) -> bool:
 
 
 def lacks_samples(summary: EpochSummary) -> bool:
-    """Return whether means, such as the utilization, are those of only a part of the epoch or run."""
+    """Return whether means, such as the utilization, cover only part of the epoch or run."""
     return summary.sampled_share < SAMPLED
 
 

@@ -134,7 +134,7 @@ class Child:
         self._continue()
 
     def _continue(self) -> None:
-        """Continue the command if it is still stopped, as when SIGCONT was sent only to this process."""
+        """Continue the command if it is still stopped, for example because SIGCONT was sent only to this process."""
         process = read_stat(self.pid)
         if process and process.state == "T":
             self._send(signal.SIGCONT)

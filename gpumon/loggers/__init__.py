@@ -1,4 +1,5 @@
-"""Writes the values of each epoch to the loggers of a training: `gpumon.run(log_to=...)`, `GpuMonitor(log_to=...)`.
+"""Writes the values of each epoch to the loggers of a training process: `gpumon.run(log_to=...)`,
+`GpuMonitor(log_to=...)`.
 
 A training imports this only if it uses `log_to`. A thread reads the ledger (`epoch_reader`), and the training's own
 thread writes (`epoch_log`) to the loggers listed in `registry`. Each logger has its own module.

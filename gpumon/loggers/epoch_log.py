@@ -1,4 +1,4 @@
-"""Writes epochs from the ledger to the loggers of a training, on the training's own thread.
+"""Writes epochs from the ledger to the loggers of a training process, on the training's own thread.
 
 Few loggers support several threads. So epochs are written only when the training calls `poll`, at a step or at the
 start or end of an epoch.

@@ -94,7 +94,7 @@ class EpochReader:
     def wait(self, timeout: float, rows_to: int = 0) -> None:
         """Wait at most `timeout` seconds for the epoch that ended last. Does not wait if no daemon is running.
 
-        `rows_to`: in a training without epochs, the last step, which the rows of steps must reach; otherwise 0.
+        `rows_to`: in a run without epochs, the last step, which the rows of steps must reach; otherwise 0.
         """
         self._rows_to = rows_to
         self._all.clear()

@@ -43,7 +43,7 @@ ENDED_BADLY = (RunState.FAILED, RunState.DIED)
 
 
 class FrameworkMemory(NamedTuple):
-    """Device memory as the framework of a training reports it: bytes, and counts since its process started."""
+    """Device memory as the training framework reports it: bytes, and counts since its process started."""
 
     allocated: float = NAN
     """Bytes in live tensors."""

@@ -1,4 +1,4 @@
-"""Metadata of a run (parameters, program, notes, tags), and facts that a training reports.
+"""Metadata of a run (parameters, program, notes, tags), and facts that the training process reports.
 
 The training writes its metadata to its board as JSON within `ROOM`; the daemon reads it and keeps it in the ledger. The
 limits are defined only here. The writer applies them so that the text always fits, and the reader applies them because
@@ -147,7 +147,7 @@ def _notes(entries: list[Any]) -> list[Note]:
 
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
-"""Name of the phase between a training and an evaluation of the same run. This time does not count for the run."""
+"""Name of the phase between the training and an evaluation of the same run. This time does not count for the run."""
 SHOWN_FOR = 60.0
 """Seconds for which every view shows a run after its end."""
 NEWS_FOR = 600.0

@@ -20,7 +20,7 @@ def row_size(steps: int) -> int:
 
 
 def mark_size(steps: int) -> int:
-    """Return the number of steps between the boundaries that a training records after `steps` steps.
+    """Return the number of steps between the boundaries that a training process records after `steps` steps.
 
     Boundaries must fit the current row size and every larger one, since rows become longer. So rows of 2 steps have a
     boundary at every step: with one at every second step, rows of 5 could not be formed.

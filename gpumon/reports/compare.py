@@ -387,5 +387,5 @@ def briefly(verdict_text: str) -> tuple[str, ...]:
 
 
 def _is_nothing(text: str) -> bool:
-    """Return True if all numbers in a text are 0."""
+    """Return True if all numbers in `text` are 0."""
     return not any(letter in "123456789" for letter in text)

@@ -173,7 +173,8 @@ def _marks(total: Total) -> str:
 
 
 def _missing(totals: Mapping[str, Total]) -> str:
-    """Return text for the longest time that is missing from a known total of a GPU, or an empty text if none is.
+    """Return text for the longest time that is missing from a known total of a GPU, or an empty string if none is
+    missing.
 
     For a GPU that was never sampled, this is the whole window.
     """

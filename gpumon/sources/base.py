@@ -58,7 +58,7 @@ class Reading:
 class ProcessInfo(NamedTuple):
     """Description of a process by this machine.
 
-    Fields are empty or NaN if the process is not visible, as in another container.
+    Fields are empty or NaN if the process is not visible, for example because it is in another container.
     """
 
     name: str = ""

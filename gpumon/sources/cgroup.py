@@ -18,7 +18,7 @@ from gpumon.common.paths import ROOT, is_trusted
 from gpumon.common.text import clean
 
 LONGEST = 16384
-"""Maximum bytes that are read of a cgroup file. A line that does not end within them is ignored."""
+"""Maximum number of bytes to read from a cgroup file. A line that does not end within these bytes is ignored."""
 _MAX_PARTS = 64
 _LONGEST_NAME = 64
 _SHORT_ID = 12
@@ -130,7 +130,7 @@ _MAX_ENTRIES = 8192
 """Maximum number of directory entries that are read. A node has a few hundred pods."""
 _LONGEST_POD_NAME = 128
 _RETRY_AFTER = 10 * SECOND
-"""ns before an unknown pod is searched again."""
+"""ns until gpumon searches for an unknown pod again."""
 _POD_LOG = re.compile(r"([^_]+)_([^_]+)_([0-9a-fA-F-]{32,36})")
 _CONTAINER_LOG = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
 

@@ -5,7 +5,8 @@
 - The directory of dcgm-exporter's `--hpc-job-mapping-dir`: a file per index, with one job per line.
 
 The files contain a job even while no process runs. A GPU that several jobs share counts as allocated to none of them. A
-directory is trusted only if it can be written to only by root, by our own user, or by a user to whom root gave it.
+directory is trusted only if it can be written to only by root, by our own user, or by a user to whom root gave the
+directory.
 """
 
 from __future__ import annotations

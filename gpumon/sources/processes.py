@@ -78,8 +78,8 @@ class ProcessTable:
         self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
         run_time: Callable[[int], int] | None = None,
     ) -> None:  # fmt: skip
-        """`has_own_pids`: whether a pid from the driver may be another process here. Then only processes count that
-        have opened a GPU.
+        """`has_own_pids`: whether a pid from the driver may be another process here. If so, only processes that have
+        opened a GPU count.
 
         `run_time`: returns the CPU time of a process in ns, as `cpu_time` does for processes of this machine.
         """

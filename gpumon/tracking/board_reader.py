@@ -1,7 +1,7 @@
 """Reads one board for the daemon until its run ends.
 
-Every byte of a board may be hostile. Only bytes covered by a CRC are parsed, numbers are clamped to their range, texts
-are cleaned, and no size in a board determines how much memory is allocated.
+Every byte of a board may be hostile. Only bytes covered by a CRC are parsed, numbers are clamped to their range,
+strings are cleaned, and no size in a board determines how much memory is allocated.
 """
 
 from __future__ import annotations

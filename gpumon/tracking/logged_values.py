@@ -207,8 +207,8 @@ class PendingNumbers:
     """Numbers that are still being copied from a GPU.
 
     For each name, this holds the oldest number, the newest one, and the last one of each epoch. The oldest is held so
-    that a training that logs faster than its GPU computes still shows a value. The last one of an epoch is held because
-    it is stored with the epoch.
+    that a training process that logs faster than its GPU computes still shows a value. The last one of an epoch is held
+    because it is stored with the epoch.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Finds the devices of each run by checking the devices that it claims against the driver's process list.
 
 A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it.
-After the first seconds of a training, the list must also show a process of that user on the GPU.
+After the first seconds of a run, the list must also show a process of that user on the GPU.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class EpochListener(Protocol):
     def run_paused(self, rows_to: int) -> None:
         """Called when the training is over, but an evaluation may continue the run.
 
-        `rows_to`: in a training without epochs, the last step, at which the rows of steps end; otherwise 0.
+        `rows_to`: in a run without epochs, the last step, at which the rows of steps end; otherwise 0.
         """
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
@@ -384,7 +384,7 @@ class RunTags:
             self._metadata.update_program()
 
     def _mark_rows(self, now: int) -> None:
-        """Publish the rows of steps that have ended, in a training without epochs."""
+        """Publish the rows of steps that have ended, in a run without epochs."""
         ends = self._rows.advance(self._row_end(now))
         if ends:
             self._memory.read_at_boundary()
@@ -404,7 +404,7 @@ class RunTags:
                 self._board.log(metrics, epoch)
 
     def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
-        """Publish the values logged at `step` of a training without epochs, for the row of that step."""
+        """Publish the values logged at `step` of a run without epochs, for the row of that step."""
         is_late = step <= self._rows.ended and self._late_logs < _MAX_LATE_LOGS
         self._late_logs += is_late
         self._board.log(metrics, step=step if is_late else 0)

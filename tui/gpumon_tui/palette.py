@@ -3,8 +3,8 @@
 Styles use roles. A role becomes a color only when a widget's lines are converted to terminal cells, so that a picture
 can be reused after a change of theme. The name of each color here is its role.
 
-High utilization is the goal of a training, so it is never red. Yellow and red are reserved for conditions a person
-should act on.
+High utilization is the goal of training, so it is never red. Yellow and red are reserved for conditions a person should
+act on.
 """
 
 from __future__ import annotations

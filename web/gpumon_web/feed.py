@@ -205,7 +205,7 @@ class Feed:
         return {"log": [begin, end]} if begin < end else {}
 
     def _left_out(self) -> str:
-        """Return a text about data that is missing from the pages; empty if none is."""
+        """Return text about data that is missing from the pages; empty if none is."""
         if self.frame is None:
             return ""
         return "; ".join(text for text in (self.frame.left_out, self.reading) if text)

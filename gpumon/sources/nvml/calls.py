@@ -23,7 +23,9 @@ _GONE = (Availability.LOST, Availability.NO_DRIVER)
 _WORST_FIRST = (
     Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED, *_GONE,
 )  # fmt: skip
-"""Order in which the state of a device is chosen if every call failed differently. `_GONE` was handled earlier."""
+"""If all calls for a device failed, with different codes, its state is the first of these that occurred. `_GONE` was
+handled earlier.
+"""
 
 
 class _ScheduledCall:
@@ -118,7 +120,9 @@ class DeviceCalls:
             self._device.clear()
 
     def _call_due(self, now: float) -> bool:
-        """Make the calls that are due. True if the device answers: a call succeeded, and none proved it gone."""
+        """Make the calls that are due. Return True if the device answers: a call succeeded, and no call proved that the
+        device is gone.
+        """
         device, handle, monotonic = self._device, self._handle, self._clock.monotonic
         has_called = succeeded = is_stamped = self._is_gone = False
         at = self._ended_at
@@ -187,8 +191,8 @@ class DeviceCalls:
     def _needs_reset(self) -> bool:
         """Return whether the device must be reset, and set the state accordingly.
 
-        This is so if most of the calls made at every tick fail for this reason. The others may succeed: a fan or a PCIe
-        link may still be readable.
+        This is the case if most of the calls made at every tick fail for this reason. The others may succeed: a fan or
+        a PCIe link may still be readable.
         """
         failed = [call for call in self._each_tick if availability(call.code) is Availability.RESET_REQUIRED]
         if 2 * len(failed) <= len(self._each_tick):

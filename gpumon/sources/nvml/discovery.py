@@ -155,8 +155,9 @@ class Discovery:
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
         self._unfreed: deque[UnfreedSet] = deque()
         self._has_scanned = False
-        """Whether a scan was made before. XID errors are watched from the second scan on, so a single read starts no
-        thread."""
+        """Whether a scan was made before. XID errors are watched from the second scan on, so that a single read starts
+        no thread.
+        """
         self._pending: dict[int, PendingCall[Identity]] = {}
         """Identity calls that had not returned when the last scan ended, by index."""
         self._watched: set[str] = set()
@@ -342,9 +343,9 @@ class Discovery:
         return tuple(rows)
 
     def _nameless(self, index: int, why: Availability) -> Device:
-        """Return a device for a GPU that could not be identified, with the reason `why`.
+        """Return a device for a GPU that could not be identified. `why`: reason why it could not.
 
-        It is the restored device with this index if every identified GPU still has its earlier index.
+        The result is the restored device with this index if every identified GPU still has its earlier index.
         """
         device, before = unknown_device(index, why), self._restored.get(index)
         others = [other.device for other in self._devices]

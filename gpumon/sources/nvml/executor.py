@@ -193,7 +193,9 @@ class WorkerPool:
         self._end_idle(len(self._idle))
 
     def _end_unused(self) -> None:
-        """End threads that have not been needed since the last call of this method, as after calls that hung."""
+        """End threads that have not been needed since the last call of this method, for example threads started because
+        calls hung.
+        """
         self._end_idle(min(self._unused, len(self._idle)))
         self._unused = len(self._idle)
 

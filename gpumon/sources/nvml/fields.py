@@ -71,7 +71,9 @@ FAULTS = (
 """Fields of the slow batch. Each id had the same meaning, or was unused, in every release that was checked."""
 
 LINK_COUNT, LINK_STATE = 91, 165
-"""The number of NVLink links, and the state of one link: since 525, and only from Hopper on."""
+"""Field ids of the number of NVLink links and of the state of one link. Drivers have them since 525, only for Hopper
+and newer GPUs.
+"""
 LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
     "gpu.nvlink_replays": (161, (52,)),
     "gpu.nvlink_recoveries": (162, (59,)),
@@ -243,7 +245,7 @@ class FieldBatch:
             for field, other in zip(fields, self._batches[0], strict=True)
             if field.id != other.id
         }
-        """Metrics whose field id does not follow from the driver's version."""
+        """Metrics whose field id is not determined by the driver's version."""
         self._chosen = 0
         """Index of the batch in use."""
         self._last: dict[str, float] = {}

@@ -49,7 +49,9 @@ _RATIOS = sum(_IS_RATIO)
 """Number of ratios. They come before the rates in `GPM`."""
 _DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)
 _FULL, _MAX_PERCENT, _MAX_MIB = 100.0, 100.5, 1e7
-"""Percent, percent, and MiB per second. Rounding may push a ratio above 100 %. No GPU has links as fast as the last."""
+"""The full percentage, the maximum percentage, and the maximum rate in MiB per second. Rounding may push a ratio above
+100 %. No GPU has links as fast as the maximum rate.
+"""
 
 _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
 """Return code and value of each nvmlGpmMetric_t. Skips the id before them, and the texts after them."""

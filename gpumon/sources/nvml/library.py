@@ -94,7 +94,9 @@ class GpmSamples:
 
 SONAME = "libnvidia-ml.so.1"
 _PATHS = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
-"""The library's name, for the linker's search path, and its path in WSL, where some distributions do not search."""
+"""The library's name, to find it in the linker's search path, and its path in WSL, which the linkers of some
+distributions do not search.
+"""
 
 _FileKey = tuple[int, int]
 """Device and inode number of a file."""
@@ -126,7 +128,7 @@ class SharedLibrary:
         return self._directory
 
     def load_replacement(self) -> ctypes.CDLL | None:
-        """Load the file that has replaced the current copy on disk, as after an upgrade, and return it.
+        """Load the file that has replaced the current copy on disk, for example after an upgrade, and return it.
 
         None if the file has not been replaced, or if this cannot be determined.
         """
@@ -205,8 +207,10 @@ SHARED = SharedLibrary()
 
 
 Function = Callable[..., int]
-"""Takes ctypes values and pointers to buffers, and returns a code. Only `tests/unit/test_nvml_memory.py` checks them
-against the C signature: a newly used function needs a row in `tests/nvml/signatures.py`."""
+"""A function of the driver. It takes ctypes values and pointers to buffers, and returns a code. Only
+`tests/unit/test_nvml_memory.py` checks the arguments against the C signature: a newly used function needs a row in
+`tests/nvml/signatures.py`.
+"""
 
 
 _PCI_ADDRESS = struct.Struct("=16s20x32s")

@@ -42,8 +42,9 @@ class DeviceReading:
 INSTANCES = "gpu.mig_instances"
 UTILIZATION = "gpu.utilization"
 MODE_EVERY = 30.0
-"""Seconds between two checks of an undivided GPU. If it is divided in between, this is noticed at once, because its
-utilization is missing then. The instances of a divided GPU are checked every 2 s."""
+"""Seconds between two checks of an undivided GPU. If the GPU is divided in between, gpumon notices at once, because the
+GPU's utilization is then missing. The instances of a divided GPU are checked every 2 s.
+"""
 _SOON = 0.5
 """Minimum seconds between two checks."""
 SEARCH_EVERY = 30.0

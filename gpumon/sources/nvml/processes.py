@@ -289,7 +289,7 @@ def set_unattributed(device: DeviceValues, process_memory: float) -> None:
 LISTED_EVERY = 3.0
 GRAPHICS_EVERY = 10.0
 _FALSE_ALARM_PAUSE = 30.0
-"""After an early read that found the same processes, no early reads for this many seconds."""
+"""Seconds without early reads after an early read that found the same processes."""
 _CONTEXT = 32 << 20
 """Minimum change of a device's used memory, in bytes, when a process starts or ends. A context is larger than this."""
 

@@ -54,8 +54,8 @@ margin matters less, so it is read again when the temperature has changed by the
 def read_temperature(library: Library) -> Read | None:
     """Return a reader of the temperature; None if the driver lacks the function.
 
-    The reader also updates the margin to the slowdown threshold. If it is the driver's own, it requests a new read of
-    it.
+    The reader also updates the margin to the slowdown threshold. If the margin is the driver's own value, the reader
+    requests a new read of the margin.
     """
     function = library.find("nvmlDeviceGetTemperature")
     if function is None:

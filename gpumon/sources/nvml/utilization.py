@@ -41,8 +41,9 @@ _APART = SECOND // 100
 """Samples less than this many ns apart are the same sample, converted to this machine's clock twice."""
 _AHEAD = SECOND
 _OLD = 60 * SECOND
-"""Maximum age of a timestamp in ns. An older one, or one more than `_AHEAD` in the future, comes from another clock, or
-was never written."""
+"""Maximum age of a timestamp in ns. A timestamp that is older, or more than `_AHEAD` in the future, comes from another
+clock or was never written.
+"""
 _NEVER = float("inf")
 _PERCENT = itemgetter(1)
 

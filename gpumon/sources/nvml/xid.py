@@ -146,7 +146,9 @@ def _free_all(sets: deque[UnfreedSet]) -> None:
 WAIT_MS = 2000
 """Timeout of one wait in ms. Each wait is a driver call. Stopping, and registering a new GPU, may take this long."""
 _PAUSES = (0.0, 1.0, 2.0)
-"""Pauses after failed waits, in seconds: the first, the second (each later one is twice as long), and the longest."""
+"""Pauses after failed waits, in seconds: the first, the second, and the longest. From the third on, each is twice as
+long as the one before.
+"""
 MOST = 10_000
 """Maximum number of errors that are stored until they are popped. Beyond it, the oldest are dropped."""
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)

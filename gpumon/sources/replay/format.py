@@ -156,7 +156,7 @@ class Row(NamedTuple):
     """Counter metrics for which the log has rates per second instead of totals."""
     is_lost: bool = False
     is_first: bool = False
-    """True for the first row after a heading, where nvidia-smi was started."""
+    """True for the first row after a heading, which nvidia-smi writes when it starts."""
     is_broken: bool = False
     """True for a line that could not be parsed. The row has no values and only keeps the order of the GPUs."""
 

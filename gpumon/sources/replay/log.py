@@ -156,12 +156,14 @@ def _describe(error: Exception) -> str:
 
 _SKIPPED_FREE = 10
 _SKIPPED_SHARE = 100
-"""A log is rejected if more than `_SKIPPED_FREE` lines and more than one of `_SKIPPED_SHARE` lines are skipped."""
+"""A log is rejected if more than `_SKIPPED_FREE` lines and more than 1/`_SKIPPED_SHARE` of the lines are skipped."""
 _MAX_PREFACE = 20
 """Maximum number of lines before the heading."""
 _MAX_GPUS = 1024
 _SLEW = SECOND
-"""Times may go back by this many ns, as when a clock is adjusted. More is an error in the log."""
+"""Times may go back by this many ns, for example when a clock is adjusted. A larger step back is an error in the
+log.
+"""
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
 
@@ -312,7 +314,7 @@ def _ending(text: str) -> str:
 
 
 def _is_cut(text: str, ending: str) -> bool:
-    """Return whether `text`, a line without a line end, is cut within its last unit.
+    """Return whether `text`, a line without a line end, is truncated within its last unit.
 
     `ending`: text after the last digit of the previous line.
     """

@@ -114,11 +114,13 @@ LOOKAHEAD = 4096
 """Maximum number of rows that are stored and analyzed before the first row is shown."""
 _MS = SECOND // 1000
 _STALL = 50 * _MS
-"""Rows of one tick are usually closer than this many ns, because the driver answers for a GPU in 1 to 10 ms."""
+"""Rows of one tick are usually less than this many ns apart, because the driver answers for a GPU in 1 to 10 ms."""
 _MAX_ROWS = 1024
 """Maximum rows in a tick."""
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Numbers of GPUs to try. A gap length found with one of them usually separates ticks of other numbers as well."""
+"""Numbers of GPUs to try. A gap length found with one of these numbers usually separates the ticks of logs with other
+numbers of GPUs as well.
+"""
 _LEAST_TICKS = 8
 """Minimum number of ticks that confirm a pattern."""
 

@@ -119,7 +119,9 @@ _HOSTILE = (
 
 
 _WRONG_ADDRESS = ((4, 31, 1700.0),)
-"""An XID error of a notebook with an illegal address. This is an application error that raises no alarm."""
+"""An XID error caused by a notebook that accesses an illegal address. This is an application error that raises no
+alarm.
+"""
 _FAULTS: Mapping[int, Mapping[str, float]] = {
     2: {"gpu.nvlink_active": 16.0, "gpu.nvlink_crc_errors": 412.0, "gpu.nvlink_replays": 57.0},
     3: {"gpu.pcie_width": 8.0, "gpu.pcie_replays": 1284.0},

@@ -142,8 +142,9 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
 
 
 _CLOCK_SET = 1.0
-"""If the lengths of an epoch by wall clock and by CLOCK_MONOTONIC differ by more than these seconds, the wall clock was
-set during the epoch."""
+"""If the lengths of an epoch by wall clock and by CLOCK_MONOTONIC differ by more than this many seconds, the wall clock
+was set during the epoch.
+"""
 
 
 def epoch_summaries(record: Record) -> list[EpochSummary]:

@@ -85,7 +85,7 @@ def metadata_conditions(
 
 
 def _stored_forms(value: str) -> tuple[str, ...]:
-    """Return the JSON texts that may be stored for a value that a user typed: as string, number or literal."""
+    """Return the JSON strings that may be stored for a value that a user typed: as string, number or literal."""
     forms = [json.dumps(value)]
     try:
         number = float(value)

@@ -1,7 +1,7 @@
 """Classes for the rows of a ledger that was read, and functions that count the steps in these rows.
 
-Times are seconds since 1970. All other values are in base units. Unknown numbers are NaN, unknown texts are empty.
-Harmful characters are escaped in all texts, because a ledger may belong to another user.
+Times are seconds since 1970. All other values are in base units. Unknown numbers are NaN, and unknown strings are
+empty. Harmful characters are escaped in all strings, because a ledger may belong to another user.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gpumon.storage.ledger.epoch import Moment
 
 NO_ROW = -1
 _MAX_ABSORBED = 4096
-"""Maximum number of entries in `StepStretches.absorbed`. A training makes some hundred marks in total."""
+"""Maximum number of entries in `StepStretches.absorbed`. A training process makes some hundred marks in total."""
 
 
 class StepStretch:

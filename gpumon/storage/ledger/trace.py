@@ -1,8 +1,8 @@
 """Traces: metrics over a whole run in at most `POINTS` points. A trace grows with each tick.
 
 A point has the minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the
-mean, so that charts show only values that were logged. If a training diverges and logs NaN or infinity, the minimum or
-maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
+mean, so that charts show only values that were logged. If the training diverges and logs NaN or infinity, the minimum
+or maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
 trace of a month needs no more space than the trace of an hour. `history.envelope` cannot be used here, because points
 are merged in place during the run and values are still added to the last point.
 """

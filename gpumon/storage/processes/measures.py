@@ -1,4 +1,4 @@
-"""Lists of the measures and texts of a process that are stored. Blocks, queries and reports use these lists."""
+"""Lists of the measures and strings that are stored for a process. Blocks, queries and reports use these lists."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ NAMES = tuple(measure.key for measure in MEASURES)
 TEXTS = ("name", "user", "container", "pod", "job")
 """Text fields of `Process` that are stored, in the order of the file's columns; empty if unknown."""
 read_texts = itemgetter(*map(Process._fields.index, TEXTS))
-"""Return the texts of a `Process` in the order of `TEXTS`."""
+"""Return the strings of a `Process` in the order of `TEXTS`."""
 read_values = itemgetter(*map(Process._fields.index, NAMES))
 """Return the measures of a `Process` in the order of `MEASURES`. A measure that the driver does not report is NaN."""

@@ -114,7 +114,7 @@ class TrackedProcess:
         return self.started == process.started or not (is_known(self.started) and is_known(process.started))
 
     def update(self, process: Process) -> bool:
-        """Update texts and start time, and return whether anything changed.
+        """Update the strings and the start time, and return whether anything changed.
 
         A process that is ending has no name any more, so its last name is kept. User and name may change, for example
         if a server starts as root and then drops its privileges.
@@ -131,7 +131,7 @@ class ProcessNumbers:
 
     def __init__(self, resolve: Callable[[TrackedProcess], int]) -> None:
         self.changed: list[TrackedProcess] = []
-        """Processes that ended, or whose texts or times changed, since this list was last cleared."""
+        """Processes that ended, or whose strings or times changed, since this list was last cleared."""
         self._resolve = resolve
         self._tracked: dict[tuple[str, int], TrackedProcess] = {}
         self._identities: list[tuple[object, ...]] = []

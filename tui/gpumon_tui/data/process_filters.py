@@ -60,7 +60,7 @@ class Term(NamedTuple):
 
 
 def parse_terms(text: str) -> tuple[Term, ...]:
-    """Parse the terms in a text. Incomplete terms, such as `mem>`, are ignored."""
+    """Parse the terms in a string. Incomplete terms, such as `mem>`, are ignored."""
     return tuple(Term(word, _test(word)) for word in text.split() if not _is_unfinished(word))
 
 

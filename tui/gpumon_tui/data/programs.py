@@ -110,7 +110,7 @@ def boot_time(proc: str = "/proc") -> float:
 
 
 def script_name(words: Sequence[bytes]) -> str:
-    """Return the script or module that a command line runs, or an empty text. Arguments are never returned.
+    """Return the script or module that a command line runs, or an empty string. Arguments are never returned.
 
     >>> script_name([b"/usr/bin/python3", b"-u", b"src/train.py", b"--token=secret"])
     'train.py'

@@ -140,7 +140,7 @@ def _shorten_exponent(text: str) -> str:
 
 
 def logged_axis(values: Iterable[float]) -> ValueAxis:
-    """Return an axis for values logged by a training, rounded outward from the finite `values`."""
+    """Return an axis for values that a run logged, rounded outward from the finite `values`."""
     finite = [value for value in values if isfinite(value)]
     if not finite:
         return ValueAxis(0.0, 1.0, 2, _BARE)

@@ -19,7 +19,7 @@ STYLES: dict[Severity, Style] = {
 }  # fmt: skip
 _INDENT = "  "
 _MAX_TEXT = 4096
-"""Maximum length of a text; the advice for a group names every GPU."""
+"""Maximum length of a finding's text. It must be long, because the advice for a group names every GPU."""
 UNKNOWN = "The current state is unknown."
 LAST_SEEN = "The current state is unknown; this is what was last seen."
 
@@ -58,7 +58,7 @@ def attention_lines(
 
 
 def wrap_words(text: str, cells: int) -> Iterator[str]:
-    """Wrap a text into lines of at most `cells` cells. Longer words, such as ids, are split."""
+    """Wrap `text` into lines of at most `cells` cells. Longer words, such as ids, are split."""
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word
@@ -79,7 +79,7 @@ def wrap_words(text: str, cells: int) -> Iterator[str]:
 
 
 def wrap_limited(text: str, cells: int, max_lines: int) -> list[str]:
-    """Wrap a text into at most `max_lines` lines; an ellipsis marks truncated text."""
+    """Wrap `text` into at most `max_lines` lines; an ellipsis marks truncated text."""
     lines = list(wrap_words(text, cells))
     if len(lines) <= max_lines:
         return lines

@@ -37,7 +37,7 @@ WIDE = 70
 
 
 class _Paragraph(NamedTuple):
-    """A text of the page."""
+    """A paragraph of the page."""
 
     title: str
     text: str
@@ -107,7 +107,7 @@ def waiting_lines(text: str, cells: int) -> list[Line]:
 
 
 def _lines(paragraph: _Paragraph, cells: int) -> list[Line]:
-    """Wrap a text; commands in quotes are highlighted."""
+    """Wrap a paragraph; commands in quotes are highlighted."""
     left_margin, has_titles = margin(cells) + 1, cells >= WIDE
     indent = 0 if not paragraph.has_title_column else TITLE_CELLS if has_titles else 3 if paragraph.mark else 0
     title = paragraph.title if has_titles or paragraph.mark else ""

@@ -168,7 +168,7 @@ def _charts(process: ProcessPicture, rows: int) -> list[Line]:
 
 
 def _write_note(row: Row, curve: PlotCurve, text: str) -> None:
-    """Write a text before the first point of a curve, if there is room."""
+    """Write `text` before the first point of a curve, if there is room."""
     first = next(index for index, value in enumerate(curve.high) if value == value)
     begin = first * len(row) // len(curve.high) - len(text) - 1
     if text and begin >= 0:

@@ -208,7 +208,7 @@ def are_processes_known(samples: Sequence[Sample]) -> bool:
 
 
 def unknown_text(samples: Sequence[Sample], age: float = 0.0) -> str:
-    """Return a text naming the GPUs whose processes are unknown or outdated; empty if all are current.
+    """Return text that names the GPUs whose processes are unknown or outdated; empty if all are current.
 
     `age` of the frame in seconds, if no newer one arrives.
     """

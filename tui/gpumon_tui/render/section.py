@@ -137,7 +137,7 @@ def _row(
 
 
 def _add(line: Line, text: str, style: Style | None, background: Style | None) -> None:
-    """Add a text, joining it with a neighbor of the same style, because each segment costs bytes of output."""
+    """Add text to the line, joined with a neighbor of the same style, because each segment costs bytes of output."""
     combined = style + background if style and background else style or background
     if not text:
         return

@@ -73,7 +73,7 @@ def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Bounda
 
 
 def _put(row: Row, cell: int, text: str, role: str) -> int:
-    """Write a text; return the first cell for the next one."""
+    """Write `text`, and return the first cell after it."""
     for index, letter in enumerate(text[: len(row) - cell], cell):
         row[index] = PaintedCell(letter, Tint(role))
     return cell + len(text) + 1

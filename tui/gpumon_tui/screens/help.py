@@ -80,7 +80,7 @@ SCROLL_HINT = "↑ ↓ scroll  Esc closes"
 
 
 def wrap_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
-    """Return a text wrapped in a column to the right of `sign`, which precedes the first line."""
+    """Return `text` wrapped in a column to the right of `sign`, which precedes the first line."""
     indent = length(sign)
     rows: list[Line] = [[Segment(part, style)] for part in wrap_words(text, max(8, cells - indent))]
     return [[*(sign if index == 0 else [Segment(" " * indent)]), *row] for index, row in enumerate(rows)]

@@ -41,7 +41,7 @@ class TerminalPage(Container):
     """Whether it shows the window of `View.chart_time`; all other pages show the frame on screen."""
 
     def copy(self, text: str) -> None:
-        """Copy a text to the terminal's clipboard and show a message; does nothing for an empty text."""
+        """Copy `text` to the terminal's clipboard and show a message; does nothing for an empty string."""
         if text:
             self.app.copy_to_clipboard(text)
             self.view.show_message(COPIED_MESSAGE)

@@ -63,7 +63,7 @@ class SectionPicture(Picture):
         raise NotImplementedError
 
     def left_out(self, visible: Sequence[Hashable]) -> str:
-        """Return a text about rows that are not on screen."""
+        """Return text about rows that are not on screen."""
         return ""
 
     def empty(self) -> str:

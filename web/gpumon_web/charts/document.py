@@ -127,7 +127,7 @@ def _one_mark(events: Sequence[Cells]) -> Cells:
 
 
 def left_out(parts: Iterable[tuple[int, int, str]]) -> dict[str, str]:
-    """Return a text about omitted parts of a chart as `cut`, from (shown, total, name); empty if nothing is omitted."""
+    """Return text about omitted parts of a chart as `cut`, from (shown, total, name); empty if nothing is omitted."""
     texts = [f"only {shown:,} of {total:,} {name}" for shown, total, name in parts if shown < total]
     return {"cut": ", ".join(texts)} if texts else {}
 

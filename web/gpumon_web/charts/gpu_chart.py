@@ -208,7 +208,7 @@ def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
 def ribbons(
     epochs: Epochs, keys: Sequence[str], begin: float, end: float
 ) -> tuple[list[Cells], dict[str, str]]:  # fmt: skip
-    """Return the newest `RUNS` runs with epochs or phases in a window, and a text on the omitted ones."""
+    """Return the newest `RUNS` runs with epochs or phases in a window, and text about the omitted runs."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         run = epochs.run(key)

@@ -26,7 +26,7 @@ MAX_LINKS = 4
 
 
 def other_gpus_text(now: Now, gpus: Sequence[Gpu]) -> str:
-    """Return a text on free GPUs and on GPUs in an unknown state, or when the next may become free."""
+    """Return text about free GPUs and GPUs in an unknown state, or about when the next GPU may become free."""
 
     def labels(*states: GpuState) -> str:
         values = [state.value for state in states]

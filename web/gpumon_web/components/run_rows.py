@@ -92,7 +92,7 @@ def logged_names(epochs: Sequence[Cells]) -> list[str]:
 
 
 def logged_left_out(epochs: Sequence[Cells]) -> str:
-    """Return a text on how many logged metrics have a column; empty if all have one."""
+    """Return text that says how many logged metrics have a column; empty if all have one."""
     names = _metric_names(epochs)
     return left_out([(min(MAX_LOGGED, len(names)), len(names), METRICS)]).get("cut", "")
 
@@ -107,7 +107,7 @@ def is_ongoing(row: Cells, run: Cells, *, is_live: bool) -> bool:
 
 
 def measured_so_far(row: Cells, run: Cells, *, is_live: bool) -> str:
-    """Return a text on how much of an epoch in progress the measurements cover; empty for other epochs."""
+    """Return text that says how much of an epoch in progress the measurements cover; empty for other epochs."""
     if not is_ongoing(row, run, is_live=is_live):
         return ""
     seconds = row.get("measured_seconds") or 0.0

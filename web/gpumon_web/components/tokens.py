@@ -23,7 +23,7 @@ def text(words: str, css: str = "", *, is_now: bool = False) -> Cells:
 
 
 def fact(name: str, words: Any, time: float | None = None) -> Cells | None:
-    """Create a named fact: a text, or a time (s since 1970) shown in the viewer's time zone; None without a value."""
+    """Create a named fact: words, or a time (s since 1970) shown in the viewer's time zone; None without a value."""
     return {"fact": name, "text": str(words or ""), "time": time} if words or time is not None else None
 
 

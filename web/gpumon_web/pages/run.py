@@ -212,7 +212,7 @@ def kept(document: Cells) -> StoredValues:
 
 
 def omitted_text(omitted: int, *, is_judged: bool) -> str:
-    """Return a text on how many epochs of a long run are in no row; empty if there are none.
+    """Return text that says how many epochs of a long run are in no row; empty if there are none.
 
     `is_judged`: whether all epochs that need attention have a row.
     """

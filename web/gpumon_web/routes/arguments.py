@@ -15,7 +15,7 @@ MAX_TIME = 1e11
 
 
 def read_text(request: Request, name: str, max_length: int = MAX_TEXT) -> str:
-    """Return a text; empty if it is missing."""
+    """Return the value of an argument as a string; empty if it is missing."""
     value = request.query_params.get(name, "")
     return value if len(value) <= max_length else ""
 

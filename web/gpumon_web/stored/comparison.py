@@ -175,7 +175,7 @@ def _read_run(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> C
 
 
 def _counts(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[str]:
-    """Return a text for each run on how many of its epochs are compared."""
+    """Return, for each run, text that says how many of its epochs are compared."""
     if not all(comparison.epochs):
         return ["whole run" for _ in comparison.records]
     return [
