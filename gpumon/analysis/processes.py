@@ -21,7 +21,9 @@ def missing_value_reasons(process: Process, shares_missing: Availability | None 
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
     reasons = {
-        "the process has ended, or gpumon cannot see it, as from inside a container": not is_known(process.started),
+        "the process has ended, or gpumon cannot see it, for example from inside a container": not is_known(
+            process.started
+        ),
         "the driver does not report its memory": not is_known(process.memory_used),
         no_shares: not any(map(is_known, shares)),
         "its CPU use is available from the next sample on": is_known(process.started)

@@ -58,7 +58,7 @@ def _facts(daemon: RunningDaemon, state: str, frame: Frame | None) -> Iterator[t
         since = start_timestamp(daemon.holder.started)
         yield "since", f"{moment(since)}, for {long_duration(max(0.0, time.time() - since))}"
     else:
-        yield "since", "unknown: its process is not visible from here, as from inside a container"
+        yield "since", "unknown: its process is not visible from here, for example from inside a container"
     if frame is None:
         return
     live, origin, driver = daemon.live, daemon.live.origin(), daemon.live.driver()

@@ -41,8 +41,8 @@ def stop_daemon(daemon: RunningDaemon) -> None:
         if waited > _USUAL and not is_late:
             is_late = True
             print(
-                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s, as on a busy machine or a "
-                f"slow disk: waiting up to {_PATIENCE:g} s",
+                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s, for example because the "
+                f"machine is busy or its disk is slow: waiting up to {_PATIENCE:g} s",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         time.sleep(_POLL_INTERVAL)
@@ -58,7 +58,9 @@ def require_stoppable(daemon: RunningDaemon) -> None:
     if daemon.holder.uid != os.getuid():
         raise GpumonError(f"{who} belongs to {user_name(daemon.holder.uid)}: only that user can stop it")
     if not daemon.is_visible():
-        raise GpumonError(f"{who} is not visible from here, as from inside a container: stop it where it was started")
+        raise GpumonError(
+            f"{who} is not visible from here, for example from inside a container: stop it where it was started"
+        )
     if daemon.holder.for_command:
         raise GpumonError(f"{who} is 'gpumon run' and ends with its command: stopping it would end the command, too")
     unit, manager = unit_of(daemon.pid)
@@ -131,4 +133,4 @@ def _not_stopped(daemon: RunningDaemon) -> str:
     if stat is not None and stat.state in _SUSPENDED:
         return f"{text}: it is suspended, and stops once 'kill -CONT {daemon.pid}' continues it"
     status = f"'gpumon daemon status --dir {quoted(daemon.directory)}'"
-    return f"{text}: check again with {status}, or end it with 'kill -KILL {daemon.pid}'; trainings go on"
+    return f"{text}: check again with {status}, or end it with 'kill -KILL {daemon.pid}'; training continues"

@@ -293,7 +293,7 @@ def file_checks(places: Places, history_size: int, daemon: RunningDaemon | None)
         needed = history_size - _size(history_beside(ledger))
         yield from _space("kept data", os.path.dirname(ledger), needed, is_ours)
     elif is_ours:
-        text = "no directory survives a restart, as neither HOME nor XDG_STATE_HOME is set"
+        text = "no directory persists across restarts, because neither HOME nor XDG_STATE_HOME is set"
         yield Check("kept data", Condition.WARNING, text, "set HOME, or pass --state-dir")
 
 

@@ -276,7 +276,7 @@ def _size(name: str, value: Any) -> int:
     text = "512M" if value is None else str(value)
     number, unit = text[:-1], _UNITS.get(text[-1:].upper(), 0)
     if not (unit and number.isascii() and number.isdigit() and 0 < int(number) * unit <= _LARGEST):
-        raise ValueError(f"invalid size {_written(value)}: write such as 150M or 2G")
+        raise ValueError(f"invalid size {_written(value)}: give a size such as 150M or 2G")
     return int(number) * unit
 
 

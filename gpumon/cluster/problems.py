@@ -76,7 +76,7 @@ _TARGET_PROBLEMS = {
 }
 """Texts for the nodes that a query returns, by the name of the query.
 
-The first text is for a single node. The second one follows the number of nodes if there are several."""
+The first string is for a single node. The second follows the number of nodes if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def clock_distance(seconds: float) -> str:
 
 
 def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
-    """Return the nodes that have never reported GPUs, each with two texts.
+    """Return the nodes that have never reported GPUs, each with two strings.
 
-    The first text is for a single node. The second one follows the number of nodes if there are several.
+    The first string is for a single node. The second follows the number of nodes if there are several.
     """
     known = {node.name for node in nodes}
     return {

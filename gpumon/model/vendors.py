@@ -65,7 +65,7 @@ NVIDIA = Vendor(
     undivide="sudo nvidia-smi -i {gpu} -mig 0",
     looked_for="NVIDIA GPUs, through the driver's library libnvidia-ml.so.1",
     for_driver="with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
-    for_container="in a container: pass the GPUs in, as with 'docker run --gpus all'",
+    for_container="in a container: pass the GPUs in, for example with 'docker run --gpus all'",
     clock_events=(  # nvml.h, nvmlClocksEventReason*
         (0x1, "idle", "idle"),
         (0x2, "application clocks", "app clocks"),

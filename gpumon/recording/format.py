@@ -107,7 +107,7 @@ def unpack_header(raw: bytes) -> Header:
         raise DamagedRecording("the header is damaged")
     if major != MAJOR:
         to_do = "play it with the version of gpumon that wrote it"
-        raise SourceError(f"written in format {major}, and this gpumon reads format {MAJOR}: {to_do}")
+        raise SourceError(f"written in format {major}, but this gpumon reads format {MAJOR}: {to_do}")
     schema = parse_json(body)
     if not isinstance(schema, dict):
         raise DamagedRecording("the header is invalid")

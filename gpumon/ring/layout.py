@@ -327,8 +327,8 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         raise RingError("the head of the ring file is damaged: restart the daemon")
     if head.major != MAJOR:
         raise RingError(
-            f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: another version of gpumon wrote it. "
-            "Restart the daemon, or use its version of gpumon"
+            f"the ring has layout {head.major}, but this gpumon reads layout {MAJOR}: another version of gpumon "
+            "wrote it. Restart the daemon, or use its version of gpumon"
         )
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):

@@ -722,7 +722,7 @@ class Board:
         if name in names:
             return names.index(name)
         if len(names) >= MAX_PHASES:
-            warn_once("phases", f"a run has at most {MAX_PHASES - 2} phase names: {name!r} is shown as {TRAIN!r}")
+            warn_once("phases", f"a run can have at most {MAX_PHASES - 2} phase names: {name!r} is shown as {TRAIN!r}")
             return 1
         self.describe(phases=(*names, name))
         return len(names) if len(self.description.phases) > len(names) else 0

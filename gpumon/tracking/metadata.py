@@ -203,7 +203,7 @@ class RunMetadata:
         def merge(about: Metadata) -> Metadata:
             tags = unique_tags((*about.tags, *fresh))
             if not set(unique_tags(fresh)) <= set(tags):
-                warn_once("tags", f"a run has at most {len(tags)} tags")
+                warn_once("tags", f"a run can have at most {len(tags)} tags")
             return about._replace(tags=tags)
 
         self._board.update_about(merge)

@@ -285,7 +285,7 @@ def unpack_header(front: bytes) -> BoardHeader:
     if crc32(front[: HEADER.size - 4]) != crc:
         raise BoardError("damaged header")
     if version != VERSION:
-        raise BoardError(f"version {version} of the board, this gpumon reads version {VERSION}")
+        raise BoardError(f"the board is version {version}, but this gpumon reads version {VERSION}")
     return BoardHeader(size, *rest)
 
 

@@ -374,7 +374,7 @@ def test_a_ring_of_a_newer_version_is_named_as_what_cannot_be_read(driver_librar
         with daemon(env=env):
             write_newer_layout(live_dir / "ring")
             done = gpumon("status", env=env)
-    layouts = f"the ring has layout {MAJOR + 1}, this gpumon reads layout {MAJOR}: "
+    layouts = f"the ring has layout {MAJOR + 1}, but this gpumon reads layout {MAJOR}: "
     assert done.returncode == 0, "it sampled by itself"
     assert "the daemon's ring cannot be read" in done.stdout.splitlines()[0]
     assert done.stderr.startswith(f"gpumon: {layouts}")
@@ -390,7 +390,7 @@ def test_views_that_sample_by_themselves_report_a_ring_of_another_version(driver
             [sys.executable, "-c", OWN_SAMPLES], env=env, capture_output=True, text=True, timeout=PATIENCE
         )
         repeated = gpumon("top", "-n", "1", env=env)
-    layouts = f"the ring has layout {MAJOR + 1}, this gpumon reads layout {MAJOR}: "
+    layouts = f"the ring has layout {MAJOR + 1}, but this gpumon reads layout {MAJOR}: "
     assert view.stdout.startswith(layouts), "the terminal view and the browser view show this state"
     assert view.stderr.startswith(f"gpumon: {layouts}")
     assert "no daemon" not in repeated.stdout

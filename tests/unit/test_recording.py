@@ -315,7 +315,7 @@ def test_the_version_of_a_later_format_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(forms, "MAJOR", 7)
     write(tmp_path / "a.gpumon", [])
     monkeypatch.undo()
-    with pytest.raises(SourceError, match="written in format 7, and this gpumon reads format 1: "):
+    with pytest.raises(SourceError, match="written in format 7, but this gpumon reads format 1: "):
         read(tmp_path / "a.gpumon")
 
 

@@ -18,7 +18,7 @@ _GPU_NODE = re.compile(r"nvidia\d+$")
 _WSL_FOLDER = "/usr/lib/wsl/"
 _NO_DRIVER = "no kernel driver"
 _INSTALL = "install NVIDIA's driver, then restart the machine"
-_PASS_IN = "in a container, pass the GPUs in, as with 'docker run --gpus all'"
+_PASS_IN = "in a container, pass the GPUs in, for example with 'docker run --gpus all'"
 _MISSING_GPU = "a GPU may have failed to start (see 'dmesg'), or be hidden from this container or job"
 
 

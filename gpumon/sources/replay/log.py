@@ -24,11 +24,11 @@ COMMAND = (
     "temperature.gpu --format=csv -l 1 -f FILE"
 )
 _KINDS = (
-    (r"<\?xml|<!DOCTYPE|<nvidia_smi_log", "XML, as of 'nvidia-smi -q -x'"),
+    (r"<\?xml|<!DOCTYPE|<nvidia_smi_log", "XML, as written by 'nvidia-smi -q -x'"),
     (r"=+NVSMI LOG=+", "the report of 'nvidia-smi -q'"),
     (r"Every [0-9.,]+s?: ", "the screen of 'watch'"),
-    (r"#.*\bpid\b", "a log of processes, as of 'nvidia-smi pmon'"),
-    (r"(?=.*,).*\bpid\b", "a list of processes, as of 'nvidia-smi --query-compute-apps'"),
+    (r"#.*\bpid\b", "a log of processes, as written by 'nvidia-smi pmon'"),
+    (r"(?=.*,).*\bpid\b", "a list of processes, as written by 'nvidia-smi --query-compute-apps'"),
     (r".*\| NVIDIA-SMI [0-9]|\+-{30,}", "the table of 'nvidia-smi'"),
     (r"GPU [0-9]+: .*UUID", "the list of 'nvidia-smi -L'"),
     (r"# ?(?:HELP|TYPE) ", "metrics for Prometheus"),

@@ -31,7 +31,7 @@ def open_file(path: str, *, any_thread: bool = False, timeout: float | None = No
     if version not in (0, VERSION):
         connection.close()
         raise OtherVersion(
-            f"{path} has format {version}, this gpumon reads format {VERSION}: use the gpumon version of its daemon"
+            f"{path} has format {version}, but this gpumon reads format {VERSION}: use the version of its daemon"
         )
     return OpenFile(connection, version == VERSION)
 

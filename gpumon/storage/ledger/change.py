@@ -87,7 +87,7 @@ class LedgerChange:
             tags_text = f"its tags are {', '.join(sorted(has))}" if has else "it has no tags"
             raise UsageError(f"run {run.id} has no tag '{absent[0]}': {tags_text}")
         if not remove and len(has | set(wanted)) > MAX_TAGS:
-            raise UsageError(f"a run has at most {MAX_TAGS} tags")
+            raise UsageError(f"a run can have at most {MAX_TAGS} tags")
         change = (
             "INSERT INTO tag (run, tag, removed) VALUES (?, ?, ?) "
             "ON CONFLICT (run, tag) DO UPDATE SET removed = excluded.removed"
@@ -133,7 +133,7 @@ def _text(what: str, value: str, length: int) -> str:
     if not text:
         raise UsageError(f"{what} must not be empty")
     if len(text) > length:
-        raise UsageError(f"{what} has at most {length} characters")
+        raise UsageError(f"{what} must have at most {length} characters")
     return text
 
 
@@ -161,6 +161,6 @@ def _open(path: str) -> sqlite3.Connection:
     if version != VERSION:
         db.close()
         raise GpumonError(
-            f"{path} has format {version}, this gpumon writes format {VERSION}: use the gpumon version of its daemon"
+            f"{path} has format {version}, but this gpumon writes format {VERSION}: use the version of its daemon"
         )
     return db

@@ -22,7 +22,7 @@ def explain_absence(where: Places, path: str, nothing: str, refused: str) -> str
         return f"{where.explicit} does not exist: check the path, or start 'gpumon daemon{dir_option(where)}'"
     machine = where.machine_state
     if machine and _is_closed(machine):
-        return f"no permission to read {machine}, where the machine's daemon keeps them: ask the administrator"
+        return f"no permission to read {machine}, where the machine's daemon stores its data: ask the administrator"
     if not path:
         return f"{refused}: there is no state directory; pass --state-dir"
     directory = os.path.dirname(path)
@@ -55,7 +55,7 @@ def _nearest_existing(directory: str) -> str:
     return directory or "."
 
 
-LOCKED = "another program has locked it; try again once that has ended"
+LOCKED = "another program has locked it; try again once that program has ended"
 """Message for a locked file. The other program may be copying or compacting it."""
 
 NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or mount it with locks"

@@ -183,7 +183,7 @@ def _version(path: str, connection: sqlite3.Connection, kind: FileKind) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version not in (0, kind.version):
-        raise OtherVersion(f"{path} has format {version}, this gpumon writes format {kind.version}")
+        raise OtherVersion(f"{path} has format {version}, but this gpumon writes format {kind.version}")
     return int(version)
 
 
