@@ -26,7 +26,7 @@ BY_HOUR = 31 * 86400
 
 PARAMETERS: Sequence[QueryParameter] = (
     *WINDOW,
-    one_of("by", "how the users' time is grouped; days, weeks and months are those of the server's time zone",
+    one_of("by", "how the users' time is grouped; days, weeks and months are in the server's time zone",
            GROUPINGS, default=GROUPINGS[0]),
 )  # fmt: skip
 

@@ -53,7 +53,7 @@ OWN: Mapping[str, Schema] = {
     }),
     "users": object_schema({
         "schema": {"const": status_json.SCHEMA}, **_AGE, "users": list_schema("user"),
-        "unknown_gpus": {**TEXTS, "description": "UUIDs of GPUs of which it is not known who holds them"},
+        "unknown_gpus": {**TEXTS, "description": "UUIDs of GPUs whose holders are unknown"},
     }),
     "event": object_schema({
         "time": {"type": "number"}, "time_ns": {"type": "integer"},
@@ -83,7 +83,7 @@ OWN: Mapping[str, Schema] = {
             "held": ref("amount", "seconds"), "busy": ref("amount", "seconds"), "energy": ref("amount"),
         }),
         "free": object_schema({"seconds": ref("amount"), "energy": ref("amount", "joules")}),
-        "unseen": ref("amount", "seconds, over all GPUs, of which nothing is known: no daemon, or no answer"),
+        "unseen": ref("amount", "seconds without data, over all GPUs: no daemon ran, or the GPU did not respond"),
         "total": object_schema({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
     }),
     "accounts": object_schema({

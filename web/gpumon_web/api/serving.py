@@ -52,13 +52,13 @@ ROUTES: tuple[ApiRoute, ...] = (
     ),
     ApiRoute(
         "events", "Events of a window",
-        "As `gpumon history events --json` has them, in pages: the newest first, each page in the order of time.",
+        "The output of `gpumon history events --json`, in pages: the newest first, each in chronological order.",
         "events", events.start, events.PARAMETERS,
     ),
     ApiRoute(
         "accounts", "Users' time on the GPUs",
-        "As `gpumon history accounts --json` has it, in whole hours: held, busy and idle time and energy of each user, "
-        "with what is not known of holders, and the time of which nothing was seen.",
+        "The output of `gpumon history accounts --json`, in whole hours: held, busy and idle time and energy of "
+        "each user, usage whose holder is unknown, and the time without data.",
         "accounts", accounts.start, accounts.PARAMETERS,
     ),
 )  # fmt: skip

@@ -85,7 +85,7 @@ def read_tokens(path: str) -> list[NamedToken]:
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         is_whole = False
     if not is_whole:
-        raise GpumonError(f"{path} is damaged, or of another version of gpumon: remove it, and add tokens anew")
+        raise GpumonError(f"{path} is damaged, or from another version of gpumon: remove it, and add the tokens again")
     return tokens
 
 
