@@ -85,6 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 130
+    except UnicodeEncodeError as error:
+        if not any(map(_is_undecodable, arguments)):
+            return _fail(streams.report(error), EXIT_FAILED)
+        return _fail(f"an argument is not valid UTF-8: {error.object!a}", EXIT_USAGE)
     except Exception as error:
         if isinstance(error, OSError) and streams.is_output(error):
             streams.silence(sys.stdout)
@@ -93,6 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         streams.flush(sys.__stderr__)  # the terminal view draws there, and its terminal may be gone
     return code
+
+
+def _is_undecodable(argument: str) -> bool:
+    """Return whether an argument has bytes that are not valid in the encoding of the file system."""
+    return any("\udc80" <= character <= "\udcff" for character in argument)
 
 
 def _run(arguments: Sequence[str]) -> int:

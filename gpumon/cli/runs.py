@@ -141,6 +141,8 @@ def _is_confirmed(matches: list[tuple[Ledger, RunRow]], now: float) -> bool:
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
+_MAX_LIMIT = 1 << 62
+"""Largest limit of a list, so that the number fits into SQLite's integers."""
 _DEFAULT_LIMIT = 50
 """Maximum number of runs in the list."""
 
@@ -251,7 +253,7 @@ def _ledger_problem(places: Places) -> str:
 def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.limit < 0:
         raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
-    limit = arguments.limit
+    limit = min(arguments.limit, _MAX_LIMIT)
     tags, parameters = arguments.tag or (), [_parse_parameter(text) for text in arguments.where or ()]
     rows = ledgers.runs_with_ledger(
         user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1,

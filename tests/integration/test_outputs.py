@@ -383,6 +383,27 @@ def test_json_is_the_same_whatever_the_encoding(env: dict[str, str]) -> None:
     assert "Übung" in [run["name"] for run in found["runs"]]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["runs", "show"], ["runs", "list", "--name"], ["runs", "list", "--tag"], ["history", "events", "--user"]],
+    ids=" ".join,
+)
+def test_an_argument_that_is_not_utf_8_is_named_and_no_file_is_blamed(env: dict[str, str], words: list[str]) -> None:
+    done = gpumon(*words, "\udcff", env=env)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "udcff" in line
+    assert ".sqlite" not in line
+
+
+def test_a_limit_beyond_the_integers_of_sqlite_lists_all_runs(env: dict[str, str]) -> None:
+    listed = [
+        json.loads(gpumon("runs", "--json", "--limit", str(limit), env=env).stdout) for limit in (0, 1 << 63, 1 << 90)
+    ]
+    assert listed[0]["runs"]
+    assert [len(each["runs"]) for each in listed] == [len(listed[0]["runs"])] * 3
+
+
 # Sends SIGINT to itself at the n-th line of gpumon that it runs. Each n is a fork of its own.
 INTERRUPTED = """
 import os, re, signal, sys

@@ -47,6 +47,8 @@ def reading(path: str) -> Iterator[OpenFile]:
         file = open_file(path)
         with closing(file.connection):
             yield file
+    except UnicodeEncodeError:  # an argument of the command, not the file
+        raise
     except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file can cause any of these
         raise GpumonError(explain_unreadable(path, error)) from error
 

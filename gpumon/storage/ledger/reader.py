@@ -566,10 +566,10 @@ def _open_file(path: str) -> sqlite3.Connection:
 
 
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
-    # A ProgrammingError means that the file was closed.
-    if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
-        return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
-    return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
+    # Only these two codes mean damage: another error may come from an argument, and nobody should move a sound ledger.
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
+    return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
 
 
 LAST = ("last", "-1")
