@@ -14,7 +14,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places
 from gpumon.common.procfs import start_timestamp
 from gpumon.common.text import clean
-from gpumon.live import WAITING
+from gpumon.live import WAITING, LiveState
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
 from gpumon.model.units import duration, long_duration, moment
@@ -29,23 +29,24 @@ def show(places: Places) -> int:
     Raises GpumonError if no daemon is running.
     """
     daemon = find_daemon(places)
-    state, frame = _state(daemon)
+    live = daemon.live.state()  # asked once, since a daemon may fall silent meanwhile
+    state, frame = _state(daemon, live)
     for name, text in _facts(daemon, state, frame):
         print(f"{name:<10} {clean(text, 1024)}")
     sys.stdout.flush()
-    if frame is None or not (daemon.live.state().live or daemon.live.origin().ended):
+    if frame is None or not (live.live or daemon.live.origin().ended):
         return EXIT_NO_GPU
     return EXIT_OK if any(sample.state in ANSWERS for sample in frame.samples) else EXIT_NO_GPU
 
 
-def _state(daemon: RunningDaemon) -> tuple[str, Frame | None]:
+def _state(daemon: RunningDaemon, live: LiveState) -> tuple[str, Frame | None]:
     """Return the state in words, and the newest frame of this daemon; None if it has not written one."""
     unreadable = daemon.live.unreadable()
     if unreadable:
         return unreadable, None
     if not daemon.has_sampled():
         return _STARTING, None
-    return daemon.live.state().text, daemon.live.latest()
+    return live.text, daemon.live.latest()
 
 
 def _facts(daemon: RunningDaemon, state: str, frame: Frame | None) -> Iterator[tuple[str, str]]:
