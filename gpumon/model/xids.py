@@ -154,7 +154,16 @@ def xid_of(code: int) -> Xid:
 
 
 def worse(code: int, other: int) -> int:
-    """Return the more severe of two codes, or the first if they are equally severe. 0 means no error."""
+    """Return the more severe of two codes, or the first if they are equally severe. 0 means no error.
+
+    Of two codes of the same level, one that only a restart of the machine helps against is more severe: a reset cannot
+    work on a GPU that has fallen off the bus.
+    """
     if not code or not other:
         return code or other
-    return other if _RANK[xid_of(other).severity] > _RANK[xid_of(code).severity] else code
+    return other if _severity(other) > _severity(code) else code
+
+
+def _severity(code: int) -> tuple[int, bool]:
+    xid = xid_of(code)
+    return _RANK[xid.severity], "{restart}" in xid.action and "{reset}" not in xid.action

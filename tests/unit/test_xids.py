@@ -79,7 +79,8 @@ def test_an_unknown_code_is_told_as_unknown() -> None:
 def test_of_two_errors_the_worse_counts_and_the_first_of_equals() -> None:
     assert worse(0, 63) == worse(63, 0) == 63
     assert worse(63, 48) == worse(48, 63) == 48
-    assert worse(48, 79) == 48
+    assert worse(48, 95) == 48
+    assert worse(48, 79) == worse(79, 48) == worse(95, 79) == 79, "a reset helps no GPU that is off the bus"
     assert worse(0, 0) == 0
 
 
