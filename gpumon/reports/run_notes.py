@@ -47,7 +47,7 @@ def notes(
     if any(is_known(stretch.value("run_allocated_peak")) for stretch in without_peak):
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     else:
-        yield from _lower_bounds((*epochs, total))
+        yield from _lower_bounds((*epochs, total), is_running=record.run.state is RunState.RUNNING)
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
@@ -57,14 +57,15 @@ def notes(
         text = _join_some([f"epoch {epoch.epoch} ({epoch.ranks})" for epoch in partial])
         ranks = len(record.ranks)
         yield f"Recorded by fewer than {ranks} ranks: {text}; the epochs were too short, or boundaries were lost."
-    missed = [
-        epoch
-        for epoch in epochs
-        if not epoch.lacks_ranks and (epoch.sampled_share < FULLY_SAMPLED or epoch.lacks_energy)
-    ]
+    whole = [epoch for epoch in epochs if not epoch.lacks_ranks]
+    missed = [epoch for epoch in whole if epoch.sampled_share < FULLY_SAMPLED]
     if missed:
         text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
         yield f"Incompletely sampled: {text}; no daemon was running, or it was too slow."
+    unread = [epoch for epoch in whole if epoch.lacks_energy and epoch.sampled_share >= FULLY_SAMPLED]
+    if unread:
+        text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in unread])
+        yield f"Incompletely measured: {text}; readings of the energy counter are missing."
     if lost:
         yield f"{lost} epoch boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
@@ -75,7 +76,7 @@ def notes(
             yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
 
 
-def _lower_bounds(stretches: Sequence[EpochSummary]) -> Iterator[str]:
+def _lower_bounds(stretches: Sequence[EpochSummary], *, is_running: bool) -> Iterator[str]:
     """Yield a sentence that explains the sign `≥`, or nothing if no shown value has it."""
     bounded = [
         stretch
@@ -83,7 +84,8 @@ def _lower_bounds(stretches: Sequence[EpochSummary]) -> Iterator[str]:
         if any(sign(key, stretch) == AT_LEAST and is_known(number(key, stretch)) for key in _BOUNDED)
     ]
     if any(stretch.is_open for stretch in bounded):
-        yield f"{AT_LEAST} lower bound: an epoch that has not ended may still reach more."
+        reason = "an epoch that has not ended may still reach more" if is_running else "an epoch was cut short"
+        yield f"{AT_LEAST} lower bound: {reason}."
     elif bounded:
         yield f"{AT_LEAST} lower bound: not all of the time was sampled."
 

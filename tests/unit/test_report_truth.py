@@ -385,6 +385,21 @@ def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book
     said = " ".join(run_notes.notes(record, epochs, total))
     assert "≥ lower bound: an epoch that has not ended may still reach more." in said
     assert "read between steps" not in said
+    book.db.execute("UPDATE run SET state = ?", (RunState.DIED,))
+    assert "may still reach more" not in " ".join(run_notes.notes(record_of(book), epochs, total)), "it cannot"
+
+
+def test_energy_that_is_missing_in_sampled_epochs_is_not_blamed_on_the_daemon(book: Book) -> None:
+    training(book, epochs=4)
+    book.db.execute("UPDATE usage SET energy = NULL, energy_least = 1.0 WHERE ordinal IN (1, 2)")
+    book.db.execute("UPDATE usage SET sampled = 0.5 * seconds WHERE ordinal = 3")
+    record = record_of(book)
+    epochs = aggregate.epoch_summaries(record)
+    notes = [*run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW))]
+    (energy,) = [note for note in notes if note.startswith("Incompletely measured")]
+    (sampled,) = [note for note in notes if note.startswith("Incompletely sampled")]
+    assert ("epoch 1" in energy, "epoch 2" in energy, "daemon" in energy) == (True, True, False)
+    assert ("epoch 3" in sampled, "epoch 1" in sampled) == (True, False)
 
 
 def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(book: Book) -> None:
