@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that was not received completely, and close the connection. `msg` is not used."""
         if self.is_busy():
-            # An answer now would be taken for that of the request before.
+            # The client would take a response now for the response to its previous request.
             if self.cycle.more_body:
                 self.transport.abort()
             else:

@@ -92,7 +92,7 @@ def create_server(app: Dash) -> WebServer:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit on open files, one of which each connection needs."""
+    """Raise the limit on open files, because each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:

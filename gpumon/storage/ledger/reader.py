@@ -566,7 +566,7 @@ def _open_file(path: str) -> sqlite3.Connection:
 
 
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
-    # Only these two codes mean damage: another error may come from an argument, and nobody should move a sound ledger.
+    # Only these two codes mean damage: any other error may come from an argument, and a sound ledger must not be moved.
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")
     return GpumonError(f"cannot read {path}: {describe_error(error, path)}")
