@@ -90,4 +90,4 @@ class Page:
 
 
 def scraped(node: Node, dialect: str = "native", users: UserNames = UserNames.NAME, **options: str) -> Page:
-    return Page(node.exporter(dialect, users, **options).scrape().body)
+    return Page(node.exporter(dialect, users, **options).scrape())

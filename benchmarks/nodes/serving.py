@@ -10,10 +10,9 @@ from time import time as wall_clock
 
 from benchmarks.nodes.node import at, is_down
 from benchmarks.nodes.plan import SimulatedNode
-from gpumon.export.exposition import Renderer, compress
+from gpumon.export.exposition import CONTENT_TYPE, compress, render
 from gpumon.export.family import counter
 from gpumon.export.native import native_families
-from gpumon.export.negotiation import PLAIN
 from gpumon.export.scrape import limit_series
 from gpumon.export.snapshot import UserNames
 
@@ -25,7 +24,6 @@ class Nodes:
 
     def __init__(self, nodes: Sequence[SimulatedNode], now: Callable[[], float] = wall_clock) -> None:
         self._nodes = nodes
-        self._renderers = [Renderer() for _ in nodes]
         self._now = now
         self._began = now()
 
@@ -42,10 +40,10 @@ class Nodes:
         families, dropped = limit_series(native_families(at(node, self._began, now), UserNames.NAME))
         told = "Series that scrapes left out, for being too many."
         families.append(counter("gpumon_exporter_dropped_series_total", told, (), [((), float(dropped))]))
-        body, content_type = self._renderers[int(number) - 1].render(families, headers.get("accept", PLAIN))
+        body = render(families)
         if "gzip" in headers.get("accept-encoding", ""):
-            return 200, {"Content-Type": content_type, "Content-Encoding": "gzip"}, compress(body)
-        return 200, {"Content-Type": content_type}, body
+            return 200, {"Content-Type": CONTENT_TYPE, "Content-Encoding": "gzip"}, compress(body)
+        return 200, {"Content-Type": CONTENT_TYPE}, body
 
     def targets(self, host: str) -> list[dict[str, object]]:
         """Targets for `http_sd_configs`: all nodes are at one address, each with its path and its name."""

@@ -27,7 +27,8 @@ PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
 """Default TCP port, by dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)
-_NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "token_file", "host_label")
+_ACCESS = ("socket_group", "tls_cert", "tls_key", "client_ca")
+_NEVER_EMPTY = ("listen", "socket", "textfile", "host_label", *_ACCESS)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -51,14 +52,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--once", action="store_true", help="print the metrics once, or write the textfile once, and exit"
     )
-    access = parser.add_argument_group("access")
+    access = parser.add_argument_group("access", "For passwords and tokens, put a reverse proxy in front.")
+    access.add_argument("--tls-cert", metavar="FILE", help="serve with TLS, with this certificate (PEM)")
+    access.add_argument("--tls-key", metavar="FILE", help="private key of the certificate (PEM, without a passphrase)")
     access.add_argument(
-        "--web-config", metavar="FILE",
-        help="file with TLS, client certificates and passwords, in the --web.config.file format of node_exporter",
-    )  # fmt: skip
-    access.add_argument(
-        "--token-file", metavar="FILE",
-        help="file with a token that scrapers must send (in Prometheus: authorization: credentials_file)",
+        "--client-ca", metavar="FILE",
+        help="accept only scrapers with a certificate that this authority signed (PEM; needs --tls-cert)",
     )  # fmt: skip
     content = parser.add_argument_group("content")
     content.add_argument(
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.textfile:
         return _textfile(exporter, arguments.textfile, once=arguments.once)
     if arguments.once:
-        sys.stdout.buffer.write(exporter.scrape().body)
+        sys.stdout.buffer.write(exporter.scrape())
         return EXIT_OK
     return _serve(exporter, arguments)
 
@@ -123,10 +122,11 @@ def _refuse_empty(arguments: argparse.Namespace) -> None:
 
 def _refuse_access(arguments: argparse.Namespace) -> None:
     """Raise UsageError for options of the server. `--once` and `--textfile` start no server."""
-    has_access = arguments.web_config or arguments.token_file or arguments.socket_group
+    has_access = any(getattr(arguments, name) for name in _ACCESS)
     if has_access or (arguments.once and (arguments.listen or arguments.socket)):
         raise UsageError(
-            "--once and --textfile start no server: omit --listen, --socket, --socket-group, --web-config, --token-file"
+            "--once and --textfile start no server: omit --listen, --socket, --socket-group, --tls-cert, --tls-key, "
+            "--client-ca"
         )
 
 
@@ -141,30 +141,35 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
 
 
 def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
-    from gpumon.common.net import SocketFile, listen, token_from
-    from gpumon.export.auth import Authenticator
-    from gpumon.export.server import PATH, ScrapeServer, machine_names
+    from gpumon.common.net import SocketFile, listen
+    from gpumon.export.server import PATH, ScrapeServer, machine_names, tls_context
 
     if arguments.socket_group and not arguments.socket:
         raise UsageError("--socket-group is for --socket: pass both, or omit it")
+    if bool(arguments.tls_cert) != bool(arguments.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together: pass both, or neither")
+    if arguments.client_ca and not arguments.tls_cert:
+        raise UsageError("--client-ca is for TLS: pass --tls-cert and --tls-key with it, or omit it")
+    context = None
+    if arguments.tls_cert:
+        context = tls_context(arguments.tls_cert, arguments.tls_key, arguments.client_ca or "")
     address = _address(arguments)
-    token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
-    auth = Authenticator(arguments.web_config or "", token, _log)
     stop = _TerminationSignal()  # created before the socket file, so that the file is removed in any case
-    sock = listen(address, _OPTIONS)
+    listener = listen(address, _OPTIONS)
     file = SocketFile(address.path)
-    names = machine_names() if address.is_local and not address.path else None
-    server = ScrapeServer(exporter, sock, auth, names)
-    Thread(target=server.run, name="gpumon-export", daemon=True).start()
-    if auth.is_open and not address.is_local:
-        _log("anyone who reaches this address can read the metrics and user names: see --web-config and --token-file")
-    scheme = "https" if auth.uses_tls else "http"
+    is_open = address.is_local and not address.path and not arguments.client_ca
+    server = ScrapeServer(exporter, listener, context, machine_names() if is_open else None)
+    Thread(target=server.serve_forever, name="gpumon-export", daemon=True).start()
+    if not address.is_local and not arguments.client_ca:
+        _log("anyone who reaches this address can read the metrics and user names: see --client-ca and --users")
     host = f"[{address.host}]" if ":" in address.host else address.host
-    endpoint = address.path or f"{scheme}://{host}:{sock.getsockname()[1]}{PATH}"
+    port = "" if address.path else listener.getsockname()[1]
+    endpoint = address.path or f"{'https' if context else 'http'}://{host}:{port}{PATH}"
     print(f"gpumon export: {endpoint} ({arguments.dialect})", flush=True)
     stop.wait()
     file.remove()
-    server.close()
+    server.shutdown()
+    server.server_close()
     return EXIT_OK
 
 

@@ -18,7 +18,7 @@ from gpumon.common.paths import open_regular
 SHORTEST = 16
 """Minimum length of a token that a user chose, in characters."""
 _LONGEST = 1024
-_NOT_PRIVATE, _NOT_GROUP_READABLE = 0o077, 0o037
+_NOT_PRIVATE = 0o077
 """Mode bits that a token file must not have."""
 VARIED = 8
 """Minimum number of different characters in a token."""
@@ -26,15 +26,14 @@ _NETLOC = re.compile(r"(?:\[([^\[\]@]+)\]|([^\[\]:@]+))(?::[0-9]*)?")
 """Matches a host, with or without brackets, and a port. Not `urlsplit`, which accepts `[::1]other` and `user@host`."""
 
 
-def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
+def token_from(file: str, *, make: bool) -> str:
     """Return the token in `file`. With `make`, create the file (mode 0600) with a new token if it does not exist.
 
-    `is_mounted`: whether a secret manager may have mounted the file, such as systemd's credentials or a Kubernetes
-    volume; then links are followed, and its group may read it. Raises GpumonError if the file cannot be read, belongs
-    to another user, or can be read by others, or if the token is too weak.
+    Raises GpumonError if the file cannot be read, belongs to another user, or can be read by others, or if the token is
+    too weak.
     """
     try:
-        fd = open_regular(file, follow=is_mounted)
+        fd = open_regular(file)
     except FileNotFoundError:
         if not make:
             raise GpumonError(
@@ -42,7 +41,7 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
             ) from None
         return _new_token(file)
     except OSError as error:
-        if error.errno == errno.ELOOP and not is_mounted:
+        if error.errno == errno.ELOOP:
             raise GpumonError(f"the token file {file} is a symbolic link: pass the file that it points to") from None
         raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
     status = os.fstat(fd)
@@ -50,7 +49,7 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
         token = opened.read(_LONGEST + 1).strip()
     if status.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
-    if stat.S_IMODE(status.st_mode) & (_NOT_GROUP_READABLE if is_mounted else _NOT_PRIVATE):
+    if stat.S_IMODE(status.st_mode) & _NOT_PRIVATE:
         raise GpumonError(
             f"other users can read the token file {file}: write a new token into it, then 'chmod 600 {quoted(file)}'"
         )

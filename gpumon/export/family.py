@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from gpumon.common.text import clean
 from gpumon.model.metrics import METRICS, Kind, Metric, Unit
@@ -34,12 +35,12 @@ class Family:
 
 
 def gauge(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of gauges. `labels`: label names. Series whose value is NaN are left out."""
+    """Return a family of gauges. `labels`: label names. Series whose value is NaN or infinite are left out."""
     return Family(name, help, FamilyKind.GAUGE, tuple(labels), _drop_missing(series))
 
 
 def counter(name: str, help: str, labels: Sequence[str], series: Iterable[Series]) -> Family:
-    """Return a family of counters. `labels`: label names. Series whose value is NaN are left out."""
+    """Return a family of counters. `labels`: label names. Series whose value is NaN or infinite are left out."""
     return Family(name, help, FamilyKind.COUNTER, tuple(labels), _drop_missing(series))
 
 
@@ -52,9 +53,8 @@ def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str
 
 
 def _drop_missing(series: Iterable[Series]) -> list[Series]:
-    """Return the series whose value is not NaN, because Prometheus would treat NaN as a value."""
-    # NaN != NaN; no call of is_known, since a call would be slow for the hundreds of series in each scrape.
-    return [sample for sample in series if sample[1] == sample[1]]
+    """Return the series whose value is finite, because Prometheus would treat NaN as a value."""
+    return [sample for sample in series if -inf < sample[1] < inf]
 
 
 MAX_LETTERS = 100

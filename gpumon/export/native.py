@@ -205,7 +205,7 @@ def host_families(snapshot: Snapshot) -> Iterator[Family]:
 
 def _family(metric: Metric, labels: Sequence[str], series: Sequence[tuple[tuple[str, ...], float]]) -> Family:
     make = counter if metric.kind is Kind.COUNTER else gauge
-    return make(EXPORTED[metric.name], metric.help, labels, [sample for sample in series if -inf < sample[1] < inf])
+    return make(EXPORTED[metric.name], metric.help, labels, series)
 
 
 def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from gpumon.export.dcgm import HOST_LABEL, dcgm_families
-from gpumon.export.exposition import Renderer, compress
+from gpumon.export.exposition import render
 from gpumon.export.family import Family, counter
 from gpumon.export.jobstats import jobstats_families
 from gpumon.export.native import native_families, node_families
-from gpumon.export.negotiation import MAX_WAIT, PLAIN, accepts_gzip
 from gpumon.export.snapshot import LiveData, Snapshot, UserNames, take_snapshot
 
 
@@ -28,15 +27,6 @@ class DialectOptions:
     hostname: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """A set of metric names and labels that the exporter can serve."""
-
-    families: Callable[[Snapshot, DialectOptions], Sequence[Family]]
-    plain: bool = False
-    """True if the dialect has no OpenMetrics form, because its counters lack the `_total` that OpenMetrics requires."""
-
-
 def _dcgm(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
     label = HOST_LABEL if options.host_label is None else options.host_label
     return [*node_families(snapshot), *dcgm_families(snapshot, label, options.hostname, options.users)]
@@ -46,11 +36,16 @@ def _jobstats(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
     return [*node_families(snapshot), *jobstats_families(snapshot, options.users)]
 
 
-DIALECTS: Mapping[str, Dialect] = {
-    "native": Dialect(lambda snapshot, options: native_families(snapshot, options.users)),
-    "dcgm": Dialect(_dcgm, plain=True),
-    "jobstats": Dialect(_jobstats, plain=True),
+def _native(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
+    return native_families(snapshot, options.users)
+
+
+DIALECTS: Mapping[str, Callable[[Snapshot, DialectOptions], Sequence[Family]]] = {
+    "native": _native,
+    "dcgm": _dcgm,
+    "jobstats": _jobstats,
 }
+"""The families of a snapshot, by name of the set of metric names."""
 
 
 MAX_FAMILY_SERIES = 512
@@ -80,55 +75,33 @@ def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
     return [family for family in limited if family.series], dropped
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeResult:
-    """The answer to one scrape."""
-
-    body: bytes
-    content_type: str
-    encoding: str
-    """`gzip` if the body is compressed, otherwise empty."""
-
-
 class Exporter:
-    """Serves the newest data of a ring with one set of metric names."""
+    """Serves the newest data of a ring with one set of metric names. May be used by several threads."""
 
     def __init__(
         self, live: LiveData, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
     ) -> None:
         """`dialect`: name of the set of metric names. `lock`: protects `live` if it is also read elsewhere."""
         self._live = live
-        self._dialect = DIALECTS[dialect]
+        self._families = DIALECTS[dialect]
         self._options = options or DialectOptions()
         self._lock = lock or Lock()
         self._dropped = 0
-        self._renderer = Renderer()
 
     def families(self) -> list[Family]:
         """Return the metric families of the newest frame."""
-        snapshot = take_snapshot(self._live)
-        options = replace(self._options, hostname=self._options.hostname or self._live.hostname())
-        families, dropped = limit_series(self._dialect.families(snapshot, options))
-        self._dropped += dropped
-        if not self._dialect.plain:
-            help = "Series that were dropped from scrapes because there were too many."
-            families.append(counter("gpumon_exporter_dropped_series_total", help, (), [((), float(self._dropped))]))
-        return families
+        with self._lock:
+            snapshot = take_snapshot(self._live)
+            hostname = self._options.hostname or self._live.hostname()
+            families, dropped = limit_series(self._families(snapshot, replace(self._options, hostname=hostname)))
+            self._dropped += dropped
+            total = float(self._dropped)
+        help = "Series that were dropped from scrapes because there were too many."
+        return [*families, counter("gpumon_exporter_dropped_series_total", help, (), [((), total)])]
 
-    def scrape(self, accept: str = PLAIN, accept_encoding: str = "", max_wait: float = MAX_WAIT) -> ScrapeResult:
-        """Answer a scrape. `accept`, `accept_encoding`: values of the request's headers.
-
-        Raises TimeoutError if it had to wait for other scrapes for more than `max_wait` seconds.
-        """
-        if not self._lock.acquire(timeout=max_wait):
-            raise TimeoutError
-        try:
-            body, content_type = self._renderer.render(self.families(), PLAIN if self._dialect.plain else accept)
-        finally:
-            self._lock.release()
-        if accepts_gzip(accept_encoding):
-            return ScrapeResult(compress(body), content_type, "gzip")
-        return ScrapeResult(body, content_type, "")
+    def scrape(self) -> bytes:
+        """Return the answer to a scrape, as text in UTF-8."""
+        return render(self.families())
 
     def is_ready(self) -> bool:
         """Return True if a daemon is sampling this machine and can read its GPUs."""

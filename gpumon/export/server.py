@@ -1,8 +1,7 @@
-"""HTTP/1.1 server of the exporter, with or without TLS, for a few scrapers that keep their connections open.
+"""HTTP server of the exporter, with or without TLS, for a few scrapers.
 
-Each connection has a thread. If there are too many, the connection without a request for the longest time is closed, so
-that a client that opens connections and sends nothing does not block others. A connection is not closed while it is
-being answered. If too many answers are in progress, further requests are refused.
+Each connection has a thread and serves one request. If there are too many connections, the oldest is closed, so that a
+client that connects and sends nothing does not block others.
 """
 
 from __future__ import annotations
@@ -10,239 +9,152 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from threading import Lock, Thread
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpumon.common.errors import GpumonError
 from gpumon.common.net import LOCAL, host_of
-from gpumon.export.auth import Authenticator, AuthState, TooManyChecks, has_allowed_name
-from gpumon.export.negotiation import TIMEOUT_HEADER, parse_timeout
+from gpumon.common.paths import require_readable
+from gpumon.export.exposition import CONTENT_TYPE, accepts_gzip, compress
 from gpumon.export.scrape import Exporter
 
 PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"
-MAX_CONNECTIONS = 256
-MAX_ANSWERS = 64
-"""Maximum number of requests that are answered at the same time."""
-_IDLE_TIMEOUT = 150.0
-"""Maximum seconds between two scrapes on a connection before it is closed."""
-_REQUEST_TIMEOUT = 10.0
-"""Maximum seconds that a client may take to send a request, and again to receive the answer."""
+MAX_CONNECTIONS = 128
+_TIMEOUT = 10.0
+"""Maximum seconds that a client may take for the TLS handshake, to send its request, and to receive the answer."""
 _TEXT = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """Response to one request."""
+def tls_context(certificate: str, key: str, client_ca: str = "") -> ssl.SSLContext:
+    """Return the TLS context of a server.
 
-    status: HTTPStatus
-    body: bytes
-    content_type: str = _TEXT
-    headers: tuple[tuple[str, str], ...] = ()
+    `certificate`, `key`, `client_ca`: PEM files. With `client_ca`, clients must present a certificate that it signed.
+    Raises GpumonError, whose message names the invalid file.
+    """
+
+    def refuse_passphrase() -> str:
+        # Without this function, OpenSSL would wait for a passphrase at the terminal.
+        raise GpumonError(f"the key {key} is encrypted with a passphrase: use an unencrypted key")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        require_readable(certificate)
+        require_readable(key)
+        context.load_cert_chain(certificate, key, refuse_passphrase)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or error
+        raise GpumonError(f"cannot use the certificate {certificate} with the key {key}: {reason}") from error
+    if client_ca:
+        try:
+            require_readable(client_ca)
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise GpumonError(f"cannot use the CA file {client_ca}: {error.strerror or error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
-class ScrapeServer:
-    """Serves an exporter on a socket that is already listening, until `close` is called."""
+class ScrapeServer(ThreadingHTTPServer):
+    """Serves an exporter on a socket that is already listening. `serve_forever` runs until `shutdown` is called."""
 
     def __init__(
-        self, exporter: Exporter, listener: socket.socket, auth: Authenticator, names: frozenset[str] | None = None
-    ) -> None:
-        """`names`: the host names that requests may use if no credentials are required. None allows any name.
+        self, exporter: Exporter, listener: socket.socket, context: ssl.SSLContext | None = None,
+        names: frozenset[str] | None = None,
+    ) -> None:  # fmt: skip
+        """`names`: the host names that requests may use. None allows any name.
 
         The check keeps a web page of another site, opened in a browser on this machine, from reading the metrics by DNS
         rebinding.
         """
-        self.exporter, self.auth = exporter, auth
-        self.names = names
-        self._listener = listener
-        self._last_used: dict[socket.socket, float] = {}
-        """Time of the last use of each connection."""
-        self._encrypted: dict[socket.socket, socket.socket] = {}
-        """The TLS socket of each encrypted connection."""
-        self._answering: set[socket.socket] = set()
-        """Connections with a request that is being answered."""
+        super().__init__(("", 0), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.exporter, self.names = exporter, names
+        self._context = context
+        self._open: dict[socket.socket, None] = {}
+        """Open connections, oldest first."""
         self._lock = Lock()
-        self._is_closed = False
 
-    def run(self) -> None:
-        """Serve until `close` is called."""
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                if self._is_closed:
-                    return
-                time.sleep(0.1)  # out of file descriptors, or the client has gone
-                continue
-            self.touch(connection)
-            self._close_idle()
-            Thread(target=self._serve, args=(connection,), name="gpumon-scrape", daemon=True).start()
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.settimeout(_TIMEOUT)
+        if self._context is not None:  # the handshake takes place in the thread of the connection, at its first read
+            connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
 
-    def close(self) -> None:
-        """Make `run` return, and close all connections."""
-        self._is_closed = True
-        for connection in (self._listener, *self._connections()):
-            self._shut_down(connection)
-        self._listener.close()
-
-    def touch(self, connection: socket.socket) -> None:
-        """Record that a connection was used just now."""
+    def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            self._last_used[connection] = time.monotonic()
+            if len(self._open) >= MAX_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):  # the client has closed it
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
 
-    @contextmanager
-    def answering(self, connection: socket.socket) -> Iterator[bool]:
-        """Protect a connection from being closed during the `with` block, in which a request is answered.
-
-        Yield False if too many answers are in progress.
-        """
+    def shutdown_request(self, request: Any) -> None:
         with self._lock:
-            is_allowed = len(self._answering) < MAX_ANSWERS
-            if is_allowed:
-                self._answering.add(connection)
-        try:
-            yield is_allowed
-        finally:
-            with self._lock:
-                self._answering.discard(connection)
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
-    def _connections(self) -> list[socket.socket]:
-        """Return all connections, starting with the one that was used least recently."""
-        with self._lock:
-            return sorted(self._last_used, key=self._last_used.__getitem__)
-
-    def _close_idle(self) -> None:
-        with self._lock:
-            idle = set(self._last_used) - self._answering
-            surplus = len(self._last_used) - MAX_CONNECTIONS
-        for connection in [connection for connection in self._connections() if connection in idle][: max(0, surplus)]:
-            self._shut_down(connection)
-
-    def _shut_down(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # already closed
-            self._encrypted.get(connection, connection).shutdown(socket.SHUT_RDWR)
-
-    def _serve(self, connection: socket.socket) -> None:
-        stream = connection
-        try:
-            connection.settimeout(_REQUEST_TIMEOUT)
-            state = self.auth.current()
-            if state is not None and state.context is not None:
-                stream = state.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-                self._encrypted[connection] = stream
-                stream.do_handshake()
-                if not has_allowed_name(stream, state.config.tls.allowed_names if state.config.tls else ()):
-                    return
-            elif state is None and self.auth.uses_tls:
-                return  # never answer in plain text if connections are normally encrypted
-            _Requests(stream, self, connection, state.context if state else None)
-        except (OSError, ValueError):
-            return  # the client has gone, is too slow, or speaks another protocol
-        finally:
-            with self._lock:
-                self._last_used.pop(connection, None)
-            self._encrypted.pop(connection, None)
-            stream.close()
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore the error: the client has gone, is too slow, or speaks another protocol."""
 
 
-class _Requests(BaseHTTPRequestHandler):
-    """Handles the requests of one connection."""
+class _Request(BaseHTTPRequestHandler):
+    """Handles one request. HTTP/1.0: the connection is closed after the response."""
 
-    protocol_version = "HTTP/1.1"
+    server: ScrapeServer
     wbufsize = -1
 
-    def __init__(
-        self, stream: socket.socket, server: ScrapeServer, connection: socket.socket, context: ssl.SSLContext | None
-    ) -> None:
-        """`context`: TLS context of the connection, or None without TLS."""
-        self._server, self._connection, self._context = server, connection, context
-        super().__init__(stream, ("", 0), server)  # type: ignore[arg-type]
-
-    def handle_one_request(self) -> None:
-        self.connection.settimeout(_IDLE_TIMEOUT)
-        super().handle_one_request()
-
-    def parse_request(self) -> bool:
-        self.connection.settimeout(_REQUEST_TIMEOUT)
-        self._server.touch(self._connection)
-        if not super().parse_request():
-            return False
-        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # the body is not read, and must not be parsed as the next request
-        return True
-
     def do_GET(self) -> None:
-        with self._server.answering(self._connection) as is_allowed:
-            self._send(is_allowed)
-            self.wfile.flush()
-            self._server.touch(self._connection)
-
-    def _send(self, is_allowed: bool) -> None:
-        state = self._server.auth.current()
-        if state is not None and state.context is not self._context:
-            self.close_connection = True  # the TLS settings changed: the client has to connect again
-            return
-        response = self._respond(state) if is_allowed else _BUSY
-        self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        for name, value in (*response.headers, *(state.config.headers.items() if state else ())):
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.body)
+        path = urlsplit(self.path).path
+        if not self._has_own_host():
+            self._send(HTTPStatus.FORBIDDEN, b"Use a name of this machine, such as localhost, or its address.\n")
+        elif path == PATH:
+            body, headers = self.server.exporter.scrape(), {"Vary": "Accept-Encoding"}
+            if accepts_gzip(self.headers.get("Accept-Encoding", "")):
+                body, headers["Content-Encoding"] = compress(body), "gzip"
+            self._send(HTTPStatus.OK, body, CONTENT_TYPE, headers)
+        elif path == HEALTHY:
+            self._send(HTTPStatus.OK, b"healthy\n")
+        elif path == READY:
+            is_ready = self.server.exporter.is_ready()
+            self._send(HTTPStatus.OK, b"ready\n") if is_ready else self._send(
+                HTTPStatus.SERVICE_UNAVAILABLE, b"no daemon samples the GPUs now\n"
+            )
+        elif path == "/":
+            self._send(HTTPStatus.OK, f"gpumon export: {PATH}\n".encode())
+        else:
+            self._send(HTTPStatus.NOT_FOUND, f"Not found: metrics are at {PATH}.\n".encode())
 
     do_HEAD = do_GET
 
-    def _respond(self, state: AuthState | None) -> Response:
-        if state is None:
-            return Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"The configuration of this exporter is wrong.\n")
-        if not self._has_own_host():
-            return Response(HTTPStatus.FORBIDDEN, b"Use a name of this machine, such as localhost, or its address.\n")
-        path = urlsplit(self.path).path
-        if path == HEALTHY:
-            return Response(HTTPStatus.OK, b"healthy\n")
-        if path == READY:
-            return Response(HTTPStatus.OK, b"ready\n") if self._server.exporter.is_ready() else _NOT_READY
-        try:
-            is_accepted = state.credentials.accepts(self.headers.get("Authorization", ""), _address(self.connection))
-        except TooManyChecks:
-            return _BUSY
-        if not is_accepted:
-            challenge = (("WWW-Authenticate", state.credentials.challenge),)
-            return Response(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", headers=challenge)
-        if path == PATH:
-            return self._scrape()
-        if path == "/":
-            return Response(HTTPStatus.OK, f"gpumon export: {PATH}\n".encode())
-        return Response(HTTPStatus.NOT_FOUND, f"Not found: metrics are at {PATH}.\n".encode())
-
-    def _scrape(self) -> Response:
-        max_wait = parse_timeout(self.headers.get(TIMEOUT_HEADER, ""))
-        accept, encoding = (",".join(self.headers.get_all(name, [])) for name in ("Accept", "Accept-Encoding"))
-        try:
-            result = self._server.exporter.scrape(accept, encoding, max_wait)
-        except TimeoutError:
-            text = f"No answer within {max_wait:g} s: other scrapes are being answered.\n"
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
-        vary = ("Vary", "Accept, Accept-Encoding")
-        headers = (vary, ("Content-Encoding", result.encoding)) if result.encoding else (vary,)
-        return Response(HTTPStatus.OK, result.body, result.content_type, headers)
+    def _send(
+        self, status: HTTPStatus, body: bytes, content_type: str = _TEXT, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _has_own_host(self) -> bool:
         """Return True if the request is for an allowed host name, or if any name is allowed."""
-        names = self._server.names
-        if names is None or not self._server.auth.is_open:
+        names = self.server.names
+        if names is None:
             return True
         # Every browser sends Host. A client of HTTP/1.0 may omit it.
         host = self.headers.get("Host")
@@ -253,16 +165,6 @@ class _Requests(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing, because there are thousands of scrapes a day."""
-
-
-_BUSY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many scrapes at once: try again later.\n")
-_NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b"no daemon samples the GPUs now\n")
-
-
-def _address(connection: socket.socket) -> str:
-    """Return the address of a client. It is empty for a Unix socket."""
-    peer = connection.getpeername()
-    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def machine_names() -> frozenset[str]:

@@ -83,7 +83,7 @@ def _replace(exporter: Exporter, file: str, current: int = -1) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(fd, _MODE)
             with open(fd, "wb", closefd=False) as stream:
-                stream.write(exporter.scrape().body)
+                stream.write(exporter.scrape())
             os.replace(temporary, file)
         except BaseException:
             os.close(fd)

@@ -80,12 +80,9 @@ def test_the_terminal_view_loads_no_driver_and_no_numpy() -> None:
 
 
 OPTIONAL = (
-    "prometheus_client",
     "httpx",
     "shtab",
-    "yaml",
     "cryptography",
-    "bcrypt",
     "pandas",
     "pyarrow",
     "polars",

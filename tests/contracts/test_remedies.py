@@ -73,7 +73,7 @@ def test_a_command_names_what_it_acts_on() -> None:
 @pytest.mark.parametrize(
     "text", [
         "'sudo nvidia-smi --gpu-reset'", "'nvidia-smi --gpu-reset -i 3'", "'nvidia-smi -mig 0'", "'kill 7'",
-        "'systemctl restart' for a unit", "'pip install gpumon[export]'", "rm -rf it", "Reset the GPUs at both ends.",
+        "'systemctl restart' for a unit", "'pip install gpumon[cluster]'", "rm -rf it", "Reset the GPUs at both ends.",
     ],
 )  # fmt: skip
 def test_the_rule_finds_commands_without_a_name(text: str) -> None:

@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import bcrypt
-
 from tests.certificates import Authority
 from tests.nvml import Stub
 from tests.nvml.stub import Process
@@ -18,7 +16,6 @@ from tests.programs import PATIENCE, command, daemon, environment
 
 GPUS, PROCESSES = 8, 40
 TOKEN = "9f3b1c07de52a8460b7ce914d3fa2865"
-USER, PASSWORD = "prometheus", "a long password"
 
 
 class RunningNode(NamedTuple):
@@ -85,20 +82,13 @@ class Door(NamedTuple):
 
 
 def doors(directory: Path) -> list[Door]:
-    """All that an exporter has: nothing, a token, a password, TLS, and TLS with certificates of scrapers."""
+    """Each way in: no access control, the token of `gpumon web`, TLS, and TLS with certificates of scrapers."""
     authority, stranger = Authority(directory), Authority(directory, "stranger")
     server, client, unknown = authority.sign("localhost"), authority.sign("scraper"), stranger.sign("nobody")
-    token, hashed = directory / "token", bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    token = directory / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
-    tls = f"tls_server_config:\n  cert_file: {server.certificate}\n  key_file: {server.key}\n"
-    mutual = f"  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {authority.certificate}\n"
-    configs = {}
-    for name, text in (
-        ("password", f"basic_auth_users:\n  {USER}: {hashed}\n"), ("tls", tls), ("mutual", tls + mutual),
-    ):  # fmt: skip
-        configs[name] = directory / f"{name}.yml"
-        configs[name].write_text(text)
+    tls = ("--tls-cert", server.certificate, "--tls-key", server.key)
     trusting: dict[str, Any] = {"scheme": "https", "tls_config": {"ca_file": str(authority.certificate)}}
 
     def showing(pair: Any) -> dict[str, Any]:
@@ -107,16 +97,10 @@ def doors(directory: Path) -> list[Door]:
 
     return [
         Door("open", (), {}, {"scheme": "https", "tls_config": {"insecure_skip_verify": True}}),
-        Door("token", ("--token-file", token), {"authorization": {"credentials": TOKEN}},
-             {"authorization": {"credentials": TOKEN[::-1]}}),
         Door("web", ("web", "--port", 0, "--token-file", token), {"authorization": {"credentials": TOKEN}}, {}),
-        Door("password", ("--web-config", configs["password"]),
-             {"basic_auth": {"username": USER, "password": PASSWORD}},
-             {"basic_auth": {"username": USER, "password": "another"}}),
-        Door("tls", ("--web-config", configs["tls"]), trusting,
-             {"scheme": "https", "tls_config": {"ca_file": str(stranger.certificate)}}),
-        Door("mutual", ("--web-config", configs["mutual"]), showing(client), showing(unknown)),
-    ]  # fmt: skip
+        Door("tls", tls, trusting, {"scheme": "https", "tls_config": {"ca_file": str(stranger.certificate)}}),
+        Door("mutual", (*tls, "--client-ca", authority.certificate), showing(client), showing(unknown)),
+    ]
 
 
 @contextmanager

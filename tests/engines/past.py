@@ -103,7 +103,7 @@ def scraped(
         due = [instance for instance, interval in every.items() if passed % interval == 0 and passed not in lost]
         if not due:
             continue
-        told = exporter.scrape().body.decode().splitlines()
+        told = exporter.scrape().decode().splitlines()
         for instance in due:
             for line in told:
                 if not line.startswith("#"):

@@ -27,7 +27,7 @@ def series(node: Node, ticks: Iterable[dict[str, Any]]) -> set[str]:
     found = set()
     for second, fields in enumerate(ticks, 1):
         node.add([tick(second, **fields)])
-        body = exporter.scrape().body.decode()
+        body = exporter.scrape().decode()
         found |= {line.rpartition(" ")[0] for line in body.splitlines() if not line.startswith("#")}
     return found
 
@@ -53,7 +53,7 @@ def test_each_run_adds_three_series_on_each_gpu(runs: int) -> None:
 def test_users_who_come_and_go_leave_their_counters_which_are_bounded() -> None:
     node = Node(GPUS)
     node.add(tick(second, **seen(f"user-{second}")) for second in range(1, MAX_USERS // GPUS + 20))
-    page = node.exporter().scrape().body.decode().splitlines()
+    page = node.exporter().scrape().decode().splitlines()
     now = Counter(line.partition("{")[0] for line in page if "user-" in line)
     assert set(now) == {
         "gpumon_gpu_user_info", "gpumon_gpu_user_memory_bytes", "gpumon_user_held_seconds_total",

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from gpumon.common.net import Address, listen
-from gpumon.export.auth import Authenticator
 from gpumon.export.family import MAX_BYTES
 from gpumon.export.scrape import MAX_SERIES
 from gpumon.export.server import ScrapeServer
@@ -38,8 +37,8 @@ def test_a_node_of_long_names_and_many_series_is_taken_by_the_limits_that_are_sh
     node = Node(DEVICES)
     node.add(tick(second, rows, on_it, [training]) for second in (1, 2))
     with listen(Address()) as opened:
-        server = ScrapeServer(node.exporter(), opened, Authenticator())
-        thread = Thread(target=server.run)
+        server = ScrapeServer(node.exporter(), opened)
+        thread = Thread(target=server.serve_forever)
         thread.start()
         targets = [f"127.0.0.1:{opened.getsockname()[1]}"]
         try:
@@ -64,6 +63,6 @@ def test_a_node_of_long_names_and_many_series_is_taken_by_the_limits_that_are_sh
                 assert LONG.startswith(labels["name"])
                 assert MAX_BYTES - 3 < len(labels["name"].encode()) <= MAX_BYTES
         finally:
-            server.close()
+            server.shutdown()
             thread.join()
             node.close()

@@ -168,10 +168,11 @@ def test_two_exporters_do_not_share_a_port(live_dir: Path) -> None:
         (["--listen", "127.0.0.1:x"], "--listen must be [HOST]:PORT"),
         (["--listen", "127.0.0.1:99999"], "--listen must be 0 to 65535"),
         (["--once", "--listen", ":9401"], "--once and --textfile start no server"),
-        (["--textfile", "a", "--web-config", "b"], "--once and --textfile start no server"),
+        (["--textfile", "a", "--tls-cert", "b"], "--once and --textfile start no server"),
         (["--listen", ":9401", "--socket", "a"], "not allowed with"),
-        (["--web-config", "none.yml"], "cannot read none.yml: No such file or directory"),
-        (["--token-file", "none"], "no such token file: none"),
+        (["--tls-cert", "none.pem", "--tls-key", "none.key"], "none.pem"),
+        (["--tls-cert", "none.pem"], "--tls-key"),
+        (["--client-ca", "ca.pem"], "--client-ca is for TLS"),
         (["--users", "everybody"], "invalid choice"),
         *(
             (["--dialect", "dcgm", "--once", "--host-label", name], f"{name} is already a label")
@@ -181,8 +182,7 @@ def test_two_exporters_do_not_share_a_port(live_dir: Path) -> None:
         (["--socket-group", "video"], "--socket-group is for --socket"),
         (["--textfile", "a", "--socket-group", "video"], "--once and --textfile start no server"),
         (["--socket", "/nowhere/socket"], "No such file or directory: make its directory"),
-        (["--token-file", ""], "--token-file is empty: pass a value, or omit it"),
-        (["--web-config", "", "--token-file", ""], "--web-config is empty"),
+        (["--client-ca", ""], "--client-ca is empty: pass a value, or omit it"),
         (["--socket", ""], "--socket is empty"),
         (["--textfile", ""], "--textfile is empty"),
         (["--listen", ""], "--listen is empty"),
@@ -195,14 +195,6 @@ def test_what_makes_no_sense_is_refused_in_a_line(live_dir: Path, words: list[st
     assert done.returncode in (1, 2)
     assert why in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_without_its_packages_the_command_says_how_to_get_them(live_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "prometheus_client.py").write_text("raise ImportError('not here')")
-    env = {**environment(live_dir), "PYTHONPATH": str(tmp_path)}
-    done = gpumon("export", "--once", env=env)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith(f"'{sys.executable} -m pip install prometheus-client'\n")
 
 
 def test_an_exporter_imports_no_driver_and_no_arrays(live_dir: Path) -> None:

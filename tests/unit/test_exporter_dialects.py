@@ -13,7 +13,6 @@ from gpumon.export.dcgm import ROWS as DCGM
 from gpumon.export.dcgm import XID
 from gpumon.export.jobstats import LABELS
 from gpumon.export.jobstats import ROWS as JOBSTATS
-from gpumon.export.negotiation import OPENMETRICS
 from gpumon.export.scrape import DIALECTS
 from gpumon.export.snapshot import DialectRow, UserNames, parse_terms
 from gpumon.model.device import Device
@@ -126,15 +125,6 @@ def test_names_are_there_once_and_have_no_labels_of_a_scrape(node: Node, dialect
         "job",
         "instance",
     }
-
-
-@pytest.mark.parametrize("dialect", TABLES)
-def test_a_dialect_is_told_as_plain_text_whoever_asks(node: Node, dialect: str) -> None:
-    """It has counters without `_total`, which OpenMetrics forbids."""
-    node.add([tick(1, [gpu()])])
-    found = node.exporter(dialect).scrape(OPENMETRICS)
-    assert found.content_type.startswith("text/plain; version=0.0.4")
-    assert not found.body.endswith(b"# EOF\n")
 
 
 @pytest.mark.parametrize("dialect", TABLES)

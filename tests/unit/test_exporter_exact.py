@@ -61,7 +61,7 @@ def scrape_each(node: Node, every: int, *, until: int = HOUR, offset: int = 3) -
     for second in range(1, until + 1):
         node.add([tick(second, [gpu(second)], [process()])])
         if second % every == offset:
-            pages[second] = Page(exporter.scrape().body)
+            pages[second] = Page(exporter.scrape())
     return ScrapeLog(every, pages)
 
 
@@ -94,7 +94,7 @@ def test_lost_scrapes_a_killed_daemon_and_a_new_exporter_lose_what_nobody_sample
             exporter = node.exporter()
         node.add([tick(second, [gpu(second)], [process()])])
         if second % every == 3 and second not in (63, 78, 93):
-            pages[second] = Page(exporter.scrape().body)
+            pages[second] = Page(exporter.scrape())
     found = ScrapeLog(every, pages)
     begin, end = min(at for at in pages if at > NEW_USER_SECONDS + 1), max(pages)
     nobody = back - killed + 1
@@ -128,7 +128,7 @@ def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) 
         third = gpu(second, 2) if second < HOUR // 2 else empty
         node.add([tick(second, [gpu(second), gpu(second, 1), third], here(second))])
         if second % every == 3:
-            pages[second] = Page(exporter.scrape().body)
+            pages[second] = Page(exporter.scrape())
     found = ScrapeLog(every, pages)
     begin, end = min(at for at in pages if at > NEW_USER_SECONDS + 1), max(pages)
     held = found.growth("gpumon_gpu_held_seconds_total", begin, end)
@@ -159,7 +159,7 @@ def test_hours_of_users_who_come_and_go_are_whole_for_who_counts_from_the_first_
         user = "short" if 600 <= second < 610 else f"user{second // 180}"  # one holds it while nobody looks
         node.add([tick(second, *(([gpu(second)], [process(user=user)]) if second < 900 else ([empty],)))])
         if second % every == 3:
-            page = Page(exporter.scrape().body)
+            page = Page(exporter.scrape())
             for name in names:
                 for labels in page.labels(name):
                     key, value = (name, labels["user"]), page.value(name, **labels)

@@ -19,7 +19,7 @@ from gpumon.common.config import read_settings
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
 from gpumon.common.paths import open_regular
-from gpumon.export.web_config import TlsConfig, read_web_config
+from gpumon.export.server import tls_context
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
 from gpumon.sources.replay.log_replay import read_end_ns
@@ -114,10 +114,9 @@ def read_preferences(path: str) -> None:
 
 USER_FILES: dict[str, Callable[[str], object]] = {
     "config.toml": lambda path: resolve_options(Namespace(), {"XDG_CONFIG_HOME": str(Path(path).parents[1])}),
-    "cluster.toml": read_access, "web.yml": read_web_config, "web-tokens": read_tokens, "tui.json": read_preferences,
+    "cluster.toml": read_access, "web-tokens": read_tokens, "tui.json": read_preferences,
     "token": lambda path: token_from(path, make=False),
-    "mounted-token": lambda path: token_from(path, make=False, is_mounted=True),
-    "tls.pem": lambda path: TlsConfig(path, path).context(),
+    "tls.pem": lambda path: tls_context(path, path),
 }  # fmt: skip
 CREATES_ITS_FILE = "tui.json"
 
