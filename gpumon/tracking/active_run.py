@@ -148,11 +148,8 @@ class ActiveRun(RunTags):
         if self._loaders and get_ident() in self._loaders:
             warn_once("steps", "run.step() has no effect in a loop over run.steps(…), which already counts the batches")
             return
-        try:
-            increment = int(steps)
-        except Exception:  # not a number, or a user's type that may do anything
-            increment = -1
-        if 0 <= increment <= LARGEST:
+        increment = whole(steps)
+        if increment is not None and 0 <= increment <= LARGEST:
             self._board.steps += increment
         else:
             warn_once("step", f"run.step({shown(steps)}): not a number of steps")
@@ -210,6 +207,9 @@ class ActiveRun(RunTags):
         `step_argument`: as passed to `log`.
         """
         board, step = self._board, None if step_argument is None else whole(step_argument)
+        if step_argument is not None and (step is None or not 0 <= step <= LARGEST):
+            warn_once("log step", f"run.log(step={shown(step_argument)}): not a number of steps")
+            step = None
         if step is not None and self._logged_step <= step <= LARGEST and board.steps == self._logged_step:
             self._logged_step = board.steps = step  # nothing else counts the steps of this loop
             if (now := monotonic_ns()) >= self._due:
@@ -328,10 +328,8 @@ def _is_scalar_array(value: object) -> bool:
 
 def _epoch_number(item: object, default: int) -> int:
     """Return `item` as an epoch number if it is an integer, else `default`."""
-    try:
-        return int(item) if isinstance(item, Integral) else default
-    except Exception:  # a user's object that may do anything
-        return default
+    number = whole(item) if isinstance(item, Integral) else None
+    return default if number is None else number
 
 
 def _unpickle(description: Description, epochs: int | None, step: int) -> ActiveRun:

@@ -372,7 +372,7 @@ class Board:
                 if self._settles_at:
                     self._settle()
                 self._waiting.clear()  # their numbers belong to the previous epoch
-            self._epoch = _int32(epoch)
+            self._epoch = epoch
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
             self.trained = self.is_left = False
@@ -683,7 +683,7 @@ class Board:
                     time_ns=times[1] if times else self._now(),
                     step=_int64(row_end.step if row_end else self.steps),
                     wait_ns=min(row_end.wait_ns if row_end else self.wait_ns, wire_format.NOT_KNOWN),
-                    epoch=self._epoch if epoch is None else _int32(epoch),
+                    epoch=self._epoch if epoch is None else epoch,
                     aux=aux,
                     asked=asked,
                     free=free,
@@ -773,10 +773,6 @@ def _close_file(file: BoardFile) -> None:
         os.close(file.fd)
     if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.inode):
         _never_closed.append(file.mapped)  # closing it would close another file that now has its number
-
-
-def _int32(number: int) -> int:
-    return max(-(1 << 31), min((1 << 31) - 1, number))
 
 
 def _int64(number: int) -> int:

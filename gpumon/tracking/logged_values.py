@@ -160,6 +160,7 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
         try:
             return float(value)
         except OverflowError:
+            warn_once(f"metric {name}", f"{name} is not shown: the number is too large")
             return None
     try:
         device = getattr(value, "device", None)

@@ -321,11 +321,10 @@ class RunTags:
             self._update_devices()
         if self._metadata.is_pending:
             self._metadata.update_program()
-        try:
-            epoch = int(number)  # type: ignore[call-overload]
-        except Exception:  # not a number, or a user's type that may do anything
-            warn_once("epoch", f"{shown(number)} is not an epoch number")
-            epoch = -1
+        epoch = whole(number)
+        if epoch is None or not -LARGEST <= epoch <= LARGEST:
+            epoch = min(self._board.epoch + 1, LARGEST)
+            warn_once("epoch", f"{shown(number)} is not an epoch number: the epoch is counted as {epoch}")
         if self._first is None:
             self._first = epoch
             if epoch:

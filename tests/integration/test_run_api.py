@@ -409,6 +409,42 @@ def test_wrong_use_in_a_running_training_never_raises(look: Look, caplog: pytest
     assert look().runs
 
 
+@pytest.mark.parametrize("number", [10**30, -(10**30), 2**31, 1.5, None, "7", math.nan, True])
+def test_an_epoch_number_that_cannot_be_kept_becomes_the_next_one(
+    look: Look, caplog: pytest.LogCaptureFixture, number: Any
+) -> None:
+    with gpumon.run("net") as run:
+        for each in (number, 4, number, number, 2.0, np.int64(9), 2**31 - 1):
+            with run.epoch(each):
+                pass
+    begun = [b.epoch for b in look().boundaries if b.mark is Mark.EPOCH_BEGIN]
+    assert begun == [0, 4, 5, 6, 2, 9, 2**31 - 1]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("steps", [1.5, 0.5, "3", True, 2**70, -1, None])
+def test_a_number_of_steps_that_cannot_be_kept_is_a_warning(
+    look: Look, caplog: pytest.LogCaptureFixture, steps: Any
+) -> None:
+    with gpumon.run("net") as run:
+        run.step(2)
+        run.step(steps)
+        run.step(np.int64(3))
+        run.log({"loss": 1.0}, step=5)
+        assert look().runs[0].step == 5
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("value", [1.5, "3", 2**70, -1])
+def test_a_step_of_a_log_that_cannot_be_kept_is_a_warning(
+    look: Look, caplog: pytest.LogCaptureFixture, value: Any
+) -> None:
+    with gpumon.run("net") as run:
+        run.log({"loss": 1.0}, step=value)
+        assert look().runs[0].step == 0
+    assert len(caplog.records) == 1
+
+
 class Odd:
     """An object that may do anything."""
 
