@@ -32,10 +32,14 @@ class Ranks(NamedTuple):
         return min(self.all, key=lambda run: (run.epoch, run.step))
 
     @property
+    def worst(self) -> Run:
+        """The rank with the worst state. If one rank has died, the run has died, even if others still wait for it."""
+        return min(self.all, key=lambda run: _WORST.index(run.state))
+
+    @property
     def state(self) -> RunState:
-        """The worst state of all ranks. If one rank has died, the run has died, even if others still wait for it."""
-        states = {run.state for run in self.all}
-        return next(state for state in _WORST if state in states)
+        """The worst state of all ranks."""
+        return self.worst.state
 
     @property
     def gpus(self) -> tuple[str, ...]:

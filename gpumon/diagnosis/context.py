@@ -101,6 +101,10 @@ class RunContext(NamedTuple):
     """The newest epoch as text for users; empty before the first epoch."""
     since_end: float = NAN
     """Seconds since the run ended."""
+    exit_code: float = 0.0
+    """Exit code of the run's command; 0 if it is unknown or a signal ended it."""
+    exit_signal: float = 0.0
+    """Number of the signal that ended the run's command; 0 if it is unknown or none did."""
     ooms: float = NAN
     """Number of out-of-memory errors of the run."""
     since_oom: float = NAN

@@ -180,6 +180,8 @@ def live_run(
         state=ranks.state,
         epoch=run.epoch_text if run.epoch >= 0 else "",
         since_end=NAN if running else now - ended,
+        exit_code=ranks.worst.facts.exit_code,
+        exit_signal=ranks.worst.facts.exit_signal,
         ooms=float(len(faults)) if faults else ranks.ooms,
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,

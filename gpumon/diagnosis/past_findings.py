@@ -37,6 +37,8 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         state=run.state,
         epoch=units.epoch(newest, run.epochs, run.base) if newest >= 0 else "",
         since_end=now - run.ended,
+        exit_code=record.end_facts.exit_code,
+        exit_signal=record.end_facts.exit_signal,
         ooms=float(len(ooms)) if ooms else NAN,
         since_oom=now - last.time if last else NAN,
         asked=last.asked if last else NAN,

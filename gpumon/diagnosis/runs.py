@@ -8,12 +8,13 @@ from typing import NamedTuple
 from gpumon.analysis import thresholds
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import Rule, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.model import units
 from gpumon.model.frame import Boundary, RunState
 from gpumon.model.metrics import Unit
+from gpumon.model.run import exit_text
 
 
 class RankContext(NamedTuple):
@@ -86,12 +87,12 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
     if run.state in _ENDS:
         kind, text = _ENDS[run.state]
         summary = f"{text} in epoch {run.epoch}" if run.epoch else text
-        action = (
-            "Check the output of the run."
-            if run.state is RunState.FAILED
-            else "Check the output of the run and 'dmesg'."
-        )
-        yield Finding(kind, Severity.CRITICAL, run.subject, summary, action, {"age": run.since_end})
+        if ending := exit_text(run.exit_code, run.exit_signal):
+            summary += f": {ending}"
+        was_killed = run.state is RunState.DIED or run.exit_signal
+        action = "Check the output of the run and 'dmesg'." if was_killed else "Check the output of the run."
+        evidence = {"age": run.since_end, "exit_code": run.exit_code or NAN, "exit_signal": run.exit_signal or NAN}
+        yield Finding(kind, Severity.CRITICAL, run.subject, summary, action, evidence)
 
 
 def diverged(run: RunContext) -> Iterator[Finding]:

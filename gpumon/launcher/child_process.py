@@ -260,6 +260,8 @@ class CommandRun:
         """
         interrupted = status.signal == signal.SIGINT or status.code == 128 + signal.SIGINT
         self._at = at if at > self._began else 0
+        facts = self._board.description.facts._replace(exit_code=status.code, exit_signal=status.signal)
+        self._board.describe(facts=facts)
         self._board.close(failed=not status.is_success, interrupted=interrupted)
 
     def _monotonic(self) -> int:

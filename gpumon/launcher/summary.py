@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from gpumon.model.energy import FOLLOWS, EnergyReadings
 from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample
 from gpumon.model.metrics import IDLE, Availability, Unit
+from gpumon.model.run import exit_text
 from gpumon.model.units import AT_LEAST
 from gpumon.model.vendors import short_name
 
@@ -321,7 +321,9 @@ def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
     lines = list(_lines(status, seconds, report))
     titles, values = max(len(line.title) for line in lines), max(len(line.value) for line in lines)
-    head = "  ·  ".join(part for part in (f"{bold}{clean(name, 60)}{plain}", failure_text(status)) if part)
+    head = "  ·  ".join(
+        part for part in (f"{bold}{clean(name, 60)}{plain}", exit_text(status.code, status.signal)) if part
+    )
     rows = [f"gpumon  {head}"]
     for line in lines:
         row = f"  {dim}{line.title:<{titles}}{plain}  {bold}{line.value:>{values}}{plain}  {line.note}"
@@ -329,14 +331,6 @@ def text(name: str, status: ExitStatus, seconds: float, report: CommandReport, *
     if report.shown_as:
         rows.append(f"  {dim}gpumon runs show {report.shown_as}{plain}")
     return "\n".join(rows) + "\n"
-
-
-def failure_text(status: ExitStatus) -> str:
-    """Return why a command failed; empty if it did not fail."""
-    if status.signal:
-        is_named = status.signal in set(signal.Signals)
-        return f"ended by {signal.Signals(status.signal).name if is_named else f'signal {status.signal}'}"
-    return f"exit code {status.code}" if status.code else ""
 
 
 def _lines(status: ExitStatus, seconds: float, report: CommandReport) -> Iterator[SummaryLine]:

@@ -7,6 +7,7 @@ the text may come from a hostile process.
 
 import json
 import math
+import signal
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -168,6 +169,10 @@ class RunFacts(NamedTuple):
     """Planned number of steps of the whole run."""
     cpu_seconds: float = 0.0
     """CPU time of the process and its children during the run; reported at its end."""
+    exit_code: float = 0.0
+    """Exit code of the command of `gpumon run`; 0 also if a signal ended it."""
+    exit_signal: float = 0.0
+    """Number of the signal that ended the command of `gpumon run`; 0 if none did."""
     job: str = ""
     """Slurm job id from its environment."""
     folded: float = 0.0
@@ -208,10 +213,23 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("begun"),
     Fact("planned_steps", column="planned_steps", key="steps_planned"),
     Fact("cpu_seconds", column="cpu_seconds", key="cpu_seconds"),
+    Fact("exit_code", limit=255, column="exit_code", key="exit_code"),
+    Fact("exit_signal", limit=64, column="exit_signal", key="exit_signal"),
     Fact("job", limit=64),
     Fact("folded", column="folded_epochs"),
     Fact("claimed", limit=1024),
 )
+
+
+def exit_text(code: float, number: float) -> str:
+    """Return how a command failed, such as `exit code 3` or `ended by SIGKILL`; empty if it did not or it is unknown.
+
+    `code`: its exit code. `number`: number of the signal that ended it, 0 if none did.
+    """
+    if number:
+        is_named = number in set(signal.Signals)
+        return f"ended by {signal.Signals(int(number)).name if is_named else f'signal {int(number)}'}"
+    return f"exit code {int(code)}" if code else ""
 
 
 def read_facts(values: Mapping[str, Any]) -> RunFacts:

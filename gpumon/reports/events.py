@@ -14,6 +14,7 @@ from gpumon.model import units
 from gpumon.model.events import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID, EventKind, EventSubject
 from gpumon.model.metrics import BY_NAME as METRICS
 from gpumon.model.metrics import Unit
+from gpumon.model.run import exit_text, read_facts
 from gpumon.model.xids import xid_of
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.storage.events.query import LoggedEvent
@@ -167,7 +168,8 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name, state = _text(event, "name"), _text(event, "state")
         state = "" if state in event.kind.states else state  # the label of the kind already says it
-        yield from (part for part in (name if name not in event.subject.run else "", state) if part)
+        ending = exit_text(_fact(event, "exit_code"), _fact(event, "exit_signal"))
+        yield from (part for part in (name if name not in event.subject.run else "", state, ending) if part)
     if event.kind.name == XID and isinstance(code := details.get("code"), int):
         times = details.get("times")
         yield f"{code}: {xid_of(code).meaning}"
@@ -202,6 +204,11 @@ def _text(event: LoggedEvent, key: str) -> str:
     """Return the value with this key from the details, on one line. It is empty if there is none."""
     text = event.details.get(key)
     return clean(text, 100) if isinstance(text, str) else ""
+
+
+def _fact(event: LoggedEvent, name: str) -> float:
+    """Return a fact about the run from the details; its default if there is none."""
+    return float(getattr(read_facts(event.details), name))
 
 
 def _number(value: Any) -> float:

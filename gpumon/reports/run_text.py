@@ -9,6 +9,7 @@ from gpumon.common.numbers import is_known
 from gpumon.cost import price_run, price_summary
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.model.run import exit_text
 from gpumon.reports import charges
 from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
@@ -105,7 +106,9 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
 def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     """Yield the state, start, duration and epochs of a run, and the run that it resumes if any, as text."""
     run = record.run
-    yield state(run, now)
+    facts = record.end_facts
+    ending = exit_text(facts.exit_code, facts.exit_signal)
+    yield f"{state(run, now)}: {ending}" if ending else state(run, now)
     if run.unseen_seconds(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.fine_duration(run.duration(now))}"

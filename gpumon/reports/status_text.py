@@ -17,6 +17,7 @@ from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import HOST_INDEX, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
+from gpumon.model.run import exit_text
 from gpumon.model.vendors import short_name
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
-    RunState.FAILED: "failed: exited with an error",
+    RunState.FAILED: "failed",
     RunState.DIED: "died: process exited without reporting (killed or OOM)",
     RunState.INTERRUPTED: "interrupted: stopped by its user (Ctrl-C)",
     RunState.STOPPED: "stopped before its end",
@@ -226,7 +227,7 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
     kept = [f"{first.name} ({first.user})", _epoch(run)]
     parts = [*kept, _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:
-        kept.append(_STATES[ranks.state])
+        kept.append(_state(ranks.worst))
         parts.append(kept[-1])
     elif is_known(first.started):
         parts.append(f"for {units.duration(max(0.0, seconds_since_begin(first, frame.time, frame.monotonic_ns)))}")
@@ -263,9 +264,15 @@ def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> RunLine:
     if is_known(memory):
         parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:
-        kept.append(_STATES[run.state])
+        kept.append(_state(run))
         parts.append(kept[-1])
     return _line(BELOW, parts, kept)
+
+
+def _state(run: Run) -> str:
+    if run.state is RunState.FAILED:
+        return f"failed: {exit_text(run.facts.exit_code, run.facts.exit_signal) or 'exited with an error'}"
+    return _STATES[run.state]
 
 
 def _line(head: str, parts: Sequence[str], kept: Sequence[str]) -> RunLine:

@@ -357,6 +357,37 @@ def test_a_command_that_ctrl_c_ended_is_kept_as_interrupted(
     assert [run["state"] for run in listed(env)] == ["interrupted"]
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "number", "ending"),
+    [
+        ("os.kill(os.getpid(), 9)", None, 9, "ended by SIGKILL"),
+        ("os.kill(os.getpid(), 34)", None, 34, "ended by SIGRTMIN"),
+        ("sys.exit(3)", 3, None, "exit code 3"),
+        ("sys.exit()", None, None, ""),
+    ],
+)
+def test_the_signal_or_exit_code_of_a_command_is_the_same_in_every_view(
+    env: dict[str, str], end: str, code: int | None, number: int | None, ending: str
+) -> None:
+    source = f"import os, sys, time; time.sleep(1.5); {end}"
+    with daemon("--interval", "0.1", env=env):
+        done = beside(env, *python(source))
+        (run,) = until(lambda: (runs := json.loads(gpumon("status", "--json", env=env).stdout)["runs"]) and runs)
+        status = gpumon("status", env=env).stdout
+    shown = json.loads(gpumon("runs", "show", run["id"], "--json", env=env).stdout)
+    events = json.loads(gpumon("history", "events", "--json", env=env).stdout)["events"]
+    (ended,) = (event for event in events if event["kind"] == "run_ended")
+    for facts in (run, shown["ranks"][0], {"exit_code": None, "exit_signal": None, **ended["details"]}):
+        assert (facts["exit_code"], facts["exit_signal"]) == (code, number)
+    texts = [
+        done.stderr, status, gpumon("runs", "show", run["id"], env=env).stdout,
+        gpumon("history", "events", env=env).stdout,
+    ]  # fmt: skip
+    for text in texts:
+        assert ending in text
+        assert ("ended by" in text, "exit code" in text) == (number is not None, code is not None)
+
+
 def number_of(table: str, title: str) -> str:
     """What the table says for `title`."""
     found = re.search(rf"^  {title} +(\S+(?: (?:J|s|Wh|W|%|GiB|MiB))?)(  .*)?$", table, re.MULTILINE)

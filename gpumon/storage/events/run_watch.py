@@ -175,12 +175,15 @@ class RunWatch:
         states = {process.run.state for process in processes.values()}
         state = next(state for state in _WORST if state in states)
         first = min((process.run for process in processes.values()), key=lambda run: run.rank)
+        facts = next(process.run.facts for process in processes.values() if process.run.state is state)
+        exits = {"exit_code": facts.exit_code, "exit_signal": facts.exit_signal}
         end = max(process.end() for process in processes.values())
         kind = "run_died" if state is RunState.DIED else "run_ended"
         details = {
             "name": first.name,
             "state": state.name.lower(),
             "gpus": _gpus(process.run for process in processes.values()),
+            **{key: int(value) for key, value in exits.items() if value},
         }
         yield Event(end or tick.time_ns, kind, subject, details, _lasted(processes.values(), end))
         del self._open[subject]

@@ -441,6 +441,11 @@ class Record:
         return sorted(by_uuid.values(), key=lambda device: (device.number, device.uuid))
 
     @property
+    def end_facts(self) -> RunFacts:
+        """Facts of the first rank that ended as the whole run did."""
+        return next((rank.facts for rank in self.ranks if rank.state is self.run.state), RunFacts())
+
+    @property
     def whole_epochs(self) -> list[UsageRow]:
         """The usage rows for whole epochs and for the whole run, without the rows for phases."""
         return [row for row in self.usage if row.phase == WHOLE_EPOCH]

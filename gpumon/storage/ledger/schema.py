@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
-VERSION = 1
+VERSION = 2
 """`PRAGMA user_version`; increased with each change of the tables."""
 
 TABLES = f"""
@@ -24,7 +24,7 @@ CREATE TABLE rank (
   started INTEGER NOT NULL, ended INTEGER, seconds REAL, state INTEGER NOT NULL,
   steps INTEGER NOT NULL, planned_steps INTEGER, wait REAL, lost_events INTEGER NOT NULL,
   peak REAL, retries REAL, ooms REAL, batch INTEGER, folded_epochs INTEGER, metrics TEXT,
-  cpu_seconds REAL, package_energy REAL, package_unknown TEXT
+  cpu_seconds REAL, package_energy REAL, package_unknown TEXT, exit_code INTEGER, exit_signal INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX rank_by_run ON rank (run);
 CREATE TABLE device (
@@ -103,7 +103,8 @@ set in between.
 `rank.folded_epochs`: number of epochs that were merged into the previous row because they were too short and too many.
 `rank.metrics`: last logged values by name, JSON as in `epoch.metrics`. `rank.cpu_seconds`: CPU time of the process
 and its children. `rank.package_energy`: joules of the machine's CPU packages (RAPL) while the rank ran;
-`rank.package_unknown`: why this is unknown.
+`rank.package_unknown`: why this is unknown. `rank.exit_code`, `rank.exit_signal`: how the command of `gpumon run`
+ended.
 
 `epoch.ended` NULL: the epoch is open, or the run died in it. `epoch.seconds`: length by CLOCK_MONOTONIC of the
 training; for an epoch without an end, up to the time when it was last seen. `epoch.steps`: training steps only, if the
