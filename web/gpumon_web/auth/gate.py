@@ -20,7 +20,7 @@ from gpumon_web.auth.failed_login_log import FailedLoginLog
 from gpumon_web.auth.http_errors import FOREIGN, ONLY_READS, SIGN_IN, SIGN_OUT, UNKNOWN_HOST, V1, Rejection
 from gpumon_web.auth.rate_limit import PROGRAMS, network_of
 from gpumon_web.auth.session_file import LASTS, Session, Sessions, new_id, tag_of
-from gpumon_web.http.prefix import path_of, prefix_of
+from gpumon_web.http.prefix import base_of, path_of, prefix_of
 
 __all__ = ["LASTS", "Gate"]
 
@@ -182,9 +182,9 @@ class Gate:
         if in_program or credentials.link is None:
             return None
         arguments = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        # Relative, which keeps a proxy's prefix and can never lead to another site.
-        name = quote(path_of(request).rpartition("/")[2], safe="")
-        answer = _redirect(f"./{name}" + (f"?{urlencode(arguments)}" if arguments else ""))
+        # A path, which can never lead to another site. The cookie is valid only below the prefix.
+        address = base_of(request) + quote(path_of(request).lstrip("/"))
+        answer = _redirect(address + (f"?{urlencode(arguments)}" if arguments else ""))
         self._begin_session(request, answer, credentials.link, now)
         return answer
 
@@ -193,7 +193,7 @@ class Gate:
         valid_token = await self.validate(await form_token(request))
         if valid_token is None:
             return None
-        answer = _redirect("./")
+        answer = _redirect(base_of(request))
         self._begin_session(request, answer, valid_token, now)
         return answer
 
@@ -201,7 +201,7 @@ class Gate:
         """End the session of the request, also for copies of its cookie elsewhere."""
         if credentials.session is not None:
             self._sessions.end(credentials.session, now)
-        answer = _redirect("./")
+        answer = _redirect(base_of(request))
         path = prefix_of(request.headers)
         answer.headers.append("Set-Cookie", f"{self.cookie}=; Max-Age=0; Path={path}; HttpOnly; SameSite=Lax")
         return answer
