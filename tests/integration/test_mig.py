@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.live import follow
-from gpumon.model.metrics import FROM_DRIVERS, Availability
+from gpumon.model.metrics import FROM_DRIVERS, PROCESS_SHARES, Availability
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment, status, until
 from tests.sourced import Source, nvml_source
@@ -56,6 +56,7 @@ def test_what_is_not_an_instances_own_has_a_reason_and_the_gpu_keeps_it(source: 
     for name in ("utilization", "memory_utilization", "encoder_utilization", "idle_share"):
         assert instance.missing[f"gpu.{name}"] is whole.missing[f"gpu.{name}"] is Availability.IN_MIG_MODE
         assert f"gpu.{name}" not in whole.values.keys() | instance.values.keys(), "not 0: nobody knows"
+    assert instance.missing[PROCESS_SHARES] is Availability.IN_MIG_MODE
     assert whole.missing["gpu.processes"] is whole.missing["gpu.memory_unattributed"] is Availability.OF_INSTANCES
     assert instance.missing.keys() & instance.values.keys() == set()
     assert {name for name in FROM_DRIVERS if name not in instance.values} <= instance.missing.keys()

@@ -306,7 +306,7 @@ class DeviceProcesses:
     def __init__(
         self, library: Library, device: DeviceValues, index: int, clock: Clock, *, has_shares: bool = True
     ) -> None:
-        """`has_shares`: whether the engine shares of processes may be read."""
+        """`has_shares`: whether the driver has engine shares of processes, which it has not for an instance."""
         self._device = device
         self._index = index
         self._compute = ProcessList(library, "compute")
@@ -365,6 +365,7 @@ class DeviceProcesses:
     def _read_shares(self, handle: Any) -> dict[int, EngineShares]:
         """Return the engine shares of processes by pid, and store why they are missing."""
         if self._shares is None:
+            self._device.set_reason(PROCESS_SHARES, Availability.IN_MIG_MODE)
             return {}
         shares, why = {}, Availability.OK  # without a process, an earlier reason may no longer be true
         if self._by_pid:
