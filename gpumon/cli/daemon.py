@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.options import add_daemon, chosen_source, make_playback, resolve_options
+from gpumon.cli.options import add_daemon, chosen_source, make_playback, refuse_options, resolve_options
 from gpumon.cli.streams import print_message
-from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import LOG, Places, live_dirs
 
 _SHARED = ("action", "dir", "state_dir")
@@ -34,21 +34,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action:
-        _refuse_options(arguments)
+        refuse_options(arguments, f"daemon {arguments.action}", _SHARED, "starting a daemon")
         return _control(arguments)
     places, arguments = resolve_options(arguments)
     if not arguments.detach:
         return _serve(places, arguments, lambda text, _: print(text, flush=True))
     return _detach(places, arguments)
-
-
-def _refuse_options(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for options that only a starting daemon has."""
-    if any(value not in (None, False) for name, value in vars(arguments).items() if name not in _SHARED):
-        raise UsageError(
-            f"'gpumon daemon {arguments.action}' takes only --dir and --state-dir: other options are for starting a "
-            "daemon"
-        )
 
 
 def _control(arguments: argparse.Namespace) -> int:

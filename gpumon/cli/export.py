@@ -14,7 +14,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.options import add_places, require_partner, resolve_options
 from gpumon.common.errors import EXIT_OK, UsageError
 from gpumon.live import follow
 
@@ -84,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.export.scrape import DialectOptions, Exporter
     from gpumon.export.snapshot import UserNames
 
-    if arguments.host_label is not None and arguments.dialect != DCGM:
-        raise UsageError(f"--host-label is for --dialect {DCGM}: pass both, or omit it")
+    require_partner(arguments, f"--dialect {DCGM}", "--host-label", is_there=arguments.dialect == DCGM)
     options = DialectOptions(UserNames(arguments.users), _host_label(arguments.host_label))
     exporter = Exporter(follow(places), arguments.dialect, options)
     if arguments.once or arguments.textfile:
@@ -144,8 +143,7 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     from gpumon.common.net import SocketFile, listen
     from gpumon.export.server import PATH, ScrapeServer, machine_names, tls_context
 
-    if arguments.socket_group and not arguments.socket:
-        raise UsageError("--socket-group is for --socket: pass both, or omit it")
+    require_partner(arguments, "--socket", "--socket-group", is_there=bool(arguments.socket))
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together: pass both, or neither")
     if arguments.client_ca and not arguments.tls_cert:

@@ -7,7 +7,7 @@ Flags take precedence over environment variables, and these over the settings fi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,27 @@ def add_cluster(parser: ArgumentParser) -> None:
         help="TOML file of mode 0600 with the access to it: token, or username and password, ca, certificate, key and "
         "headers",
     )  # fmt: skip
+
+
+def require_partner(arguments: Namespace, partner: str, *options: str, is_there: bool) -> None:
+    """Raise UsageError if one of `options` was passed without the option that it belongs to.
+
+    `partner`: that option, as in messages. `is_there`: whether it was passed.
+    """
+    for option in options:
+        if not is_there and getattr(arguments, option[2:].replace("-", "_")) is not None:
+            raise UsageError(f"{option} is for {partner}: pass both, or omit it")
+
+
+def refuse_options(arguments: Namespace, command: str, shared: Sequence[str], rest: str) -> None:
+    """Raise UsageError for an option before a subcommand that does not have it.
+
+    `arguments`: as parsed, with the defaults None and False. `command`: the subcommand, as in messages. `shared`: names
+    that the subcommand also has. `rest`: what other options are for.
+    """
+    values = [value for name, value in vars(arguments).items() if name not in shared]
+    if any(value is not None and value is not False and value != [] for value in values):
+        raise UsageError(f"'gpumon {command}' takes only --dir and --state-dir: other options are for {rest}")
 
 
 def open_prometheus(arguments: Namespace) -> tuple[PrometheusClient, PrometheusAccess]:
@@ -208,6 +229,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
     """
     env = os.environ if env is None else env
     path, file = _read_file(env)
+    played = [getattr(arguments, name, None) for name in ("speed", "play_from", "play_to")]
     for name, check in _CHECKS.items():
         attribute = name.replace("-", "_")
         variable = f"GPUMON_{attribute.upper()}"
@@ -219,9 +241,8 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
     arguments.prices, arguments.user_groups = _prices(path, file), _groups(path, file)
-    portion = [getattr(arguments, name, None) for name in ("play_from", "play_to")]
-    if any(portion) and not (arguments.source and is_recording(arguments)):
-        raise UsageError("--from and --to are for a recording: pass one with --source replay:FILE")
+    if any(played) and not (arguments.source and is_recording(arguments)):
+        raise UsageError("--speed, --from and --to are for a recording: pass one with --source replay:FILE")
     return places(arguments.dir, arguments.state_dir, env), arguments
 
 

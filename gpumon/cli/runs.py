@@ -141,6 +141,9 @@ def _is_confirmed(matches: list[tuple[Ledger, RunRow]], now: float) -> bool:
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
+_OF_LIST = ("user", "name", "running", "tag", "where", "limit")
+"""Options that only the list has, although they can be written before another subcommand."""
+_WITH_JSON = ("show", "compare")
 _MAX_LIMIT = 1 << 62
 """Largest limit of a list, so that the number fits into SQLite's integers."""
 _DEFAULT_LIMIT = 50
@@ -150,7 +153,6 @@ _DEFAULT_LIMIT = 50
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action="list")
     _list_options(parser)
-    parser.set_defaults(limit=_DEFAULT_LIMIT)
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text, options in (
@@ -230,6 +232,11 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    unused = () if arguments.action == "list" else _OF_LIST if arguments.action in _WITH_JSON else (*_OF_LIST, "json")
+    for name in unused:
+        value = getattr(arguments, name)
+        if value is not None and value is not False:
+            raise UsageError(f"'gpumon runs {arguments.action}' has no --{name}: omit it")
     places, arguments = resolve_options(arguments)
     with Ledgers(ledger_paths(places)) as ledgers:
         arguments.problem = problem = _ledger_problem(places)
@@ -251,9 +258,9 @@ def _ledger_problem(places: Places) -> str:
 
 
 def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    if arguments.limit < 0:
-        raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
-    limit = min(arguments.limit, _MAX_LIMIT)
+    limit = _DEFAULT_LIMIT if arguments.limit is None else min(arguments.limit, _MAX_LIMIT)
+    if limit < 0:
+        raise UsageError(f"--limit must be 0 or more, not {limit}")
     tags, parameters = arguments.tag or (), [_parse_parameter(text) for text in arguments.where or ()]
     rows = ledgers.runs_with_ledger(
         user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1,

@@ -25,6 +25,7 @@ from gpumon.cli.options import (
     add_source,
     open_prometheus,
     reads_hardware,
+    require_partner,
     resolve_options,
 )
 from gpumon.cli.sampling import RecentFrames
@@ -55,7 +56,7 @@ def cluster_status(
     from gpumon.cluster.queries import QUERIES, Period, select_period, user_sum_queries
     from gpumon.reports.cluster_text import lines
 
-    period = Period(arguments.period)
+    period = Period(arguments.period or PERIODS[1])
     prices, groups = arguments.prices, arguments.user_groups
     queries = (*select_period(QUERIES, period), *(user_sum_queries(period) if period.is_dated else ()))
     poller = ClusterPoller(client, (*queries, *cost_queries(prices, periods=(period,))))
@@ -97,7 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_cluster(parser)
     parser.add_argument(
-        "--period", choices=PERIODS, default=PERIODS[1],
+        "--period", choices=PERIODS,
         help="with --prometheus, the period of the usage by user: the last day, week or 30 days (month), or a calendar "
         f"month (default: {PERIODS[1]})",
     )  # fmt: skip
@@ -108,6 +109,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"invalid count {arguments.count}: give 1 or more")
+    require_partner(
+        arguments, "--prometheus", "--prometheus-config", "--period", is_there=arguments.prometheus is not None
+    )
     interval = arguments.interval
     places, arguments = resolve_options(arguments)
     if arguments.prometheus:

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING
 
 from gpumon.cli import web_token
 from gpumon.cli.daemon_lookup import played_ledger
-from gpumon.cli.options import DEFAULT_SOURCE, add_cluster, add_places, add_source, open_prometheus, resolve_options
+from gpumon.cli.options import (
+    DEFAULT_SOURCE,
+    add_cluster,
+    add_places,
+    add_source,
+    open_prometheus,
+    refuse_options,
+    require_partner,
+    resolve_options,
+)
 from gpumon.cli.sampling import private_sampler
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
@@ -36,16 +45,17 @@ if TYPE_CHECKING:
     from gpumon_web.live.positions import Recording
 
 
+_HOST, _PORT = "127.0.0.1", 8050
+_SHARED = ("token_action", "token_name", "dir", "state_dir")
+"""Options that the subcommands also have."""
 _SALT_FILE = "web-names"
 _NO_HISTORY = "No history is recorded for this source. 'gpumon daemon' records one."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("serving")
-    group.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
-    )
-    group.add_argument("--port", type=int, default=8050, help="port to listen on (default: 8050; 0 picks a free one)")
+    group.add_argument("--host", help="address to listen on (default: 127.0.0.1, this machine only)")
+    group.add_argument("--port", type=int, help="port to listen on (default: 8050; 0 picks a free one)")
     group.add_argument("--socket", metavar="PATH", help="listen on a Unix socket with mode 0600 instead of a port")
     group.add_argument(
         "--token-file",
@@ -72,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="additional host name to accept, such as the name of a proxy; repeatable",
     )  # fmt: skip
     group.add_argument(
-        "--prefix", metavar="/PATH", default="",
+        "--prefix", metavar="/PATH",
         help="path below which a proxy serves this view, such as /gpus, if it sends no X-Forwarded-Prefix",
     )  # fmt: skip
     add_cluster(parser)
@@ -84,6 +94,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.token_action:
+        refuse_options(arguments, "web token", _SHARED, "serving")
+    require_partner(arguments, "--prometheus", "--prometheus-config", is_there=arguments.prometheus is not None)
+    if arguments.socket and (arguments.host is not None or arguments.port is not None):
+        raise UsageError("--socket replaces --host and --port: pass only one of them")
+    arguments.host, arguments.port = arguments.host or _HOST, _PORT if arguments.port is None else arguments.port
     places, arguments = resolve_options(arguments)
     if arguments.token_action:
         _make_state_dir(places)

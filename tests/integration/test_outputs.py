@@ -353,6 +353,28 @@ def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict
         assert "--speed: invalid speed -1" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["web", "--prometheus-config", "a.toml"], "--prometheus-config is for --prometheus"),
+        (["top", "--prometheus-config", "a.toml"], "--prometheus-config is for --prometheus"),
+        (["top", "--period", "day"], "--period is for --prometheus"),
+        (["web", "--socket", "s", "--port", "0"], "--socket replaces --host and --port"),
+        (["web", "--socket", "s", "--host", "127.0.0.1"], "--socket replaces --host and --port"),
+        (["web", "--port", "0", "token", "list"], "'gpumon web token' takes only --dir and --state-dir"),
+        (["status", "--source", "sim:one", "--speed", "10"], "--speed, --from and --to are for a recording"),
+        (["runs", "--user", "ann", "show", "last"], "'gpumon runs show' has no --user"),
+        (["runs", "--limit", "0", "compare", "a", "b"], "'gpumon runs compare' has no --limit"),
+        (["runs", "--json", "tag", "last", "x"], "'gpumon runs tag' has no --json"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(env: dict[str, str], words: list[str], option: str) -> None:
+    done = gpumon(*words, env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert option in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 Refused = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

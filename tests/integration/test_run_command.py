@@ -383,9 +383,9 @@ def test_the_signal_or_exit_code_of_a_command_is_the_same_in_every_view(
         done.stderr, status, gpumon("runs", "show", run["id"], env=env).stdout,
         gpumon("history", "events", env=env).stdout,
     ]  # fmt: skip
-    for text in texts:
-        assert ending in text
-        assert ("ended by" in text, "exit code" in text) == (number is not None, code is not None)
+    for shown_text in texts:
+        assert ending in shown_text
+        assert ("ended by" in shown_text, "exit code" in shown_text) == (number is not None, code is not None)
 
 
 def number_of(table: str, title: str) -> str:
