@@ -10,9 +10,11 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from types import MappingProxyType
 
 from gpumon import __version__
 from gpumon.callbacks.frameworks import OLDEST, is_too_old
@@ -30,22 +32,29 @@ from gpumon.common.paths import (
     Places,
     check_private_dir,
     history_beside,
+    history_paths,
     ledger_path,
     make_live_dir,
     nearest_existing,
     tag_dir_for_client,
 )
 from gpumon.common.procfs import read_stat
+from gpumon.diagnosis.faults import MAX_XID
 from gpumon.live import NO_DAEMON, Live, follow
+from gpumon.model.events import XID
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Capability, Driver, Origin
-from gpumon.model.remedies import RESTART_MACHINE, reset
+from gpumon.model.remedies import RESTART_MACHINE, advice_clause, reset
 from gpumon.model.units import bytes_binary, counted
+from gpumon.model.xids import Xid, worse, xid_of
+from gpumon.storage.events.query import EventFilter, read_events
 from gpumon.storage.ledger.change import user_name
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 
 GPUS = "GPUs"
+_ANSWERS = (Availability.OK, Availability.ASLEEP)
+"""Conditions of a GPU that are no fault."""
 _DRIVER_TIMEOUT = 20.0
 """Seconds to wait for the driver. Without persistence mode, the driver may need some seconds to start each GPU."""
 _SLOW_REMEDY = (
@@ -78,13 +87,32 @@ def check_gpus(places: Places, arguments: Namespace) -> GpuChecks:
     frame = live.latest()
     if frame is None:
         return GpuChecks([Check(GPUS, Condition.FAULT, live.state().text)])
-    return check_frame(frame, live.origin(), live.driver(), reader)
+    failing = [sample.device.uuid for sample in frame.samples if sample.condition not in _ANSWERS]
+    return check_frame(frame, live.origin(), live.driver(), reader, logged_xids(places, failing))
 
 
-def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> GpuChecks:
+def logged_xids(places: Places, uuids: Sequence[str]) -> dict[str, int]:
+    """Return the code of the worst logged XID error by GPU, since the machine started and the GPU last came back."""
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    codes: dict[str, int] = {}
+    for uuid in uuids:
+        events = []
+        for path in history_paths(places):
+            with suppress(GpumonError):  # another check reports a file that cannot be read
+                events += read_events(path, booted, wanted=EventFilter((XID, "gpu_back"), uuid))
+        for event in sorted(events, key=lambda event: event.time_ns):
+            code = event.details.get("code") if event.kind.name == XID else 0
+            codes[uuid] = worse(code, codes.get(uuid, 0)) if isinstance(code, int) and code > 0 else 0
+    return codes
+
+
+def check_frame(
+    frame: Frame, origin: Origin, driver: Driver, reader: str, xids: Mapping[str, int] = MappingProxyType({})
+) -> GpuChecks:
     """Return the checks of the GPUs in a frame.
 
-    `reader`: what sampled the frame, as text for messages: "the daemon" or "this command".
+    `reader`: what sampled the frame, as text for messages: "the daemon" or "this command". `xids`: code of the worst
+    logged XID error of GPUs that cannot be read, by UUID.
     """
     samples = [sample for sample in frame.samples if not sample.device.is_instance]
     answering = [sample for sample in samples if sample.state is Availability.OK]
@@ -92,8 +120,10 @@ def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> Gp
     if not answering and not asleep:
         reasons = ", ".join(sorted({sample.state.reason for sample in samples})) or "none was found"
         first = _no_gpu(origin.problem) if origin.problem else _unreadable(GPUS, Condition.FAULT, samples, reasons)
-        to_reset = [sample for sample in samples if sample.state is Availability.RESET_REQUIRED]
-        return GpuChecks([first, *map(_unreadable_gpu, to_reset)])
+        explained = [
+            sample for sample in samples if sample.state is Availability.RESET_REQUIRED or _fault(sample, xids)
+        ]
+        return GpuChecks([first, *(_unreadable_gpu(sample, xids) for sample in explained)])
     checks: list[Check] = []
     if answering:
         checks.append(_readable(answering, samples, driver, reader))
@@ -101,8 +131,8 @@ def check_frame(frame: Frame, origin: Origin, driver: Driver, reader: str) -> Gp
         text = f"GPU {', '.join(asleep)}: powered down, so not queried"
         checks.append(Check("asleep" if answering else GPUS, Condition.NOTE, text))
     for sample in samples:
-        if sample.condition not in (Availability.OK, Availability.ASLEEP):
-            checks.append(_unreadable_gpu(sample))
+        if sample.condition not in _ANSWERS:
+            checks.append(_unreadable_gpu(sample, xids))
     checks += _denied(answering)
     if origin.notice:
         checks.append(Check("processes", Condition.WARNING, origin.notice))
@@ -141,8 +171,21 @@ def _no_gpu(problem: str) -> Check:
     return Check(GPUS, Condition.FAULT, text, remedy)
 
 
-def _unreadable_gpu(sample: Sample) -> Check:
-    return _unreadable(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.condition.reason)
+def _fault(sample: Sample, xids: Mapping[str, int]) -> Xid | None:
+    """Return the hardware fault that the driver reported of a GPU, as an XID error. None if it reported none."""
+    code = sample.value("gpu.xid")
+    known = int(code) if 0 < code < MAX_XID else xids.get(sample.device.uuid, 0)
+    return xid_of(known) if known else None
+
+
+def _unreadable_gpu(sample: Sample, xids: Mapping[str, int]) -> Check:
+    name, text = f"GPU {sample.device.label}", sample.condition.reason
+    fault = _fault(sample, xids)
+    check = _unreadable(name, Condition.WARNING, [sample], f"{text}, after {fault.text}" if fault else text)
+    is_urgent = fault is not None and fault.is_repair and fault.severity == "critical"
+    if fault is None or not fault.action or (sample.condition is Availability.RESET_REQUIRED and not is_urgent):
+        return check
+    return check._replace(remedy=advice_clause(fault.action, sample.device))
 
 
 def _unreadable(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:

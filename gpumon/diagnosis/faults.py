@@ -23,7 +23,7 @@ _SLOW = {
     "gpu.pcie_generation": "at generation {now:.0f} instead of {most:.0f}",
     "gpu.pcie_width": "with {now:.0f} of {most:.0f} lanes",
 }
-_MAX_XID = 2.0**24
+MAX_XID = 2.0**24
 """Upper limit of XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
 _PENDING_REPAIRS = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 
@@ -52,7 +52,7 @@ def xid_error(gpu: GpuContext) -> Iterator[Finding]:
 def reported_fault(gpu: GpuContext) -> Xid | None:
     """Return the hardware fault that the driver has reported as an XID error, or None."""
     code = gpu.value("gpu.xid")
-    if not 0 < code < _MAX_XID:
+    if not 0 < code < MAX_XID:
         return None
     from gpumon.model.xids import xid_of  # imported here because the table is large and needed only in rare cases
 

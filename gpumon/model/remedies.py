@@ -41,6 +41,14 @@ def card(device: Device) -> str:
 def advice(template: str, device: Device) -> str:
     """Return advice about a GPU as a sentence that names what it acts on; empty if `template` is.
 
+    `template`: as for `advice_clause`.
+    """
+    return sentence(advice_clause(template, device)) if template else ""
+
+
+def advice_clause(template: str, device: Device) -> str:
+    """Return advice about a GPU as a clause that names what it acts on; empty if `template` is.
+
     `template`: a clause of a table, in which `{reset}` and `{restart}` stand for what to do, `{other_end}` for a reset
     of the GPU at the other end of an NVLink connection, and `{card}` and `{uuid}` for this one.
     """
@@ -49,14 +57,13 @@ def advice(template: str, device: Device) -> str:
     vendor = find_vendor(device.name, device.uuid)
     link_ends = command(device, vendor.link_ends) if vendor else ""
     which = f", which '{link_ends}' names" if link_ends else ""
-    clause = template.format(
+    return template.format(
         reset=reset(device),
         restart=RESTART_MACHINE,
         other_end=f"reset the GPU at the other end of the link as well{which}",
         card=card(device),
         uuid=device.parent or device.uuid,
     )
-    return sentence(clause)
 
 
 def sentence(clause: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +13,18 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.doctor import lines
-from gpumon.cli.doctor_checks import check_frame, file_checks, package_checks
+from gpumon.cli.doctor_checks import check_frame, file_checks, logged_xids, package_checks
 from gpumon.common.check_result import Check, CheckSection, Condition
-from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
+from gpumon.common.paths import HISTORY, Places, make_live_dir, tag_dir_for_client
+from gpumon.model.events import XID
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
+from gpumon.model.remedies import advice_clause
+from gpumon.model.xids import xid_of
 from gpumon.sources.nvml.installation import check_installation, find_installation
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, sample, tick
 
 ROOM = 1 << 20
@@ -206,6 +212,37 @@ def test_one_gpu_that_is_lost_is_a_warning_and_named() -> None:
     ]  # fmt: skip
     assert "1 of 2 GPUs" in found[0].text
     assert found[1].text == Availability.LOST.reason
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.RESET_REQUIRED, Availability.FAILED])
+@pytest.mark.parametrize("others", [(), (sample(0),)])
+def test_a_gpu_that_was_lost_names_its_xid_error_with_its_remedy(
+    state: Availability, others: tuple[Sample, ...]
+) -> None:
+    lost, uuid = sample(1, state), sample(1).device.uuid
+    found = check_frame(frame_of(tick(samples=[*others, lost])), Origin("nvml"), Driver(), "this command", {uuid: 79})
+    by_frame = check_frame(
+        frame_of(tick(samples=[*others, sample(1, state, xid=79.0)])), Origin("nvml"), Driver(), "the daemon"
+    )
+    check = named(found.checks, "GPU 1")
+    assert check == named(by_frame.checks, "GPU 1")
+    assert xid_of(79).text in check.text
+    assert check.remedy == advice_clause(xid_of(79).action, lost.device)
+
+
+def test_the_xid_errors_of_a_gpu_come_from_the_log_since_it_last_came_back(tmp_path: Path) -> None:
+    places, now = Places(explicit=str(tmp_path), state=str(tmp_path), uid=os.getuid()), time.time_ns()
+    first, second = "GPU-1", "GPU-2"
+    entries = [
+        (first, XID, 48), (first, "gpu_back", 0), (first, XID, 13), (first, XID, 79), (first, XID, 13),
+        (second, XID, 48), (second, "gpu_back", 0),
+    ]  # fmt: skip
+    path = f"{tmp_path}/{HISTORY}"
+    with closing(open_to_write(path, HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
+        for age, (uuid, kind, code) in enumerate(reversed(entries), 1):
+            event = (now - age * 10**9, kind, uuid, f'{{"code": {code}}}')
+            connection.execute("INSERT INTO event VALUES (?, ?, ?, '', '', '', '', NULL, NULL, ?)", event)
+    assert logged_xids(places, [first, second, "GPU-3"]) == {first: 79, second: 0}
 
 
 @pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
