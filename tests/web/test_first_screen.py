@@ -79,48 +79,72 @@ def test_the_gpus_of_a_run_are_one_row_of_buttons_on_a_phone(browser: Browser, o
         assert len(tops) == 1
 
 
-def test_a_document_shows_the_head_of_the_page_and_veils_before_any_script(browser: Browser, opened: Opened) -> None:
+class TestBeforeScripts:
+    def test_page_of_the_address_is_shown(self, browser: Browser, opened: Opened) -> None:
+        with visit(browser, opened.link) as visitor:
+            page = visitor.page
+            held: list[Route] = []
+            goes_on = False
+            page.route("**/*.js*", lambda route: route.continue_() if goes_on else held.append(route))
+            page.goto(visitor.link + opened.places["gpu"], wait_until="commit")
+            head = page.locator("header.top")
+            expect(head.get_by_role("link")).to_have_text(["gpumon", "Fleet", "GPU", "Runs", "Users", "Events"])
+            expect(page.locator(SHOWN)).to_have_attribute("data-page", "gpu")
+            expect(page.locator(f"{SHOWN} h1")).to_be_visible()
+            assert page.locator(f"{SHOWN} h1").evaluate("(one) => getComputedStyle(one, '::before').height") == "22px"
+            before = [page.locator(what).first.bounding_box() for what in ("header.top", f"{SHOWN} h1")]
+            goes_on = True
+            for one in held:
+                one.continue_()
+            page.locator("body[data-state=live]").wait_for(state="attached")
+            expect(page.locator(f"{SHOWN} h1")).not_to_be_empty()
+            after = [page.locator(what).first.bounding_box() for what in ("header.top", f"{SHOWN} h1")]
+            for one, other in zip(before, after, strict=True):
+                assert one is not None
+                assert other is not None
+                assert abs(one["y"] - other["y"]) <= 1
+
+    @pytest.mark.parametrize(
+        ("place", "name"), [("", "fleet"), ("#/run", "runs"), ("#/run/x", "run"), ('#/"]&<x>', "fleet")]
+    )
+    def test_page_is_the_one_that_scripts_show(self, browser: Browser, opened: Opened, place: str, name: str) -> None:
+        with visit(browser, opened.link) as visitor:
+            visitor.page.route("**/scripts.js*", lambda route: route.abort())
+            visitor.page.goto(visitor.link + place)
+            expect(visitor.page.locator(SHOWN)).to_have_attribute("data-page", name)
+            visitor.page.unroute("**/scripts.js*")
+            visitor.complaints.clear()
+            visitor.page.reload()
+            visitor.page.locator("body[data-state=live]").wait_for(state="attached")
+            expect(visitor.page.locator(SHOWN)).to_have_attribute("data-page", name)
+
+    def test_chosen_theme_is_applied(self, browser: Browser, opened: Opened) -> None:
+        with visit(browser, opened.link, color_scheme="dark") as visitor:
+            visitor.open("#/fleet").get_by_role("button", name="Switch to light").click()
+            visitor.page.route("**/scripts.js*", lambda route: route.abort())
+            visitor.page.reload()
+            expect(visitor.page.locator("html")).to_have_attribute("data-theme", "light")
+            visitor.complaints.clear()
+
+
+def test_dash_comes_after_the_values_and_changes_nothing(browser: Browser, opened: Opened) -> None:
     with visit(browser, opened.link) as visitor:
         page = visitor.page
         held: list[Route] = []
-        goes_on = False
-        page.route("**/*.js*", lambda route: route.continue_() if goes_on else held.append(route))
-        page.goto(visitor.link + opened.places["gpu"], wait_until="commit")
-        first = page.locator(".first")
-        expect(first.get_by_role("link")).to_have_text(["gpumon", "Fleet", "GPU", "Runs", "Users", "Events"])
-        expect(first.locator(".card i").first).to_be_visible()
-        expect(first.locator("main > i")).to_have_css("height", "22px")
-        assert "Loading" not in page.locator("body").inner_text()
-        top = first.locator(".top").bounding_box()
-        goes_on = True
+        page.route("**/_dash-component-suites/**", lambda route: held.append(route))
+        with page.expect_request("**/dash_html_components*"):
+            visitor.open("#/fleet")
+        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+        expect(page.locator("#react-entry-point")).to_be_empty()
+        page.evaluate("document.querySelectorAll('main *').forEach((node) => { node.seen = true; })")
+        height = page.evaluate("document.documentElement.scrollHeight")
         for one in held:
             one.continue_()
-        page.locator("body[data-state=live]").wait_for(state="attached")
-        expect(first).to_have_count(0)
-        after = page.locator("header.top").bounding_box()
-        assert top is not None
-        assert after is not None
-        assert abs(top["height"] - after["height"]) <= 1
-
-
-def test_a_layout_that_comes_late_is_not_filled_with_what_is_known_of_another_page(
-    browser: Browser, opened: Opened
-) -> None:
-    with visit(browser, opened.link) as visitor:
-        page = visitor.open("#/fleet")
-        held: list[Route] = []
-        late = re.compile("/api/layout.page=gpu")
-        page.route(late, lambda route: held.append(route))
-        with page.expect_request(late):
-            page.evaluate("location.hash = '#/gpu/1'")
-        page.evaluate("(place) => { location.hash = place; }", opened.places["run"])
-        expect(page.locator("#page-run h1")).not_to_be_empty()
-        with page.expect_response(late):
-            held[0].continue_()
-        expect(page.locator("#page-gpu h1")).to_be_attached()
-        expect(page.locator("#page-gpu h1")).to_be_empty()
-        page.evaluate("location.hash = '#/gpu/1'")
-        expect(page.locator("#page-gpu h1")).to_have_text("GPU 1")
+        page.locator("#react-entry-point > *").wait_for(state="attached")
+        assert page.evaluate(
+            "[...document.querySelectorAll('#page-fleet h1, #page-fleet table')].every((node) => node.seen)"
+        )
+        assert page.evaluate("document.documentElement.scrollHeight") == height
 
 
 def test_the_tab_says_as_soon_as_the_head_that_nobody_answers(browser: Browser, opened: Opened) -> None:

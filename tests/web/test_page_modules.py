@@ -20,9 +20,10 @@ from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web.components import levels
 from gpumon_web.components.page import KINDS, Args, Now, Page, Rows, StoredSubject
+from gpumon_web.document import skeleton
 from gpumon_web.live.values import PageFeed
+from gpumon_web.markup import to_html
 from gpumon_web.pages import PAGES, none
-from gpumon_web.routes.pages import layout_json
 from gpumon_web.stored import run_page
 from gpumon_web.stored.comparison import comparison_document
 from gpumon_web.stored.events import events_document
@@ -190,16 +191,6 @@ def test_a_page_has_few_components(page: Page) -> None:
     assert len(parts(page.layout())) <= MOST_PARTS
 
 
-def test_a_layout_comes_as_dash_sends_components(page: Page) -> None:
-    served = Served([tick(1)])
-    assert served.json(f"/api/layout?page={page.name}") == json.loads(layout_json(page))
-
-
-def test_an_address_of_no_page_gets_the_layout_of_the_first() -> None:
-    for name in ("", "nope", "__proto__", "x" * 300):
-        assert Served([tick(1)]).json(f"/api/layout?page={name}")["page"] == next(iter(PAGES))
-
-
 def test_every_module_of_a_page_is_in_the_list() -> None:
     modules = {path.stem for path in (ASSETS.parent / "pages").glob("*.py")} - {"__init__"}
     assert modules == set(PAGES)
@@ -214,7 +205,7 @@ def test_each_name_is_an_address_and_a_place_that_exists() -> None:
 
 
 def test_the_tabs_and_places_of_the_skeleton_are_the_pages() -> None:
-    layout = Served().app.layout
+    layout = skeleton(PAGES, signs_out=True)
     assert [getattr(one, "data-page") for one in parts(layout, "data-page")] == list(PAGES)
     assert [getattr(one, "data-tab") for one in parts(layout, "data-tab")] == [
         page.name for page in PAGES.values() if page.is_tab
@@ -252,10 +243,15 @@ def test_the_document_asks_for_no_script_of_components_that_no_page_has() -> Non
         "dash/deps/react@18", "dash/deps/react-dom@18", "dash/deps/prop-types@15",
         "dash/dash-renderer/build/dash_renderer", "dash/html/dash_html_components",
     ]  # fmt: skip
-    layouts = [page.layout() for page in PAGES.values()] + [Served().app.layout]
-    assert {one.to_plotly_json()["namespace"] for layout in layouts for one in parts(layout)} == {
+    assert {one.to_plotly_json()["namespace"] for one in parts(skeleton(PAGES, signs_out=True))} == {
         "dash_html_components"
     }
+
+
+def test_the_document_has_the_layout_of_every_page() -> None:
+    text = Served([tick(1)]).client().get("/").get_data(as_text=True)
+    for page in PAGES.values():
+        assert to_html(page.layout()) in text
 
 
 def test_no_driver_is_advised_where_there_is_no_card() -> None:

@@ -1,7 +1,7 @@
-"""The Dash app on FastAPI: the page skeleton, its routes, and what stands before and behind them.
+"""The Dash app on FastAPI: the document of all pages, its routes, and what stands before and behind them.
 
-The layout is an empty skeleton that our scripts fill. There are no Dash callbacks, so Dash accepts no input from
-browsers: every answer is a static file, the skeleton, or comes from `routes` or `api`.
+There are no Dash callbacks, so Dash accepts no input from browsers: every answer is a static file, the document, or
+comes from `routes` or `api`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,13 @@ from starlette.routing import Route
 
 from gpumon_web.api.route import ApiData
 from gpumon_web.api.serving import add_api
-from gpumon_web.assets_bundle import ScriptBundle, placeholder_markup
+from gpumon_web.assets_bundle import bundle_scripts, bundle_styles
 from gpumon_web.auth.gate import Gate
 from gpumon_web.auth.guard import Guard
-from gpumon_web.auth.http_errors import KEEPS_PLACE, SIGN_OUT, BadNumber, error_response, no_such_page
+from gpumon_web.auth.http_errors import KEEPS_PLACE, BadNumber, error_response, no_such_page
 from gpumon_web.auth.rate_limit import Buckets
-from gpumon_web.components.layout import aria, data
 from gpumon_web.components.page import Page
+from gpumon_web.document import INDEX, INLINE_SCRIPTS, body_markup, head_markup
 from gpumon_web.http.error_log import ErrorLog, capture_logger
 from gpumon_web.http.headers import SecurityHeaders, StaticFileCache, hash_of, policy
 from gpumon_web.http.prefix import PLACEHOLDER, base_of, path_of, put_prefix
@@ -88,21 +89,20 @@ class _ErrorAnswers:
 
 
 class SlimDash(Dash):
-    """Dash without the scripts of unused components, and with our own scripts bundled into one."""
+    """Dash in a document of our own, which is shown before Dash's scripts have been loaded."""
 
-    bundle: ScriptBundle | None = None
-    placeholder: str = ""
-    """Markup shown until the scripts have built the page."""
-    on_opened: Callable[[], object] = staticmethod(lambda: None)
-    """Called when a browser requests the page."""
+    head: str = ""
+    body: str = ""
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         """Return the HTML document; this is Dash's hook for customizing it."""
-        parts["scripts"] = _UNUSED.sub("", parts["scripts"])
-        if self.bundle is not None:
-            parts["scripts"] = self.bundle.tags(parts["scripts"])
-        parts["app_entry"] = self.placeholder + parts["app_entry"]
+        parts |= {"css": self.head, "app_entry": self.body, "scripts": _UNUSED.sub("", parts["scripts"])}
         return str(super().interpolate_index(**parts))  # type: ignore[no-untyped-call]
+
+    @cached_property
+    def document(self) -> str:
+        """The HTML document, with a placeholder for the path prefix."""
+        return str(self.index())  # type: ignore[no-untyped-call]
 
 
 def make_app(
@@ -110,13 +110,12 @@ def make_app(
 ) -> Dash:
     """Create the app for one machine; its ASGI application is `.server`."""
     views = PageFeed(sources.feed, sources.colors)
-    app = _create_app(PAGES, gate, now, buckets)
+    # Start the process that reads runs while the browser loads the page, as both take about as long.
+    app = _create_app(PAGES, gate, now, buckets, sources.runs.start_reading)
     error_log: ErrorLog = app.server.state.error_log
     add_routes(app.server, sources, views, error_log)
     add_metrics(app.server, sources.feed)
     add_api(app.server, ApiData(sources.feed, sources.runs, sources.figures), Sender(error_log), gate.cookie)
-    # Start the process that reads runs while the browser loads the page, as both take about as long.
-    app.on_opened = sources.runs.start_reading
     return app
 
 
@@ -126,13 +125,15 @@ def make_cluster_app(
 ) -> Dash:  # fmt: skip
     """Create the app for a whole cluster, whose pages only have values that are sent with a tick."""
     app = _create_app(pages, gate, now, buckets)
-    add_page_routes(app.server, views, pages)
+    add_page_routes(app.server, views)
     return app
 
 
 def _create_app(
-    pages: Mapping[str, Page], gate: Gate, now: Callable[[], float], buckets: Buckets | None
+    pages: Mapping[str, Page], gate: Gate, now: Callable[[], float], buckets: Buckets | None,
+    on_opened: Callable[[], object] = lambda: None,
 ) -> SlimDash:  # fmt: skip
+    """Create the app without routes of data; `on_opened` is called when a browser requests the document."""
     app = SlimDash(
         __name__,
         server=False,  # until `init_app`
@@ -140,6 +141,8 @@ def _create_app(
         title="gpumon",
         update_title="",
         meta_tags=_META,
+        index_string=INDEX,
+        assets_ignore=r"\.(js|css)$",  # they are in the bundles
         suppress_callback_exceptions=True,  # else Dash writes a copy of the layout into the page
         health_endpoint="healthz",
         enable_mcp=False,
@@ -147,11 +150,10 @@ def _create_app(
         routes_pathname_prefix="/",
         requests_pathname_prefix=PLACEHOLDER,
     )
-    index = app.index_string.replace("<html>", '<html lang="en">')
-    app.index_string = index.replace("footer>", "div>")  # a footer with only scripts would be a second landmark
-    app.layout = skeleton(pages, signs_out=gate.has_token)
-    app.placeholder = placeholder_markup(pages)
-    app.bundle = ScriptBundle.from_folder(ASSETS)
+    app.layout = html.Div()
+    scripts, styles = bundle_scripts(ASSETS), bundle_styles(ASSETS)
+    app.head = head_markup(styles, scripts, PLACEHOLDER)
+    app.body = body_markup(pages, signs_out=gate.has_token)
     app.backend.websocket_capability = False  # else Dash adds a route for websockets
     server, error_log = _create_server(pages), ErrorLog()
     server.state.error_log = error_log
@@ -163,7 +165,7 @@ def _create_app(
     server.add_middleware(
         Guard,
         gate=gate,
-        headers=SecurityHeaders(policy([*app.csp_hashes(), hash_of(KEEPS_PLACE)])),
+        headers=SecurityHeaders(policy([*app.csp_hashes(), *map(hash_of, (KEEPS_PLACE, *INLINE_SCRIPTS))])),
         buckets=buckets or Buckets(),
         known=_KNOWN,
         pages=pages,
@@ -171,11 +173,11 @@ def _create_app(
     )
 
     async def page(request: Request) -> Response:
-        app.on_opened()
-        return HTMLResponse(put_prefix(app.index(), base_of(request)))  # type: ignore[no-untyped-call]
+        on_opened()
+        return HTMLResponse(put_prefix(app.document, base_of(request)))
 
     # Before the routes that Dash has for these paths.
-    server.router.routes[:0] = [Route("/", page, methods=["GET"]), app.bundle.route()]
+    server.router.routes[:0] = [Route("/", page, methods=["GET"]), scripts.route(), styles.route()]
     capture_logger(app.logger.name, error_log)
     return app
 
@@ -199,72 +201,3 @@ def _create_server(pages: Mapping[str, Page]) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers=dict.fromkeys((BadNumber, HTTPException, DependencyException), handle_error),
     )
-
-
-def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
-    """Return the layout common to all pages: the empty elements that the scripts fill."""
-    return html.Div(
-        id="app",
-        children=[
-            html.A("Skip to content", href="#main", id="skip", className="skip"),
-            html.Header(
-                className="top",
-                children=[
-                    html.A(
-                        className="brand",
-                        href=f"#/{next(iter(pages))}",
-                        children=[html.Span(className="logo", **aria(hidden="true")), html.Span("gpumon")],
-                    ),
-                    html.Span(id="hostname", className="host", hidden=True),
-                    html.Nav(
-                        className="tabs",
-                        **aria(label="Pages"),
-                        children=[
-                            html.A(page.title, href=f"#/{page.name}", id=f"tab-{page.name}", **data(tab=page.name))
-                            for page in pages.values()
-                            if page.is_tab
-                        ],
-                    ),
-                    html.Span(id="label", className="label", hidden=True),
-                    # Without data, the visible text changes every second, the hidden one only with the state.
-                    html.Span("connecting", id="live", className="live", **aria(hidden="true")),
-                    html.Span(id="said", className="sr", role="status"),
-                    html.Button(
-                        [html.I(className="bell", **aria(hidden="true")), html.Span("Notify", className="word")],
-                        id="notify",
-                        className="icon",
-                        type="button",
-                        **aria(pressed="false", label="Notify"),
-                    ),
-                    html.Button(id="theme", className="icon", type="button", title="Light or dark"),
-                ],
-            ),
-            html.Div(id="player", className="player", role="region", hidden=True, **aria(label="Playback")),
-            html.P(id="problem", className="problem", hidden=True, role="alert"),
-            html.P(id="notice", className="notice", hidden=True, role="status"),
-            html.P(id="notified", className="notice", hidden=True, role="status"),
-            html.Main(
-                id="main",
-                tabIndex="-1",
-                children=[section(page) for page in pages.values()],
-            ),
-            *([_sign_out()] if signs_out else []),
-        ],
-    )
-
-
-def section(page: Page) -> html.Section:
-    """Return the empty section of a page; its data attributes tell the scripts about the page."""
-    attributes = data(
-        page=page.name, title=page.title, tab_of=page.tab or page.name, args=" ".join(page.args),
-        kept_args=" ".join((*page.args, *page.kept_args)), kept="1" if page.kept else "",
-        needs_id="1" if page.needs_id else "", without_gpus=page.without_gpus, subject=" ".join(page.subject),
-    )  # fmt: skip
-    # With an id and without `disable_n_clicks`, Dash would count each click inside.
-    return html.Section(id=f"page-{page.name}", className="page", hidden=True, disable_n_clicks=True, **attributes)
-
-
-def _sign_out() -> html.Footer:
-    """Return the sign-out button: a plain form, because a script could be tricked into sending it."""
-    button = html.Button("Sign out", type="submit", className="button")
-    return html.Footer(html.Form(button, action=SIGN_OUT.lstrip("/"), method="post"), className="foot")

@@ -1,4 +1,4 @@
-// A page whose layout comes from the server: put up when it is first opened, and filled with values by kind.
+// A page whose layout stands in the document: filled with values by kind once it is first opened.
 "use strict";
 (function (g) {
   const SOON = 3; // s between questions for what the ledger keeps, after one that got no answer
@@ -8,86 +8,45 @@
   // Arguments that the browser knows by itself.
   const own = { zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
 
-  // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
-  let early = null;
-  g.fetchLayout = function (name) {
-    early = askLayout(name).catch(() => null);
-  };
-
-  const askLayout = (name) => fetch(`api/layout?page=${encodeURIComponent(name)}`, { credentials: "same-origin" })
-    .then((answer) => { if (!answer.ok) { throw new Error(String(answer.status)); } return answer.json(); });
-
-  async function layoutOf(name) {
-    const found = early && await early;
-    early = null;
-    return found && found.page === name ? found.layout : (await askLayout(name)).layout;
-  }
-
-  // `ready` is called once the layout stands in `section`.
-  function mount(section, ready) {
-    layoutOf(section.dataset.page).then(
-      (layout) => { section.replaceChildren(...g.elements(layout)); ready(); },
-      () => {
-        const text = g.feed.state === "locked" ? "This page is shown once you are signed in." : "This page comes as soon as gpumon web answers.";
-        g.fill(section, text, () => [g.make("p", { class: "empty", text })]);
-        setTimeout(() => mount(section, ready), SOON * 1000);
-      },
-    );
-  }
-
   // A page in the form that the router knows: show(), about() and tick().
   g.view = function (section) {
     const ask = g.asker();
     const askRest = g.asker();
     const isKept = Boolean(section.dataset.kept);
     const names = section.dataset.keptArgs.split(" ").filter(Boolean);
-    let isLive = false; // whether it is about a chart that is live, and what is kept stands beside it
-    let bound = null; // name -> elements, once the layout is there
-    let tables = [];
-    let fields = [];
-    let figures = [];
-    let boxes = []; // what lets columns leave
+    const bound = new Map(); // name -> elements
+    for (const node of section.querySelectorAll("[data-bind]")) {
+      if (!bound.has(node.dataset.bind)) { bound.set(node.dataset.bind, []); }
+      bound.get(node.dataset.bind).push(node);
+    }
+    const tables = [...section.querySelectorAll("[data-rows]")].map((table) => g.rows(table, rest));
+    const fields = [...section.querySelectorAll("[data-search]")].map((place) => g.searchField(place, tables.find((table) => table.name === place.dataset.search)));
+    for (const place of section.querySelectorAll("[data-csv]")) { g.csvButton(place, tables.find((table) => table.name === place.dataset.csv)); }
+    const isLive = Boolean(section.querySelector("[data-figure]")); // it is about a chart that is live, and what is kept stands beside it
+    const figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
+      .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
+    const boxes = [...section.querySelectorAll(".tablebox")].map(g.fitting); // what lets columns leave
     let params = new URLSearchParams();
     let asked = 0;
     let outline = "";
-    let seen = null; // the view that is shown
+    let seen = null; // the view that is shown; null: none was yet
     let wantsRest = false; // and waits for it
     let looked = ""; // how values were drawn: as of now, as old, or as of now without an answer since
     let late = 0;
-    const page = { title: section.dataset.title, build() { mount(section, ready); }, show, about, tick };
-
-    function ready() {
-      bound = new Map();
-      for (const node of section.querySelectorAll("[data-bind]")) {
-        if (!bound.has(node.dataset.bind)) { bound.set(node.dataset.bind, []); }
-        bound.get(node.dataset.bind).push(node);
-      }
-      tables = [...section.querySelectorAll("[data-rows]")].map((table) => g.rows(table, rest));
-      fields = [...section.querySelectorAll("[data-search]")].map((place) => g.searchField(place, tables.find((table) => table.name === place.dataset.search)));
-      for (const place of section.querySelectorAll("[data-csv]")) { g.csvButton(place, tables.find((table) => table.name === place.dataset.csv)); }
-      for (const one of [...tables, ...fields]) { one.open(params); }
-      figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
-        .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
-      isLive = Boolean(section.querySelector("[data-figure]"));
-      boxes = [...section.querySelectorAll(".tablebox")].map(g.fitting);
-      if (section.hidden) { return; } // another page is open by now, and what is known is of that one
-      seen = g.feed.view;
-      for (const figure of figures) { figure.open(params); }
-      about();
-      load();
-    }
+    const page = { title: section.dataset.title, show, about, tick };
 
     function show(given) {
       asked = 0;
       params = given;
       outline = "";
-      if (!bound) { load(); return; } // what is kept comes while the layout does
       for (const one of [...tables, ...fields]) { one.open(params); }
-      for (const anew of boxes) { anew(); }
-      if (isKept && !isLive && seen !== g.feed.view) { clear(); }
+      if (seen) {
+        for (const anew of boxes) { anew(); }
+        if (isKept && !isLive && seen !== g.feed.view) { clear(); }
+        clearTimeout(late);
+        if (g.feed.isFresh()) { late = setTimeout(blank, LATE * 1000); } else { blank(); }
+      }
       seen = g.feed.view;
-      clearTimeout(late);
-      if (g.feed.isFresh()) { late = setTimeout(blank, LATE * 1000); } else { blank(); }
       for (const figure of figures) { figure.open(params); }
       about();
       load();
@@ -112,7 +71,6 @@
 
     // Everything anew.
     function about() {
-      if (!bound) { return; }
       looked = look();
       for (const [name, nodes] of bound) { for (const node of nodes) { value(node, name); } }
       for (const table of tables) { table.draw(null); }
@@ -137,7 +95,6 @@
 
     // What is new, and what moves by itself; null: only the latter.
     function tick(news) {
-      if (!bound) { return; }
       if (looked !== look()) { about(); }
       for (const name of news ? news.values : []) { for (const node of bound.get(name) || []) { value(node, name); } }
       for (const table of tables) { table.draw(changed(news, table)); }
@@ -188,7 +145,6 @@
       const before = g.theme.met().length;
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
-      if (!bound) { return; }
       if (g.hear(found.people || []) || g.theme.met().length > before) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
       if (news.values.includes("day")) { for (const node of section.querySelectorAll("[data-bind][data-kind=day]")) { value(node, node.dataset.bind); } }

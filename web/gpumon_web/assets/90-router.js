@@ -1,7 +1,6 @@
 // Which page is shown, by what stands behind # in the address; only that page draws.
 "use strict";
 (function (g) {
-  const built = new Set();
   let sections = [];
   let current = null;
 
@@ -100,9 +99,8 @@
     const { name, params } = place();
     if (byName(name)) { remember(name, params); }
     const { asked, section } = resolved({ name, params });
-    const shown = page(section);
     for (const other of sections) { other.hidden = other !== section; }
-    if (!built.has(section)) { built.add(section); shown.build(section); }
+    const shown = page(section);
     for (const tab of document.querySelectorAll("[data-tab]")) {
       if (tab.dataset.tab === asked.dataset.tabOf) { tab.setAttribute("aria-current", "page"); } else { tab.removeAttribute("aria-current"); }
     }
@@ -127,6 +125,7 @@
     const shown = page(current);
     if (news.reset) { shown.about(); }
     shown.tick(news);
+    if (news.delta && !news.reset) { g.loadDash(); } // with the second answer: charts have come by then
   }
 
   // Whether the page in place of those that need a GPU is shown.
@@ -137,8 +136,6 @@
   }
 
   function start() {
-    const first = document.querySelector(".first"); // what the document itself showed of the page
-    if (first) { first.remove(); }
     sections = [...document.querySelectorAll("[data-page]")];
     g.theme.start();
     // A skip link that changed the address would lead to another page.
@@ -159,17 +156,5 @@
     if (g.feed.server) { heard({ reset: true, delta: null, values: [], tables: new Map() }); }
   }
 
-  // Dash puts the page up a moment after our scripts have come; the first question need not wait for it.
-  function whenThere() {
-    const { name, params } = place();
-    g.position.open(params);
-    g.feed.open(name, subject(params, name));
-    g.fetchLayout(name);
-    if (document.getElementById("main")) { start(); return; }
-    const watch = new MutationObserver(() => {
-      if (document.getElementById("main")) { watch.disconnect(); start(); }
-    });
-    watch.observe(document.documentElement, { childList: true, subtree: true });
-  }
-  whenThere();
+  start();
 })(window.gpumon);

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon_web.auth.http_errors import error_response
 from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
-from gpumon_web.components.page import Page, StoredSubject
+from gpumon_web.components.page import StoredSubject
 from gpumon_web.components.person_colors import PersonColors
 from gpumon_web.feed import Feed
 from gpumon_web.http.error_log import ErrorLog
@@ -57,10 +57,9 @@ class Sources(NamedTuple):
     """Colors of users; None: colors that are not stored."""
 
 
-def add_page_routes(server: FastAPI, views: PageViews, pages: Mapping[str, Page]) -> None:
-    """Register the routes of pages that only have live values: ticks and layouts."""
+def add_page_routes(server: FastAPI, views: PageViews) -> None:
+    """Register the route of pages that only have live values: ticks."""
     _add(server, "delta", Ticks(views).answer)
-    _add(server, "layout", _layouts(pages))
 
 
 def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: ErrorLog) -> None:
@@ -199,8 +198,8 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         return await send(request, lambda: sources.accounts.news(since), "the events")
 
     views_by_path: Mapping[str, View] = {
-        "delta": delta, "layout": _layouts(PAGES), "kept": kept, "gpu": gpu, "runs": all_runs, "run": one_run,
-        "run/zoom": zoom, "run/epochs": epochs, "run.csv": table, "users.csv": accounts, "news": news,
+        "delta": delta, "kept": kept, "gpu": gpu, "runs": all_runs, "run": one_run, "run/zoom": zoom,
+        "run/epochs": epochs, "run.csv": table, "users.csv": accounts, "news": news,
     }  # fmt: skip
     for path, view in views_by_path.items():
         _add(server, path, view)
@@ -210,28 +209,10 @@ def _add(server: FastAPI, path: str, view: View) -> None:
     server.add_route(f"/api/{path}", view, methods=["GET"], name=f"{PREFIX}{path.replace('.', '_')}")
 
 
-def layout_json(page: Page) -> str:
-    """Return a page's name and layout as JSON, in Dash's format of components."""
-    document = {"page": page.name, "layout": page.layout()}
-    return json.dumps(document, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
-
-
 def _packed(value: Any) -> Packed:
     if value is None:
         return Packed(b"")
     return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
-
-
-def _layouts(pages: Mapping[str, Page]) -> View:
-    """Return the view of page layouts, each encoded once."""
-    layouts = {name: layout_json(page) for name, page in pages.items()}
-    first = next(iter(layouts.values()))
-
-    async def layout(request: Request) -> Response:
-        # As for values, an unknown page is answered with the first one.
-        return Response(layouts.get(read_text(request, "page"), first), media_type="application/json")
-
-    return layout
 
 
 def _matches(device: Any, text: str) -> bool:
