@@ -77,7 +77,7 @@ $(VENV)/bin/python:
 
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 	@echo "installing gpumon and its packages into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[web]'
 	@touch $@
 	@echo "installed: $(CURDIR)/$(BIN)/gpumon (with $(CURDIR)/$(BIN) in PATH: gpumon)"
 

@@ -31,7 +31,7 @@ from gpumon.cli.options import (
 )
 from gpumon.cli.sampling import private_sampler
 from gpumon.cli.streams import print_message
-from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError, MissingExtra, UsageError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 from gpumon.live import Live, follow
 
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from gpumon_web.server import Stop, links, serve
     except ImportError as error:
-        raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
+        raise MissingExtra("gpumon web", "web") from error
     from gpumon.common.net import Address, SocketFile, listen
     from gpumon_web.auth.api_tokens import TOKENS, USES, NamedTokens
     from gpumon_web.auth.failed_login_log import FILE as REFUSED

@@ -109,5 +109,28 @@ class MissingPackage(GpumonError, ImportError):
         super().__init__(f"{what} requires {', '.join(packages)}: install {pronoun} with '{command}'")
 
 
+class MissingExtra(GpumonError, ImportError):
+    """Raised if the packages of one of gpumon's extras are not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        """`what`: the command or option that needs the packages. `extra`: name of the extra in `pyproject.toml`."""
+        super().__init__(f"{what} requires more packages. Install them with: {pip_install_extra(extra)}")
+
+
+def pip_install_extra(extra: str) -> str:
+    """Return the pip command that installs the packages of one of gpumon's extras.
+
+    It names the packages, so that it works in the same way however gpumon was installed.
+    """
+    from importlib import metadata
+
+    try:
+        requirements = [line.partition(";") for line in metadata.requires("gpumon-ml") or ()]
+    except metadata.PackageNotFoundError:  # gpumon runs from a directory without being installed
+        return pip(f"install '.[{extra}]'")
+    packages = [name.strip() for name, _, marker in requirements if marker.split() == ["extra", "==", f"'{extra}'"]]
+    return pip(f"install {' '.join(map(quoted, packages))}")
+
+
 class FrameworkError(GpumonError, ImportError):
     """Raised if the framework of a callback is not installed or too old."""
