@@ -43,14 +43,16 @@ argparse is not used.
 """
 
 _TOP = """\
-usage: gpumon COMMAND [options]
+usage: gpumon [COMMAND] [options]
 
 Monitor GPUs, epoch by epoch of each training.
+
+Without a command, gpumon opens the terminal view, or prints the status if its output is not a terminal.
 
 commands:
 {commands}
 
-Start with 'gpumon tui'. For help on a command: gpumon COMMAND --help
+For help on a command: gpumon COMMAND --help
 """
 
 
@@ -107,9 +109,11 @@ def _is_undecodable(argument: str) -> bool:
 def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:
         arguments = [*arguments[1:], "--help"]
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments:
+        arguments = ["tui" if sys.stdin.isatty() and sys.stdout.isatty() else "status"]
+    if arguments[0] in ("-h", "--help", "help"):
         print(_TOP.format(commands="\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())), end="")
-        return 0 if arguments else EXIT_USAGE
+        return 0
     if arguments[0] in ("-V", "--version"):
         from gpumon import __version__
 

@@ -41,6 +41,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
     parser.add_argument(
+        "--demo", dest="source", action="store_const", const="sim",
+        help="show a simulation, labeled as such: short for --source sim",
+    )  # fmt: skip
+    parser.add_argument(
         "--readonly", action="store_true", help="disable all actions that change something, such as ending a process"
     )
     parser.add_argument(

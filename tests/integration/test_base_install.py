@@ -80,11 +80,12 @@ def test_commands_work(base: Path, live_dir: Path) -> None:
         assert "pip install" not in done.stderr, (words, done.stderr)
 
 
-def test_the_terminal_view_opens(base: Path, live_dir: Path) -> None:
-    env = {**environment(live_dir), "PYTHONPATH": SOURCES, "TERM": "xterm-256color"}
+@pytest.mark.parametrize("words", [("tui", "--demo"), ()])
+def test_the_terminal_view_opens(base: Path, live_dir: Path, words: tuple[str, ...]) -> None:
+    env = {**environment(live_dir), "PYTHONPATH": SOURCES, "TERM": "xterm-256color", "GPUMON_SOURCE": "sim"}
     main, terminal = os.openpty()
     process = subprocess.Popen(
-        [base, "-m", "gpumon", "tui", "--source", "sim"], env=env, stdin=terminal, stdout=terminal, stderr=terminal
+        [base, "-m", "gpumon", *words], env=env, stdin=terminal, stdout=terminal, stderr=terminal
     )
     os.close(terminal)
     try:

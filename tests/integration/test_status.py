@@ -427,3 +427,9 @@ def test_shares_and_memory_that_the_driver_does_not_know_are_null_and_never_a_nu
         assert [rows[pid][key] for key in keys] == [None] * 4
     assert rows[unsampled]["memory_used"] is None
     CHECK.validate(found)
+
+
+def test_gpumon_without_a_command_prints_the_status_in_a_pipe(stub: Stub, live_dir: Path) -> None:
+    done = gpumon(env=environment(live_dir, stub.env()))
+    assert done.returncode == 0, done.stderr
+    assert any(line.split()[:1] == ["0"] for line in done.stdout.splitlines()), done.stdout
