@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
+from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.frame import Run, RunState
+from gpumon.model.frame import Run, RunState, Tick
 from gpumon.model.process import Process
 
 TOGETHER = 10.0
@@ -73,6 +74,21 @@ def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
         groups.setdefault(run.id, []).append(run)
     combined = [Ranks(tuple(sorted(group, key=lambda run: run.rank))) for group in groups.values()]
     return sorted(combined, key=_order)
+
+
+def start_ns(run: Run, tick: Tick) -> int:
+    """Return the start of a rank that a tick contains, in ns of CLOCK_MONOTONIC; 0 if it is unknown."""
+    return tick.monotonic_ns - (tick.time_ns - round(run.started * SECOND)) if is_known(run.started) else 0
+
+
+def unreported_end_ns(run: Run, tick: Tick, last_alive_ns: int, last_boundary_ns: int) -> int:
+    """Return the last time at which a rank that reported no end was certainly alive.
+
+    `tick`: the last tick that contained the rank. `last_alive_ns`: time of the last tick in which it was running.
+    `last_boundary_ns`: time of its newest boundary. All times are ns of CLOCK_MONOTONIC.
+    """
+    updated = tick.monotonic_ns - (tick.time_ns - round(run.updated * SECOND)) if is_known(run.updated) else 0
+    return min(max(last_alive_ns, updated, last_boundary_ns), tick.monotonic_ns)
 
 
 def run_memory(runs: Sequence[Run], processes: Iterable[Process]) -> float:

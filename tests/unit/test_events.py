@@ -347,7 +347,8 @@ def training(state: RunState = RunState.RUNNING, **fields: Any) -> Run:
 
 
 def ended(number: int = 9) -> Any:
-    return boundary(number, mark=Mark.RUN_END)._replace(time_ns=round((NOON + 60.75) * SECOND))
+    end = boundary(number, mark=Mark.RUN_END)
+    return end._replace(time_ns=round((NOON + 60.75) * SECOND), monotonic_ns=round(1060.75 * SECOND))
 
 
 def test_a_run_begins_and_ends_at_its_own_times(path: Path) -> None:

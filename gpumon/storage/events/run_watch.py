@@ -5,13 +5,15 @@ All processes of a run on this machine count as one run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from gpumon.analysis.ranks import start_ns, unreported_end_ns
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model.events import LEFT_OUT, Event, EventSubject, retraction
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.model.run import PAUSED
 from gpumon.storage.processes.snapshot import MAX_PROCESSES
 
 _GROWTH = 1.1
@@ -55,41 +57,61 @@ _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED
 class _Process:
     """A process of a run."""
 
-    def __init__(self, run: Run, subject: EventSubject) -> None:
+    def __init__(self, run: Run, subject: EventSubject, tick: Tick) -> None:
         self.run = run
         self.subject = subject
-        self.seen_ns = self.seen_time_ns = 0
-        """Time of the last tick in which the process was running, in ns of CLOCK_MONOTONIC and in ns since 1970."""
+        self.tick = tick
+        """The last tick that contained the process."""
+        self.last_alive_ns = 0
+        """Time of the last tick in which the process was running, in ns of CLOCK_MONOTONIC; 0 if there is none."""
         self.ended_ns = 0
         """End that the process reported, in ns since 1970; 0 if it reported none."""
         self.begin_ns = self.end_ns = 0
         """Start and end that the process reported, in ns of CLOCK_MONOTONIC; 0 if not reported."""
+        self._last_ns = self._paused_ns = 0
+        """Time of the newest boundary, in ns of CLOCK_MONOTONIC, and ns of all pauses before it."""
+        self._is_paused = False
 
     @property
     def is_over(self) -> bool:
-        return self.run.state is not RunState.RUNNING
+        return self.run.state is not _RUNNING
 
-    def end(self) -> int:
-        """Return the end of the process, or the last time at which it was certainly alive (ns since 1970)."""
-        updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
-        return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
+    def add_boundary(self, boundary: Boundary) -> None:
+        if self._is_paused:
+            self._paused_ns += max(0, boundary.monotonic_ns - self._last_ns)
+        self._last_ns = max(self._last_ns, boundary.monotonic_ns)
+        self._is_paused = boundary.phase == PAUSED and boundary.mark is not Mark.RUN_END
+        if boundary.mark is Mark.RUN_BEGIN:
+            self.begin_ns = boundary.monotonic_ns
+        elif boundary.mark is Mark.RUN_END:
+            self.ended_ns, self.end_ns = boundary.time_ns, boundary.monotonic_ns
 
-    def last_ns(self) -> int:
-        """Return the same time as `end` by CLOCK_MONOTONIC in ns; 0 if unknown."""
-        was_seen = self.run.state is RunState.DIED and self.seen_time_ns
-        return self.end_ns or (self.seen_ns if was_seen else 0)
+    def close(self) -> None:
+        """Determine the end of a process that is over, by the same rule as the ledger."""
+        if not self.end_ns:
+            self.end_ns = unreported_end_ns(self.run, self.tick, self.last_alive_ns, self._last_ns)
+            if self._is_paused:  # the training had finished; how its process ended does not matter
+                self.end_ns, self.run = self._last_ns, self.run._replace(state=RunState.FINISHED)
+            self.ended_ns = self.tick.time_ns - (self.tick.monotonic_ns - self.end_ns)
+
+    @property
+    def lasted(self) -> float:
+        """Seconds from the start to the end, without pauses."""
+        begin_ns = self.begin_ns or start_ns(self.run, self.tick)
+        return max(0, self.end_ns - (begin_ns or self.end_ns) - self._paused_ns) / SECOND
 
 
-def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
+def _lasted(processes: Collection[_Process]) -> float:
     """Return the seconds from the first start to the last end of these processes.
 
-    CLOCK_MONOTONIC is used if all processes reported these times by it. `end_ns`: the last end, ns since 1970.
+    The differences of the starts are by the wall clock, and how long each process lasted is by CLOCK_MONOTONIC.
     """
-    times = [(process.begin_ns, process.last_ns()) for process in processes]
-    if all(begin and end for begin, end in times):
-        return max(0.0, (max(end for _, end in times) - min(begin for begin, _ in times)) / SECOND)
-    starts = [process.run.started for process in processes if is_known(process.run.started)]
-    return max(0.0, end_ns / SECOND - min(starts, default=end_ns / SECOND))
+    first = min((process.run.started for process in processes if is_known(process.run.started)), default=NAN)
+    later = [process.run.started - first for process in processes]
+    return max(
+        process.lasted + (seconds if is_known(seconds) else 0.0)
+        for process, seconds in zip(processes, later, strict=True)
+    )
 
 
 class RunWatch:
@@ -106,7 +128,10 @@ class RunWatch:
     def add(self, tick: Tick) -> Iterator[Event]:
         """Yield the events between the previous tick and this one."""
         for boundary in tick.boundaries:
-            if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
+            process = self._processes.get(boundary.run)
+            if process is not None:
+                process.add_boundary(boundary)
+            elif boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
                 self._reports.setdefault(boundary.run, []).append(boundary)
         running, over = 0, self._over
         for run in tick.runs:
@@ -114,10 +139,12 @@ class RunWatch:
                 running += run.state is _RUNNING
                 process = self._processes.get(run.key)
                 if process is None:
-                    process = self._begin(run)
+                    process = self._begin(run, tick)
                     if len(self._open[process.subject]) == 1:
                         yield _run_began(process, tick)
-                self._update(process, run, tick)
+                process.run, process.tick = run, tick
+                if run.state is _RUNNING:
+                    process.last_alive_ns = tick.monotonic_ns
         for boundary in tick.boundaries:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
@@ -127,22 +154,12 @@ class RunWatch:
             for subject, processes in list(self._open.items()):
                 yield from self._end_run(subject, processes, tick)
 
-    def _begin(self, run: Run) -> _Process:
+    def _begin(self, run: Run, tick: Tick) -> _Process:
         subject = EventSubject(user=run.user, run=run.id or run.key)
-        process = self._processes[run.key] = self._open.setdefault(subject, {})[run.key] = _Process(run, subject)
+        process = self._processes[run.key] = self._open.setdefault(subject, {})[run.key] = _Process(run, subject, tick)
+        for boundary in self._reports.pop(run.key, ()):
+            process.add_boundary(boundary)
         return process
-
-    def _update(self, process: _Process, run: Run, tick: Tick) -> None:
-        process.run = run
-        for boundary in self._reports.pop(run.key, ()) if self._reports else ():
-            if boundary.mark is Mark.RUN_BEGIN:
-                process.begin_ns = boundary.monotonic_ns
-            else:
-                process.ended_ns, process.end_ns = boundary.time_ns, boundary.monotonic_ns
-        if run.state is _RUNNING:
-            process.seen_ns, process.seen_time_ns = tick.monotonic_ns, tick.time_ns
-        elif not process.seen_ns:
-            process.seen_ns = tick.monotonic_ns
 
     def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Event]:
         run = next((run for run in tick.runs if run.key == boundary.run), None)
@@ -168,16 +185,18 @@ class RunWatch:
 
     def _end_run(self, subject: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Event]:
         for process in processes.values():
-            if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER * SECOND:
-                process.run = process.run._replace(state=RunState.DIED)
+            if not process.is_over and tick.monotonic_ns - process.tick.monotonic_ns > GONE_AFTER * SECOND:
+                process.run = process.run._replace(state=RunState.FINISHED if process.end_ns else RunState.DIED)
         if not all(process.is_over for process in processes.values()):
             return
+        for process in processes.values():
+            process.close()
         states = {process.run.state for process in processes.values()}
         state = next(state for state in _WORST if state in states)
         first = min((process.run for process in processes.values()), key=lambda run: run.rank)
         facts = next(process.run.facts for process in processes.values() if process.run.state is state)
         exits = {"exit_code": facts.exit_code, "exit_signal": facts.exit_signal}
-        end = max(process.end() for process in processes.values())
+        end = max(process.ended_ns for process in processes.values())
         kind = "run_died" if state is RunState.DIED else "run_ended"
         details = {
             "name": first.name,
@@ -185,7 +204,7 @@ class RunWatch:
             "gpus": _gpus(process.run for process in processes.values()),
             **{key: int(value) for key, value in exits.items() if value},
         }
-        yield Event(end or tick.time_ns, kind, subject, details, _lasted(processes.values(), end))
+        yield Event(end, kind, subject, details, _lasted(processes.values()))
         del self._open[subject]
         for key in processes:
             self._over.add(key)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gpumon.analysis.ranks import start_ns, unreported_end_ns
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.rapl import PackageReading
@@ -241,9 +242,7 @@ class RankRecorder:
             self._is_state_presumed = run.state == RunState.RUNNING
             self.state = RunState.FINISHED if self._is_state_presumed else run.state
         elif gone or run.state != RunState.RUNNING:
-            # The rank died without reporting its end. Use the last time at which it was certainly alive.
-            updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
-            self.end_ns = min(max(self._last_alive_ns, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
+            self.end_ns = unreported_end_ns(run, tick, self._last_alive_ns, timeline.last.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
             # The board's last values are from that time, although a later tick read them.
             self._moments.append(Moment(self.end_ns, run.step, run.wait))
@@ -293,9 +292,7 @@ class RankRecorder:
         timeline, tick = self.timeline, self.tick
         if timeline.begun_ns and timeline.lost == 0:
             return timeline.begun_ns
-        if tick is None or not is_known(self.run.started):
-            return timeline.begun_ns
-        return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
+        return (start_ns(self.run, tick) if tick is not None else 0) or timeline.begun_ns
 
     def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
         """Yield the rows that changed since the last call: run, rank, devices, epochs, and the sums of the run.
