@@ -147,7 +147,7 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
         clauses.append("killed, or the machine went down")
     if timed and is_known(event.lasted):
-        clauses.append(f"after {units.long_duration(event.lasted)}")
+        clauses.append(f"after {units.fine_duration(event.lasted)}")
     if isinstance(restarts := event.details.get("restarts"), int):
         clauses.append(f"across {units.counted(restarts, 'restart')} of the daemon")
     if timed and event.until_ns:

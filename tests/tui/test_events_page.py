@@ -144,8 +144,8 @@ def test_a_stop_of_a_daemon_is_one_event_and_what_went_on_says_for_how_long_it_w
     found = rows(opened((120, 40), read=lambda path: STOPPED))
     assert sum("daemon stopped" in line for line in found) == 1
     assert [line for line in found if "end not seen" in line and "resnet50-1a2b" not in line] == []
-    assert next(line for line in found if "throttling began" in line).endswith("≥ 1 m")
-    assert next(line for line in found if "allocated but idle" in line).endswith("≥ 1 m")
+    assert next(line for line in found if "throttling began" in line).endswith("≥ 1:40")
+    assert next(line for line in found if "allocated but idle" in line).endswith("≥ 1:30")
     assert any("end not seen" in line for line in found), "of what began before all of this"
     ended = [line for line in found if "throttling" in line][1:]
     assert not any("≥" in line for line in ended), "its end was seen"
@@ -188,7 +188,7 @@ def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
     (row,) = [
         one for one in merged_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
     ]
-    assert (row.duration, row.text) == ("", "not sampled for 6 min, had run for 10 min")
+    assert (row.duration, row.text) == ("", "not sampled for 6 min, had run for 10:00")
 
 
 def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
@@ -259,7 +259,7 @@ def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
     log, _ = paused(by_log=True)
     end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
     last, first = merged_rows([*log[:2], replace(log[2], until_ns=0), end], [], {}, is_of_now=True, now=NOW)
-    assert (first.duration, last.duration) == ("", "8 min")
+    assert (first.duration, last.duration) == ("", "8:28")
 
 
 def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:

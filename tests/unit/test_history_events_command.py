@@ -90,15 +90,15 @@ def test_events_stand_in_the_order_of_their_times_with_their_details(filled: flo
         "daemon started nvml",
         "run began alice resnet50-1a2b",
         "out of memory 0 alice resnet50-1a2b requested 2.0 GiB, 512 MiB free",
-        "run failed alice resnet50-1a2b after 1 min",
+        "run failed alice resnet50-1a2b after 1:11",
         "throttling began 0 heat (hardware)",
         "throttling ended 0 heat (hardware), after 38 s",
         "allocated but idle 1 bob idle since the first sample",
         "GPU lost 2 the driver lost this GPU",
-        "GPU back 2 after 5 min",
+        "GPU back 2 after 5:00",
         "XID error 2 79: the GPU fell off the bus",
         "end not seen 1 bob allocated but idle",
-        "daemon stopped after 1 h",
+        "daemon stopped after 1:00:00",
     ):
         assert told in text
 

@@ -11,13 +11,18 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import LEDGER
+from gpumon.model import units
+from gpumon.model.events import EventKind, EventSubject
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.model.run import PAUSED
+from gpumon.reports.events import LastedEvent, details
 from gpumon.storage.events.query import LoggedEvent, read_events
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.records import RunRow
 from gpumon.storage.ledger.recorder import LedgerRecorder
+from gpumon.storage.ledger.records import RunRow
 from gpumon.storage.ledger.writer import LedgerWriter
+from gpumon_tui.render.event_rows import event_rows
+from gpumon_web.pages.events import row
 from tests.activity import keep
 from tests.builders import TIME, run, tick
 from tests.programs import PATIENCE
@@ -111,3 +116,13 @@ def test_agree(tmp_path: Path, how: dict[str, Any], seconds: float, state: RunSt
     assert event.details["state"] == state.name.lower()
     assert event.lasted == pytest.approx(seconds, abs=1e-3)
     assert event.time_ns / SECOND == pytest.approx(stored.ended, abs=1e-3)
+
+
+@pytest.mark.parametrize("seconds", [0.162, 3.7, 59.4, 119.0, 7199.0])
+def test_lasted_as_listed(seconds: float) -> None:
+    ended = EventKind("run_ended", "run ended", "info", "")
+    event = LoggedEvent(0, ended, EventSubject(run="r"), "", seconds, 0, {})
+    written = units.fine_duration(seconds)
+    assert details(event) == f"after {written}"
+    assert row(LastedEvent(event), {}, seconds)["took"] == written
+    assert [one.duration for one in event_rows([event], {})] == [written]

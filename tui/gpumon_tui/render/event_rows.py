@@ -208,13 +208,13 @@ def _row(
         texts += [f"{unwatched} {units.clock(since)}" if is_known(since) else unwatched, went_on_words(restart, labels)]
     if event.kind.name in _ENDS_OF_DAEMONS:
         if is_known(lasted):
-            texts.append(f"had run for {units.long_duration(lasted)}")
+            texts.append(f"had run for {units.fine_duration(lasted)}")
         lasted = NAN
     words = ", ".join([safe(part) for part in texts if part])
     goes_on = goes_on and event.until_ns > 0 and not is_known(at_least)
-    took = "ongoing" if goes_on else units.long_duration(lasted) if is_known(lasted) else ""
+    took = "ongoing" if goes_on else units.fine_duration(lasted) if is_known(lasted) else ""
     if is_known(at_least):
-        took = f"≥ {units.short_duration(at_least)}" if at_least >= 1.0 else ""
+        took = f"≥ {units.fine_duration(at_least)}" if at_least >= 1.0 else ""
     elif event.until_ns and not goes_on:
         took = f"last seen {_moment(event.until_ns / SECOND, now)}"
     severity = event.severity

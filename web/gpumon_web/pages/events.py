@@ -169,12 +169,12 @@ def _duration(event: LastedEvent, now: float) -> str | Cells:
     if event.event.until_ns:
         lasted = (event.event.until_ns - event.event.time_ns) / SECOND
         # If it was seen only once, its length is unknown; 0 s would mean that it ended at once.
-        words = f"{units.long_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
+        words = f"{units.fine_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         last: Cells = {"text": words, "time": event.event.until_ns / SECOND}
         if not _is_log_current(event.event.until_ns, now):
             return last
         return {"text": "ongoing since", "time": event.event.time_ns / SECOND, "old": last}
-    return units.long_duration(event.event.lasted) if is_known(event.event.lasted) else ""
+    return units.fine_duration(event.event.lasted) if is_known(event.event.lasted) else ""
 
 
 def _is_log_current(until_ns: int, now: float) -> bool:
