@@ -341,7 +341,8 @@ RUNS: tuple[Column, ...] = (
            View.COMMAND | View.BROWSER | View.FILES),
     Column("progress", "Progress", "progress", None, "Bar of the planned epochs or steps that are done.", 20,
            View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Newest epoch, and the number of planned epochs.", 88,
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Epoch of a running run, or number of epochs done; and number of "
+           "planned epochs.", 88,
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until the run ends.", 60, View.TERMINAL),
     Column("gpus", "GPUs", "GPUs", Unit.COUNT, "Number of GPUs of the run.", 40, View.TABLES | View.FILES),

@@ -262,6 +262,14 @@ def epoch_position(number: int, planned: int, base: int) -> str:
     return f"{position}/{planned}" if 0 < position <= planned else str(number)
 
 
+def epochs_done(done: int | None, planned: int) -> str:
+    """Format the number of epochs done, with the plan if there is one: `8/90`; `–` if unknown.
+
+    A plan that is exceeded is omitted: a training that repeats its epochs reports the plan of one repetition.
+    """
+    return MISSING if done is None else f"{done}/{planned}" if done <= planned else str(done)
+
+
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
     """Format an epoch like `epoch` (`7 (8/90)`) if there is enough room, else like `epoch_position` (`8/90`).
 

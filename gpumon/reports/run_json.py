@@ -68,7 +68,7 @@ def run_document(record: Record, now: float, prices: Prices | None = None) -> di
     cost = _cost(price_run(total, epochs, devices, prices), prices) if prices else {}
     return {
         "schema": SCHEMA,
-        "run": {**run_to_json(record.run, now), **about_json(record.about)},
+        "run": {**run_to_json(record.run, now), "epochs_done": record.done, **about_json(record.about)},
         "total": {**total_to_json(total), **cost, "phases": [] if epochs else parts},
         "between": {**_phase(between), "phase": None, "phases": parts} if between is not None else None,
         "steps": [
@@ -281,7 +281,7 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if that is known"),
         "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
     }),
-    "run_told": object_schema({**_RUN, **_ABOUT}),
+    "run_told": object_schema({**_RUN, "epochs_done": WHOLE, **_ABOUT}),
     "run_phase": object_schema({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
     "run_total": object_schema({
         **{key: schema for key, schema in _VALUES.items() if key not in _NOT_OF_RUN}, "metrics": LOGGED,

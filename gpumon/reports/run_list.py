@@ -9,6 +9,7 @@ from gpumon.common.numbers import is_known
 from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
 from gpumon.model.columns import RUNS, View, shown
+from gpumon.model.frame import RunState
 from gpumon.reports import charges
 from gpumon.reports.text_table import draw, text_column
 from gpumon.storage.ledger.records import RunRow, RunSummary
@@ -47,12 +48,14 @@ def state(run: RunRow, now: float) -> str:
     return "unseen" if run.unseen_seconds(now) else run.state.name.lower()
 
 
-def newest_epoch(listed: RunSummary) -> str:
-    """Return the number of a run's newest epoch and of its planned epochs as text: `12/90`.
-
-    The newest epoch may not have ended yet.
-    """
-    return units.epoch_position(listed.newest, listed.run.epochs, listed.run.base)
+def epoch_cell(listed: RunSummary) -> str:
+    """Return the epoch of a running run, or the epochs that another run has done, with the plan as text: `12/90`."""
+    run = listed.run
+    if run.state is RunState.RUNNING:
+        return units.epoch_position(listed.newest, run.epochs, run.base)
+    if not run.epochs and not listed.done:  # for a run without epochs, 0 would be wrong
+        return units.MISSING
+    return units.epochs_done(None if listed.done is None else listed.done + run.epochs_before, run.epochs)
 
 
 def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
@@ -68,7 +71,7 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
         "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
         "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
         "state": state(run, now),
-        "epoch": newest_epoch(listed), "gpus": str(listed.gpus or units.MISSING),
+        "epoch": epoch_cell(listed), "gpus": str(listed.gpus or units.MISSING),
         "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
     }  # fmt: skip

@@ -18,7 +18,7 @@ from gpumon.reports.text_table import SEPARATOR, draw, wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record
 from gpumon.storage.ledger.row_keys import STEP_ROWS
-from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 def lines(
@@ -112,12 +112,10 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     if run.unseen_seconds(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.fine_duration(run.duration(now))}"
-    done = epochs_done(record, epochs)
-    done_text = str(done) if are_epochs_known(record, epochs) else units.MISSING
-    counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
-    before = run.epochs_before if epochs else 0
     if epochs or run.epochs:
-        yield f"{done_text} {counted}" + (f" ({done - before} in this run)" if before else "")
+        done = None if record.done is None else record.done + run.epochs_before
+        plan = f"of {run.epochs} epochs done" if run.epochs >= (done or 0) else "epochs done"
+        yield f"{units.count(done)} {plan}" + (f" ({record.done} in this run)" if run.epochs_before else "")
     else:
         yield "no epochs"
     if run.resumes:

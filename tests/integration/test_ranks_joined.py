@@ -183,6 +183,30 @@ def test_each_attempt_of_torchrun_is_a_run_that_resumes_the_one_before(watched: 
     assert [epoch["epoch"] for epoch in shown["epochs"]] == [1, 2]
 
 
+REPEATED = """
+import os, time
+import gpumon
+with gpumon.run("fits", epochs=3) as run:
+    for _ in range(3):
+        for epoch in run.epochs(3):
+            run.step()
+            time.sleep(0.05 + 0.15 * int(os.environ["RANK"]))
+"""
+
+
+def test_epochs_that_ranks_repeat_at_different_speeds_are_counted_once(watched: Path) -> None:
+    env = environment(watched) | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", REPEATED], env={**env, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]
+    assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0]
+    (run,) = until(lambda: over(env))
+    shown = json.loads(gpumon("runs", "show", run["id"], "--json", env=env).stdout)
+    assert (run["world_size"], run["epochs_done"], shown["run"]["epochs_done"]) == (2, 9, 9)
+    assert [epoch["epoch"] for epoch in shown["epochs"]] == [0, 1, 2] * 3
+
+
 def listed(env: Mapping[str, str]) -> list[dict[str, Any]]:
     """Runs of the ledger, newest first; none before there is one."""
     done = gpumon("runs", "--json", env=env)

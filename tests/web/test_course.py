@@ -145,7 +145,7 @@ def test_epochs_that_only_the_ring_knows_yet_have_a_row(book: Book) -> None:
     _, ended, open_one = found["epochs"]
     assert (ended["epoch"], ended["seconds"], ended["verdict"]["text"]) == (1, 20.0, "settling")
     assert (open_one["epoch"], open_one["seconds"], open_one["verdict"]["text"]) == (2, 9.0, "running")
-    assert (found["epochs_total"], found["summary"]["done"]) == (3, 2)
+    assert (found["epochs_total"], found["summary"]["ended"]) == (3, 2)
     rows = served.json("/api/kept?page=run&id=net-1a2b")["tables"]["epochs"]["cells"]
     assert rows["2"]["seconds"]["since"] == BEGAN + 40, "it goes on with the clock of the page"
 

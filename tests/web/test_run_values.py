@@ -440,12 +440,12 @@ def test_an_epoch_of_whose_gpus_nothing_was_measured_has_no_verdict_anywhere(has
 
 
 def test_epochs_of_less_than_a_second_do_not_take_0_s() -> None:
-    assert length_range({"done": 9, "least": 0.05, "most": 0.42}) == "from 50 ms to 420 ms"
+    assert length_range({"ended": 9, "least": 0.05, "most": 0.42}) == "from 50 ms to 420 ms"
 
 
 def test_epochs_of_one_length_have_no_range_of_lengths() -> None:
-    assert length_range({"done": 1, "least": 5.0, "most": 5.0}) == "of one epoch"
-    assert length_range({"done": 3, "least": 4.98, "most": 5.03}) == "each 5.0 s"
+    assert length_range({"ended": 1, "least": 5.0, "most": 5.0}) == "of one epoch"
+    assert length_range({"ended": 3, "least": 4.98, "most": 5.03}) == "each 5.0 s"
 
 
 @pytest.mark.parametrize(("state", "peak"), [("running", "≥ 2.0 GiB"), ("finished", "2.0 GiB")])

@@ -303,7 +303,7 @@ def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_
     assert rows[-NEWEST:] == found["epochs"]
     lengths = [row["seconds"] for row in rows]
     summary = found["summary"]
-    assert summary["done"] == count
+    assert summary["ended"] == count
     assert summary["least"] == min(lengths)
     assert summary["most"] == max(lengths)
     assert summary["mean"] == pytest.approx(sum(lengths) / count, rel=1e-4)

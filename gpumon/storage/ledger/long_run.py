@@ -98,8 +98,8 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
         first_nonfinite=_fetch_one(db, f"SELECT min(ordinal) FROM epoch WHERE {_RANKS} AND ({_NONFINITE})", run)[0],
         with_phases=[ordinal for (ordinal,) in with_phases if isinstance(ordinal, int)],
         phases=round(_fetch_one(db, _PHASES, ranks[0])[0]),
-        sums=_sums([block[14:] for block in blocks], _real(overlap)),
-        lengths=_lengths([block[7:14] for block in blocks if block[0] < begun - 1], _real(max_energy)),
+        sums=_sums([block[13:] for block in blocks], _real(overlap)),
+        lengths=_lengths([block[7:13] for block in blocks if block[0] < begun - 1], _real(max_energy)),
     )
 
 
@@ -164,7 +164,7 @@ _BLOCKS = f"""
 SELECT min(ordinal), max(ordinal), min(epoch), max(epoch), min(begun) / 1e9,
   max(coalesce(ended / 1e9, begun / 1e9 + max(seconds, 0), begun / 1e9)),
   max(CASE WHEN ordinal != 0 THEN {_LENGTH} END),
-  min(CASE WHEN epoch >= 0 THEN epoch END), max(CASE WHEN ended IS NOT NULL THEN epoch END),
+  max(CASE WHEN ended IS NOT NULL THEN epoch END),
   count(ended), count({_LENGTH}), total({_LENGTH}), min({_LENGTH}), max({_LENGTH}),
   count(*), count(seconds), total(seconds), sum(nullif(steps, 0)), count(CASE WHEN trained > 0 THEN 1 END),
   {_SUM_WITH_STEPS.format(cell="CASE WHEN trained > 0 THEN trained ELSE seconds END")},
@@ -226,11 +226,10 @@ def _sums(blocks: Sequence[Sequence[Any]], overlap: float) -> EpochSums:
 
 
 def _lengths(blocks: Sequence[Sequence[Any]], max_energy: float) -> EpochLengths:
-    lowest = min((block[0] for block in blocks if isinstance(block[0], int)), default=None)
-    last = max((block[1] for block in blocks if isinstance(block[1], int)), default=None)
-    done, known, total, least, most = ([_real(cell) for cell in column] for column in [*zip(*blocks, strict=True)][2:])
+    last = max((block[0] for block in blocks if isinstance(block[0], int)), default=None)
+    done, known, total, least, most = ([_real(cell) for cell in column] for column in [*zip(*blocks, strict=True)][1:])
     return EpochLengths(
-        round(sum(done)), lowest, last, round(sum(known)), sum(total),
+        round(sum(done)), last, round(sum(known)), sum(total),
         min(filter(is_known, least), default=NAN), max(filter(is_known, most), default=NAN), max_energy,
     )  # fmt: skip
 

@@ -60,8 +60,20 @@ NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish 
 """Message for an empty ledger. It is correct with and without a running daemon."""
 _MAX_METADATA_ROWS = 1024
 """Maximum number of parameters, notes or tags that are read for a run. gpumon itself records fewer."""
-_RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
+_RANKS = "IN (SELECT key FROM rank WHERE run = ?1)"
 _WITH_EPOCHS = "SELECT key FROM rank WHERE run = ? AND EXISTS (SELECT 1 FROM main.epoch WHERE epoch.rank = rank.key)"
+
+_ENDED_IN_ALL = f"""
+SELECT count(*) FROM (
+  SELECT ordinal FROM epoch WHERE rank {_RANKS} GROUP BY ordinal HAVING count(*) = count(CASE WHEN ended > 0 THEN 1 END)
+) WHERE ordinal <= (
+  SELECT coalesce(min(newest), {1 << 62}) FROM (
+    SELECT max(epoch.ordinal) AS newest FROM rank JOIN epoch ON epoch.rank = rank.key
+    WHERE rank.run = ?1 AND rank.ended IS NULL GROUP BY rank.key
+  )
+)
+"""
+"""Query for the number of epochs that ended in each rank that has them, and that no running rank has yet to begin."""
 
 
 class Ledger:
@@ -185,8 +197,10 @@ class Ledger:
             outside = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal <= {OUTSIDE_EPOCHS}"
             usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
+            run = decode.run_row(rows[0])
             return Record(
-                run=decode.run_row(rows[0]),
+                run=run,
+                done=self._done(run, run_id),
                 ranks=[decode.rank_row(row, devices.get(row.text("key"), ())) for row in ranks],
                 epochs=epoch_rows(
                     self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *bounds)
@@ -349,26 +363,29 @@ class Ledger:
         )
 
     def _done(self, run: RunRow, run_id: str) -> int | None:
-        """Return the number of epochs that ended in a run, or None if it is unknown.
-
-        Epochs that ended before a daemon noticed the run are included, and short epochs that were merged into the rows
-        of others. The rank with the most epochs counts.
-        """
+        """Return the number of epochs that ended in all ranks of a run (`RunSummary.done`)."""
         first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
         counts = self._rows(
-            f"SELECT rank, count(CASE WHEN ended > 0 THEN 1 END) AS ended, {first} AS first FROM main.epoch"
-            f" WHERE rank {_RANKS} GROUP BY rank",
+            f"SELECT rank, count(*) AS begun, count(CASE WHEN ended > 0 THEN 1 END) AS ended, {first} AS first"
+            f" FROM main.epoch WHERE rank {_RANKS} GROUP BY rank",
             run_id,
         )
         ended = {row.text("rank"): row.whole("ended") for row in counts}
         numbers = [row.whole("first") for row in counts if row.get("first") is not None]
-        if numbers:
-            ranks = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
-            done = max(ended.get(row.text("key"), 0) + int(facts_from_row(row).folded) for row in ranks)
-            return done + max(0, min(numbers) - run.first_epoch)
-        has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
-        most = max(ended.values(), default=0)
-        return None if not most and self._count(has_steps, run_id) else most
+        ranks = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
+        if not numbers:
+            most = max(ended.values(), default=0)
+            return None if not most and any(row.whole("steps") > 0 for row in ranks) else most
+        folded = {row.text("key"): int(facts_from_row(row).folded) for row in ranks}
+        is_same = len({(row.whole("begun"), row.whole("ended")) for row in counts}) == 1
+        if any(folded.values()):  # rows of different ranks may stand for different epochs
+            done = max(ended.get(key, 0) + count for key, count in folded.items())
+        elif len(counts) == 1 or (is_same and not any(row.whole("lost_events") for row in ranks)):
+            done = max(ended.values())
+        else:
+            with self._reading_run(run.id) as run_id:
+                done = self._count(_ENDED_IN_ALL, run_id)
+        return done + max(0, min(numbers) - run.first_epoch)
 
     def metadata(self, run_id: str) -> RunMetadata:
         """Return the parameters, facts about the program, notes and tags of a run."""

@@ -191,8 +191,9 @@ class RunSummary:
 
     run: RunRow
     done: int | None
-    """Number of epochs that ended in the run, including those before a daemon noticed it. None if the run took steps
-    before a daemon noticed it and no epoch has started since then.
+    """Number of epochs that ended in the run: in all its ranks, including epochs before a daemon noticed it and short
+    epochs that were merged into the rows of others. None if the run took steps before a daemon noticed it and no epoch
+    has started since then.
     """
     gpus: int
     energy: float
@@ -433,6 +434,8 @@ class Record:
     ordinal of the row)."""
     settled: SettledEpochs = SettledEpochs()
     """Epochs whose rows are final."""
+    done: int | None = None
+    """Number of epochs that ended in the run, as `RunSummary.done`."""
 
     @property
     def devices(self) -> list[DeviceRow]:

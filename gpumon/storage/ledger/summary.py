@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from gpumon.storage.ledger.records import (
     LivePeak,
     PhaseRow,
     Record,
-    has_unequal_rows,
 )
 
 
@@ -157,8 +155,6 @@ class EpochLengths:
 
     done: int = 0
     """Count of the epochs that ended."""
-    lowest: int | None = None
-    """Lowest epoch number."""
     last: int | None = None
     """Epoch number of the newest epoch that ended."""
     known: int = 0
@@ -171,30 +167,6 @@ class EpochLengths:
     """Length of the longest epoch in seconds."""
     most_energy: float = NAN
     """Highest energy of a single epoch, in joules."""
-
-
-def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
-    """Return the number of epochs that the training has completed.
-
-    Epochs that earlier runs completed, or that ended before a daemon noticed this run, are included.
-    """
-    base = record.run.base
-    first = min((epoch.epoch for epoch in epochs if epoch.epoch >= 0), default=base)
-    ended = sum(is_known(epoch.ended) for epoch in epochs)
-    if has_unequal_rows(record):
-        rows = Counter(row.rank for row in record.epochs if is_known(row.ended))
-        ended = max(rows[rank.key] + int(rank.facts.folded) for rank in record.ranks)
-    else:
-        ended += max((int(rank.facts.folded) for rank in record.ranks), default=0)
-    return ended + max(0, first - base)
-
-
-def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
-    """Return whether the number of completed epochs is known.
-
-    It is unknown if the training took steps before a daemon noticed it and has not started an epoch since then.
-    """
-    return bool(epochs) or not any(rank.steps for rank in record.ranks)
 
 
 def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> LivePeak:

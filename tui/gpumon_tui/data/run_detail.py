@@ -31,7 +31,7 @@ from gpumon.storage.ledger.combine import highest
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record, RunRow
 from gpumon.storage.ledger.row_keys import STEP_ROWS
-from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_tui.data.run_rows import (
     COLUMNS,
     WARM_UP,
@@ -215,7 +215,7 @@ def _totals(
         longest=max((summary.seconds for summary in summaries if is_known(summary.seconds)), default=0.0),
         largest=epoch_text.largest(COLUMNS, summaries, others),
         ended=sum(is_known(summary.ended) for summary in summaries),
-        done=epochs_done(record, summaries) if are_epochs_known(record, summaries) else None,
+        done=None if record.done is None else record.done + record.run.epochs_before,
         numbers=[summary.epoch for summary in summaries],
         metric=metric, logged=logged, logged_range=finite_range(logged),
         diverged=sum(not isfinite(summary.metrics.get(metric, 0.0)) for summary in summaries) if metric else 0,

@@ -11,7 +11,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon.reports.run_list import newest_epoch, state
+from gpumon.reports.run_list import epoch_cell, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
@@ -122,7 +122,7 @@ def _listed_run(summary: RunSummary, now: float) -> ListedRun:
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=state_text,
         is_over=run.state is not RunState.RUNNING or run.unseen_seconds(now) > 0,
-        ended_badly=run.state in ENDED_BADLY, gpus=summary.gpus, epoch=newest_epoch(summary),
+        ended_badly=run.state in ENDED_BADLY, gpus=summary.gpus, epoch=epoch_cell(summary),
         share=min(1.0, ((summary.done or 0) + epochs_before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.duration(now), left=NAN, utilization=summary.utilization,
         energy=summary.energy,

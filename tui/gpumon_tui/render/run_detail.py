@@ -357,9 +357,9 @@ def _epochs(run: OpenRun) -> str:
         return units.counted(len(run.rows), "row") + " of steps"
     run_record = run.record.run
     if run_record.epochs:
-        done = run.totals.done if run.totals.done is not None else units.MISSING
-        return f"{done} of {run_record.epochs} epochs done"
-    return units.counted(run.totals.ended, "epoch") if run.rows else "no epochs"
+        done, plan = units.count(run.totals.done), f"of {run_record.epochs} "
+        return f"{done} {plan if run_record.epochs >= (run.totals.done or 0) else ''}epochs done"
+    return f"{units.count(run.totals.done)} epochs done" if run.rows else "no epochs"
 
 
 def _severity_style(severity: Severity | None) -> Style:

@@ -104,11 +104,15 @@ def from_frame(
     else:
         epoch = first.step_text if first.facts.planned_steps > 0 else units.MISSING
     tags = stored.tags if stored else ()
+    started = min((rank.started for rank in ranks.all if is_known(rank.started)), default=NAN)
+    updated = max((rank.updated for rank in ranks.all if is_known(rank.updated)), default=NAN)
+    share, seconds = run_progress.done, max(0.0, (updated if is_over else now) - started)
+    if is_over and stored is not None and stored.is_over:
+        epoch, share, seconds = stored.epoch, stored.share, stored.seconds
     return ListedRun(
         id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
         ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (stored.gpus if stored else 0),
-        epoch=epoch, share=run_progress.done, started=first.started,
-        seconds=max(0.0, (first.updated if is_over else now) - first.started),
+        epoch=epoch, share=share, started=started, seconds=seconds,
         left=NAN if is_over or is_old else run_progress.left, utilization=stored.utilization if stored else NAN,
         energy=stored.energy if stored else NAN,
         tags=tags,

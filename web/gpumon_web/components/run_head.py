@@ -95,10 +95,9 @@ def run_progress(document: Cells, run: Cells) -> Cells:
     if not epochs and not planned and not run.get("epoch"):
         return step_progress(document, run)
     # The number of the last epoch is not the count of epochs if numbers start at 0.
-    own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _is_count_unknown(document) else 0)
-    earlier = run.get("epochs_before", 0)
+    own, earlier = document["run"].get("epochs_done"), run.get("epochs_before", 0)
     count = None if own is None else own + earlier
-    done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
+    done = units.count(count) + (f" of {units.count(planned)}" if planned and planned >= (count or 0) else "")
     if run["state"] == "running":
         last = units.count(epochs[-1]["epoch"]) if epochs else units.MISSING
         values = {**live_progress(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if epochs else ""}
@@ -117,11 +116,6 @@ def run_progress(document: Cells, run: Cells) -> Cells:
         "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
         **_duration(document, run),
     }
-
-
-def _is_count_unknown(document: Cells) -> bool:
-    """Whether the number of epochs is unknown: steps were done, but no epoch was observed."""
-    return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
 
 
 def step_progress(document: Cells, run: Cells) -> Cells:
@@ -193,7 +187,7 @@ def length_range(summary: Cells) -> str:
     least, most = units.fine_duration(summary["least"]), units.fine_duration(summary["most"])
     if least != most:
         return f"from {least} to {most}"
-    return "of one epoch" if summary["done"] == 1 else f"each {least}"
+    return "of one epoch" if summary["ended"] == 1 else f"each {least}"
 
 
 def _bar(run: Cells) -> list[Cells]:
@@ -236,7 +230,7 @@ def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
         _run_note(finding, running=running) for finding in findings if finding["kind"] not in (_OOM, "diverged")
     ]
     # An epoch in progress has no verdict yet.
-    done = (document.get("summary") or {}).get("done") if running else None
+    done = (document.get("summary") or {}).get("ended") if running else None
     is_lower_bound = not document.get("is_judged", True)
     epoch_notes = [
         _epochs_note(odd, document["epochs_total"], done, is_lower_bound=is_lower_bound)

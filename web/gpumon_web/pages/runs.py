@@ -169,7 +169,7 @@ def progress_line(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     if done is None or not (done or planned):  # for a run without epochs, 0 would be wrong
         return line(text(ring.get("epoch") or units.MISSING))
     done += run.get("epochs_before", 0)
-    return line(text(f"{done:,.0f} of {planned:,} done" if planned else f"{done:,.0f}"))
+    return line(text(f"{done:,.0f} of {planned:,} done" if planned and planned >= done else f"{done:,.0f} done"))
 
 
 PAGE = Page("runs", "Runs", layout, kept=kept, kept_args=dict.fromkeys(RunFilter._fields, ""))

@@ -70,22 +70,15 @@ def _is_about(stretch: EpochSummary) -> bool:
 
 
 def summary(
-    epochs: Sequence[EpochSummary], first_epoch: int = 0, previous: EpochLengths = NO_LENGTHS
+    epochs: Sequence[EpochSummary], previous: EpochLengths = NO_LENGTHS
 ) -> dict[str, Any]:  # fmt: skip
-    """Return totals of all epochs, including those without a row; `first_epoch`: number of the run's first epoch.
-
-    `previous`: totals of the epochs before `epochs`.
-    """
+    """Return totals of all epochs, including those without a row. `previous`: totals of the epochs before `epochs`."""
     ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
     energies = [energy for epoch in epochs if math.isfinite(energy := epoch.value("energy"))]
-    numbers = [epoch.epoch for epoch in epochs if epoch.epoch >= 0]
     count, total = previous.known + len(lengths), previous.total + sum(lengths)
     return {
-        "done": previous.done + len(ended),
-        "unseen": max(
-            0, min([*numbers, *(() if previous.lowest is None else (previous.lowest,))], default=0) - first_epoch
-        ),
+        "ended": previous.done + len(ended),
         "last": ended[-1].epoch if ended else previous.last,
         "mean": shown(total / count) if count else None,
         "least": shown(lowest([previous.least, *lengths])),

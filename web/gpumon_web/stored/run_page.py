@@ -241,7 +241,7 @@ def _page(
     drawing = run_drawing(run_epochs, gpus, recent, epochs, ring, is_each=selection == EACH)
     return {
         "schema": run_json.SCHEMA,
-        "run": run_json.run_to_json(record.run, now),
+        "run": {**run_json.run_to_json(record.run, now), "epochs_done": record.done},
         "total": run_json.total_to_json(total),
         "parts": stretch_rows(record, run_epochs.sums, total),
         "epochs": rows(record, newest),
@@ -252,7 +252,7 @@ def _page(
         "is_judged": run_epochs.is_judged,
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "summary": summary(
-            epochs[len(stored_epochs) - 1 :] if run_epochs.long else epochs, record.run.first_epoch,
+            epochs[len(stored_epochs) - 1 :] if run_epochs.long else epochs,
             run_epochs.long.lengths if run_epochs.long else NO_LENGTHS,
         ),
         "ranks": [run_json.rank_to_json(rank) for rank in record.ranks],
