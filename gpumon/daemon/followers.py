@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 
 from gpumon.analysis.holders import HeldDevice, HolderWatch
+from gpumon.analysis.thresholds import GONE_AFTER
+from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
-from gpumon.model.frame import Tick
+from gpumon.model.frame import RunState, Tick
 from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower
 from gpumon.storage.sqlite.write import transaction
@@ -21,6 +23,9 @@ from gpumon.storage.usage.rows import write_accounts
 _BATCH_TICKS = 10
 """Number of ticks processed together. The CPU's caches are cold after a second of sleep, so a tick processed alone
 costs as much as two or three in a batch."""
+_ALONE_FOR = (GONE_AFTER + 2) * SECOND
+"""Nanoseconds after a change of the runs in which each tick is processed at once: a run that vanished has died after
+`GONE_AFTER`."""
 
 
 class ActivityRecorder:
@@ -44,6 +49,9 @@ class ActivityRecorder:
         self._accounts = AccountBook()
         self._events = EventBook()
         self._pending: list[tuple[Tick, Sequence[HeldDevice]]] = []
+        self._runs: list[tuple[str, RunState]] = []
+        """Keys and states of the runs in the last tick."""
+        self._alone_until_ns = 0
         self._is_recovered = False
         """True once the entries that an earlier daemon left open have been closed."""
 
@@ -51,10 +59,18 @@ class ActivityRecorder:
         """Add a tick. Ticks must be in order."""
         judged = self._holders.judged(tick)
         self._first_ns = self._first_ns or tick.monotonic_ns
+        runs = [(run.key, run.state) for run in tick.runs]
+        if runs != self._runs:
+            self._runs, self._alone_until_ns = runs, tick.monotonic_ns + _ALONE_FOR
         with self._lock:
             self._pending.append((tick, judged))
-            if len(self._pending) >= _BATCH_TICKS:
+            if len(self._pending) >= _BATCH_TICKS or tick.monotonic_ns < self._alone_until_ns:
                 self._process_pending()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are events that are not written yet."""
+        return self._events.has_events
 
     def on_open(self, connection: sqlite3.Connection) -> None:
         """Write what a killed daemon had not written, and end the events that it left open. Raises sqlite3.Error."""

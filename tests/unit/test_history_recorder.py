@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.analysis.thresholds import GONE_AFTER
+from gpumon.common.clock import SECOND
 from gpumon.daemon.followers import ActivityRecorder
+from gpumon.model.frame import RunState
+from gpumon.storage.events.query import read_events
 from gpumon.storage.follower import Follower
 from gpumon.storage.history import recorder as recorder_module
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE, VERSION
 from gpumon.storage.sqlite.write import open_to_write
-from tests.builders import device, sample, tick
+from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
 
 UID = os.getuid()
@@ -216,6 +220,39 @@ def test_what_begins_with_the_first_tick_is_written_at_once(path: Path) -> None:
     history = HistoryRecorder(str(path), UID, pytest.fail, plugins=[ActivityRecorder()]).start()
     feed(history, 1, 2)
     wait_for(lambda: "daemon_started" in kinds(path))  # as of one that is killed before its second sample
+
+
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_the_end_of_a_run_is_written_with_the_next_tick(path: Path, vanishes: bool) -> None:
+    history = HistoryRecorder(str(path), UID, pytest.fail, plugins=[ActivityRecorder()]).start()
+    end = 3 + GONE_AFTER + 1 if vanishes else 4
+    for number in range(1, end + 2):
+        going = run(started=TIME / SECOND + 2, updated=TIME / SECOND + number)
+        over = [] if vanishes else [going._replace(state=RunState.FINISHED)]
+        history.add(tick(number, runs=[] if number < 2 else [going] if number < 4 else over))
+        if number in (2, end):
+            wait_for(
+                lambda kind="run_began" if number == 2 else "run_died" if vanishes else "run_ended": kind in kinds(path)
+            )
+    assert [event.until_ns for event in read_events(str(path)) if event.kind.name == "run_began"] == [0]
+    history.close()
+
+
+def test_a_file_that_cannot_be_written_is_not_tried_at_each_tick(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def write(_: ActivityRecorder, connection: sqlite3.Connection) -> None:
+        calls.append(1)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(ActivityRecorder, "write", write)
+    said: list[str] = []
+    history = HistoryRecorder(str(path), UID, said.append, plugins=[ActivityRecorder()]).start()
+    feed(history, 1, 12)
+    wait_for(lambda: calls)
+    feed(history, 12, 50)
+    history.close()
+    assert len(calls) <= 3
 
 
 def kinds(path: Path) -> list[str]:

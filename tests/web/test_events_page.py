@@ -185,6 +185,21 @@ def test_what_had_not_ended_goes_on_only_while_the_log_is_of_now(served: Served)
     assert found["values"]["summary"]["old"] == later["values"]["summary"]
 
 
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED, None])
+def test_a_run_is_ongoing_only_while_the_ring_has_it_running(tmp_path: Path, state: RunState | None) -> None:
+    path = tmp_path / "history.sqlite"
+    going = run(started=BEGAN + 1, updated=BEGAN + 4)
+    keep(path, [tick(second, runs=[going]) for second in range(1, 5)], kill=True)
+    runs = [] if state is None else [going._replace(state=state)]
+    served = Served([tick(5, runs=runs)], histories=[str(path)])
+    served.now = BEGAN + 6.0
+    found = shown(served)
+    (row,) = [row for row in found["tables"]["events"]["cells"].values() if row["kind"] == "run began"]
+    is_running = state is RunState.RUNNING
+    assert (row["took"]["text"] == "ongoing since") is is_running
+    assert found["again"] == (events_page.AGAIN if is_running else events_page.SOON)
+
+
 def test_what_was_seen_at_one_moment_has_no_length_and_lasted_at_least_until_then(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     keep(path, ticks(range(1)), kill=True)

@@ -80,6 +80,11 @@ class EventBook:
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
         self._record([Event(time_ns, "daemon_stopped", lasted=lasted)])
 
+    @property
+    def has_events(self) -> bool:
+        """Whether there are events that are not written yet."""
+        return bool(self._events)
+
     def drain(self) -> EventBatch:
         """Return the events to write, and remove them from this book."""
         first, last = self._first, self._last

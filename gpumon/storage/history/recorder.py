@@ -32,6 +32,10 @@ class HistoryPlugin(Protocol):
     def add(self, tick: Tick) -> None:
         """Add the next tick."""
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that readers should get within a second, such as the end of a run."""
+
     def on_open(self, connection: sqlite3.Connection) -> None:
         """Prepare a newly opened file, for example by closing entries that an earlier daemon left open. Raises
         sqlite3.Error.
@@ -57,7 +61,10 @@ _STEADY_TIME = HOUR * SECOND
 _JUMP = 60 * SECOND
 """If the clock is set by more than this many ns, it counts as a jump."""
 _PLUGIN_INTERVAL = 60 * SECOND
-"""Nanoseconds between two writes of the plugins. This is the most that is lost if a daemon is killed."""
+"""Nanoseconds between two writes of the plugins if they have no news. This is the most that is lost if a daemon is
+killed."""
+_NEWS_INTERVAL = SECOND
+"""Minimum nanoseconds between two writes of the plugins if one of them has news."""
 _REST = 0.015
 """Seconds to pause between batches of ticks of an earlier daemon, so that new ticks are not delayed."""
 _CLOSE_TIMEOUT = 4.0
@@ -110,7 +117,7 @@ class HistoryRecorder:
         self._bytes = 0
         self._lost = 0
         self._plugins = tuple(plugins)
-        self._plugins_at = -_PLUGIN_INTERVAL
+        self._plugins_at = self._news_at = -_PLUGIN_INTERVAL
         self._offset_ns = self._steady_ns = self._pruned_ns = 0
         self._newest: TickValues | None = None
         self._thread = Thread(target=self._run, name="gpumon-history", daemon=True)
@@ -186,8 +193,14 @@ class HistoryRecorder:
     def _write_due(self, is_first: bool, stopping: bool) -> None:
         if is_first or (self._blocks and self._earlier is None):
             self._write()
-        if stopping or self._are_plugins_due():
-            self._write_plugins()
+        if self._newest is not None and self._plugins:
+            now_ns = self._newest.monotonic_ns
+            if stopping or now_ns - self._plugins_at >= _PLUGIN_INTERVAL:
+                self._plugins_at = self._news_at = now_ns
+                self._write_plugins(self._plugins)
+            elif self._is_news_due(now_ns):
+                self._news_at = now_ns
+                self._write_plugins([plugin for plugin in self._plugins if plugin.has_news])
 
     def _check_clock(self, values: TickValues) -> None:
         """Record jumps of the wall clock, because all data could look too old if the clock is wrong."""
@@ -201,7 +214,14 @@ class HistoryRecorder:
         ticks = self._ticks
         if self._first is None and ticks:
             return True
-        return len(ticks) >= BATCH or (len(ticks) > 0 and ticks[-1].monotonic_ns - ticks[0].monotonic_ns >= _MAX_WAIT)
+        if len(ticks) >= BATCH or (len(ticks) > 0 and ticks[-1].monotonic_ns - ticks[0].monotonic_ns >= _MAX_WAIT):
+            return True
+        return len(ticks) > 0 and self._is_news_due(ticks[-1].monotonic_ns)
+
+    def _is_news_due(self, now_ns: int) -> bool:
+        """Return whether the plugins should write early. While the file cannot be written, they never do."""
+        is_early = now_ns - self._news_at >= _NEWS_INTERVAL and not self._file.problem
+        return is_early and any(plugin.has_news for plugin in self._plugins)
 
     def _queue_block(self, block: Block) -> None:
         sealed = seal(block)
@@ -244,16 +264,9 @@ class HistoryRecorder:
             )
             self._lost = 0
 
-    def _are_plugins_due(self) -> bool:
-        return self._newest is not None and self._newest.monotonic_ns - self._plugins_at >= _PLUGIN_INTERVAL
-
-    def _write_plugins(self) -> None:
-        """Let the plugins write. The first time is soon after the first tick."""
-        if self._newest is None or not self._plugins:
-            return
-        self._plugins_at = self._newest.monotonic_ns
+    def _write_plugins(self, plugins: Sequence[HistoryPlugin]) -> None:
         connection = self._file.connect()
-        for plugin in self._plugins:
+        for plugin in plugins:
             plugin.write(connection)
         self._file.clear_problem()
 

@@ -142,6 +142,10 @@ class ProcessRecorder:
         """Add the next tick."""
         self._snapshots.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
+    @property
+    def has_news(self) -> bool:
+        return False
+
     def on_open(self, connection: sqlite3.Connection) -> None:
         """Prepare for a newly opened file. With the next write, the numbers of all processes are read from it again."""
         self._numbers.reset()

@@ -1,6 +1,6 @@
 """Events since the view started, detected in its frames.
 
-The rules are the same as for the daemon's event log, which is written only once a minute.
+The rules are the same as for the daemon's event log, which is written some seconds later.
 """
 
 from __future__ import annotations

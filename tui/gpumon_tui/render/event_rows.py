@@ -23,7 +23,7 @@ same event.
 MAX_LOG_AGE = 120.0
 """Age in seconds after which the log says nothing about the present.
 
-It is written once a minute and read some seconds later.
+The times at which open events were last seen are written once a minute and read some seconds later.
 """
 ALL = "all"
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -84,7 +84,7 @@ class EventRow(NamedTuple):
 def merge_events(logged: Sequence[LoggedEvent], frame_events: Iterable[Event]) -> list[LoggedEvent]:
     """Merge both, newest first; an event that is in both is listed once, as in the log.
 
-    Events open in the log, which is written once a minute, are closed if a later frame showed their end.
+    Events open in the log, which is written some seconds later, are closed if a later frame showed their end.
     """
     frame_events = [event for event in frame_events if event.kind != NOT_SEEN or not _lasted_longer(event, logged)]
     ends = {(_ended_kind(event), event.subject): event.time_ns for event in frame_events if _ended_kind(event)}

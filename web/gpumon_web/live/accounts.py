@@ -12,6 +12,7 @@ from gpumon.analysis.holders import devices_by_user
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
+from gpumon.model.frame import RunState
 from gpumon.model.origin import Capability
 from gpumon.storage.usage.period_totals import UserWindow, parse_window
 from gpumon_web.components.page import Args, Cells, Page, StoredSubject
@@ -24,6 +25,8 @@ from gpumon_web.stored.user_hours import Holding
 
 CACHE_SECONDS = 10.0
 """Seconds for which a cached answer is reused."""
+EVENTS_CACHE_SECONDS = 1.0
+"""Seconds for which an answer with events is reused: the daemon writes them within a second or two."""
 _WINDOW = ("period", "day", "zone", "user")
 
 
@@ -52,7 +55,9 @@ class Accounts:
         if page.kept_of is StoredSubject.DAY:
             return self._ask(page.name, (), stored_values.day_values, page.name, work=self._quick)
         if page.kept_of is StoredSubject.EVENTS:
-            return self._ask(page.name, arguments, stored_values.event_values, page.name, self._missing_reason())
+            extra = page.name, self._missing_reason(), self._running()
+            fresh = min(self._fresh, EVENTS_CACHE_SECONDS)
+            return self._ask(page.name, arguments, stored_values.event_values, *extra, fresh=fresh)
         missing = self._missing_reason()
         holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
         settings = self._prices, self._groups
@@ -73,11 +78,12 @@ class Accounts:
         return self._ask("news", ("" if since is None else f"{since:.0f}",), stored_values.new_events, work=self._quick)
 
     def _ask(
-        self, name: str, arguments: tuple[str, ...], task: Task, *extra: Any, work: Work | None = None
-    ) -> Future[Packed]:
+        self, name: str, arguments: tuple[str, ...], task: Task, *extra: Any, work: Work | None = None,
+        fresh: float | None = None,
+    ) -> Future[Packed]:  # fmt: skip
         worker = work or self._work
         return self._answers.get(
-            (name, *arguments), self._fresh,
+            (name, *arguments), self._fresh if fresh is None else fresh,
             lambda _: worker.ask(task, lambda: (list(self._histories()), *arguments, self._now(), *extra)),
         )  # fmt: skip
 
@@ -88,6 +94,15 @@ class Accounts:
             # Viewers of a recording may be at different positions, so it has no common begin.
             begun = self._feed.known()["begin"] if Capability.NOW in origin.capabilities else NAN
             return why_no_history(origin, NAN if begun is None else begun) or self._missing
+
+    def _running(self) -> frozenset[str] | None:
+        """Return the ids of the running runs; None if no sample is known."""
+        with self._feed.lock:
+            self._feed.refresh()
+            frame = self._feed.frame
+        if frame is None:
+            return None
+        return frozenset(run.id or run.key for run in frame.runs if run.state is RunState.RUNNING)
 
     def _holding(self) -> Holding:
         """Return the GPUs held now, by user; the user "" has GPUs that may have an unknown holder."""

@@ -99,10 +99,13 @@ def account_values(
 
 def event_values(
     paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
-    missing: str | Cells,
+    missing: str | Cells, running: frozenset[str] | None = None,
 ) -> Packed:  # fmt: skip
-    """Return the values of `page` from the events of a window; `missing` explains why there are none, or is empty."""
-    document = events_document(paths, window, now)
+    """Return the values of `page` from the events of a window; `missing` explains why there are none, or is empty.
+
+    `running`: ids of the runs that are running in the newest sample; None if there is none.
+    """
+    document = {**events_document(paths, window, now), "running": running}
     users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
     users += [{"user": event.event.subject.user} for event in document["events"]]
     return packed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpumon.common.clock import SECOND
@@ -12,6 +12,7 @@ from gpumon.model import units
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import device_name
+from gpumon.storage.events.query import LoggedEvent
 from gpumon_web.components.event_rows import group_rows
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
@@ -25,7 +26,9 @@ MAX_ROWS = 500
 AROUND = 300.0
 """Seconds before and after an event that its chart shows."""
 LOG_LAG = 120.0
-"""Seconds that the log may lag behind: it is written every minute."""
+"""Seconds that the times at which events were last seen may lag behind: they are written every minute."""
+AGAIN, SOON = 20.0, 2.0
+"""Seconds until the page requests the events again; `SOON` if the end of a run is not in the log yet."""
 MAX_LANES = 16
 """Most GPUs that each get a strip; with more, one strip has the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
@@ -92,12 +95,16 @@ def kept(document: Cells) -> StoredValues:
     is_readable = document["has_history"] and not document["problem"]
     counts = {name: sum(is_in_group(event.event, name) for event in candidates) for name in KINDS}
     matches = [event for event in candidates if is_in_group(event.event, group)]
-    query = document["q"].strip().lower()
+    query, running = document["q"].strip().lower(), document.get("running")
     if query:  # also searches events beyond `MAX_ROWS`
-        matches = [event for event in matches if query in row(event, labels, document["now"])["search"]]
+        matches = [event for event in matches if query in row(event, labels, document["now"], running)["search"]]
     users = sorted({event.event.subject.user for event in events} - {""})
     empty_text = _no_events_text(document, is_filtered=bool(gpu or user or query or group != ALL), count=len(events))
-    rows = [row(event, labels, document["now"]) for event in matches[:MAX_ROWS]]
+    rows = [row(event, labels, document["now"], running) for event in matches[:MAX_ROWS]]
+    is_behind = any(
+        _is_log_current(event.event.until_ns, document["now"]) and not _goes_on(event.event, running)
+        for event in events
+    )
     numbers = {cells["key"]: _gpus(event, labels) for cells, event in zip(rows, matches, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
@@ -122,16 +129,23 @@ def kept(document: Cells) -> StoredValues:
         "events": Rows(rows),
         "bundles": group_rows(matches[:MAX_ROWS], rows, numbers),
     }  # fmt: skip
-    return StoredValues(values, again=20.0, unread=str(empty_text) if document["problem"] else "")
+    return StoredValues(
+        values, again=SOON if is_behind else AGAIN, unread=str(empty_text) if document["problem"] else ""
+    )
 
 
-def row(lasted_event: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
-    """Return the cells of an event."""
+def row(
+    lasted_event: LastedEvent, labels: Mapping[str, str], now: float, running: Collection[str] | None = None
+) -> Cells:
+    """Return the cells of an event. `running`: ids of the running runs; None if unknown."""
     event = lasted_event.event
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
     name = link(label, href, "row") if (href := event_address(event, time, now)) else text(label)
-    duration, seconds = _duration(lasted_event, now), event.lasted if is_known(event.lasted) else lasted_event.unwatched
+    duration, seconds = (
+        _duration(lasted_event, now, running),
+        event.lasted if is_known(event.lasted) else lasted_event.unwatched,
+    )
     gpu = _gpu_text(lasted_event, labels)
     words = ", ".join(
         filter(None, (event.subject.run, details(event, timed=False), went_on_words(lasted_event, labels)))
@@ -161,7 +175,7 @@ def event_address(event: Any, time: float, now: float) -> str:
     return run_address(event.subject.run) if event.subject.run else ""
 
 
-def _duration(event: LastedEvent, now: float) -> str | Cells:
+def _duration(event: LastedEvent, now: float, running: Collection[str] | None) -> str | Cells:
     """Return how long an event lasted; if it is ongoing, since when, or when it was last seen if data stops coming."""
     unwatched, since = unwatched_words(event)
     if unwatched:
@@ -171,7 +185,7 @@ def _duration(event: LastedEvent, now: float) -> str | Cells:
         # If it was seen only once, its length is unknown; 0 s would mean that it ended at once.
         words = f"{units.fine_duration(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         last: Cells = {"text": words, "time": event.event.until_ns / SECOND}
-        if not _is_log_current(event.event.until_ns, now):
+        if not _is_log_current(event.event.until_ns, now) or not _goes_on(event.event, running):
             return last
         return {"text": "ongoing since", "time": event.event.time_ns / SECOND, "old": last}
     return units.fine_duration(event.event.lasted) if is_known(event.event.lasted) else ""
@@ -180,6 +194,11 @@ def _duration(event: LastedEvent, now: float) -> str | Cells:
 def _is_log_current(until_ns: int, now: float) -> bool:
     """Whether the log is up to date; only then may the page call an event ongoing."""
     return until_ns / SECOND > now - LOG_LAG
+
+
+def _goes_on(event: LoggedEvent, running: Collection[str] | None) -> bool:
+    """Whether no sample contradicts that an event goes on: the end of a run reaches the log some seconds late."""
+    return running is None or event.kind.name != "run_began" or event.subject.run in running
 
 
 def _gpus(event: LastedEvent, labels: Mapping[str, str]) -> list[str]:
