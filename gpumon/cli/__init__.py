@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "export the metrics of this node to Prometheus",
     "record": "record samples into a file, to replay with --source replay:FILE",
     "daemon": "sample the GPUs of this machine for all views",
+    "service": "run the daemon as a systemd service: install, uninstall, status",
     "doctor": "check driver, daemon, files and packages, and suggest fixes",
     "completion": "print a completion script for bash, zsh or fish",
 }
