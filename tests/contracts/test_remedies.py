@@ -115,7 +115,7 @@ ACTS = re.compile(r"\breset\b|\bdrain\b|\bend (?:all|the) processes", re.IGNOREC
 def remedies_of(one: Sample) -> list[str]:
     (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
     findings = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0)])
-    return [*(finding.action for finding in findings), _unreadable_gpu(one).remedy]
+    return [*(finding.action for finding in findings), _unreadable_gpu(one, {}).remedy]
 
 
 def faults(device: Device) -> Iterator[Sample]:
