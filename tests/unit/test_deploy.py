@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import gpumon
 from gpumon.cli.export import PORTS
 from gpumon.cli.parser import command_parser
 from gpumon.common.paths import make_private_dir
@@ -151,3 +152,15 @@ def test_prometheus_reads_rules_that_lie_beside_its_settings() -> None:
     beside = {path.name for path in (DEPLOY / "prometheus").glob("*.yml")}
     tests = {path.name for path in (DEPLOY / "prometheus").glob("*.test.yml")}
     assert set(told["rule_files"]) == beside - tests - {"prometheus.yml"}
+
+
+def test_the_citation_has_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == gpumon.__version__
+
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+    assert [command.split()[-1] for command in commands] == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
