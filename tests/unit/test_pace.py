@@ -95,6 +95,28 @@ def test_changes_that_go_up_and_down_are_noise() -> None:
     assert [changes[epoch] for epoch in known] == pytest.approx([-0.1] * 3, abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("losses", "change"),
+    [
+        ([(0, 4.0), (1, 3.0), (3, 2.0)], NAN),  # an epoch is missing
+        ([(0, 4.0), (1, 3.0), (2, None), (3, 2.0)], NAN),  # one logged nothing
+        ([(3, 2.0), (2, 2.5), (1, 3.0)], NAN),  # numbers that go down
+        ([(0, 4.0), (1, 4.0), (2, 4.0), (3, 2.0)], -0.5),  # repeated values, then a step, as of a learning rate
+        ([(0, 9.0), (1, 8.0), (2, 7.0), (0, 4.0), (1, 3.0)], NAN),  # numbers that begin again
+        ([(0, 9.0), (1, 8.0), (2, 7.0), (0, 4.0), (1, 3.0), (2, 2.7)], -0.1),
+    ],
+)
+def test_a_change_is_only_against_the_epoch_before(losses: list[tuple[int, float | None]], change: float) -> None:
+    logged, loss = LoggedEpochs(), NAN
+    for number, (epoch, loss_at_end) in enumerate(losses):
+        metrics = {} if loss_at_end is None else {"loss": loss_at_end}
+        end = boundary(number, 1.0, 9, Mark.EPOCH_END)._replace(epoch=epoch, metrics=metrics)
+        loss = loss if loss_at_end is None else loss_at_end
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=2 * loss),)))
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),), boundaries=(end,)))
+    assert logged.change(run(1, 1.0, losses[-1][0], loss=loss), "loss") == pytest.approx(change, nan_ok=True)
+
+
 def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_before_its_own() -> None:
     logged = LoggedEpochs()
     for epoch, loss in ((0, 5.0), (1, 5.0), (1, 4.0), (2, 4.0), (2, 2.0), (3, 2.0)):
