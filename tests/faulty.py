@@ -21,7 +21,7 @@ from gpumon.model.metrics import BY_NAME, GPU_INDEX, Availability, Kind
 from gpumon.sources.nvml.readings import CALLS
 from gpumon.sources.nvml.values import EVERY_TICK
 from tests.nvml import METRICS, Process, Stub
-from tests.programs import daemon, environment, until
+from tests.programs import daemon, environment, until, waited
 
 GPUS = 8
 EACH = range(GPUS)
@@ -120,22 +120,8 @@ def whole_gpus(frame: Frame) -> dict[int, Sample]:
     return {sample.device.index: sample for sample in frame.samples if not sample.device.is_instance}
 
 
-def waited(process: Popen[str]) -> float:
-    """Seconds that the threads of a process have waited for a processor, as far as it was asked while they were."""
-    directory, known = f"/proc/{process.pid}/task", _WAITED.setdefault(process.pid, {})
-    for thread in os.listdir(directory):
-        try:
-            known[thread] = int(Path(directory, thread, "schedstat").read_text().split()[1])
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            continue
-    return sum(known.values()) / SECOND
-
-
 _OF_A_BUSY_MACHINE = (" is made every ", "cannot write the last history to ")
 """Lines of a daemon whose calls take long, and whose last writes do: it waits a few seconds for them when it stops."""
-
-_WAITED: dict[int, dict[str, int]] = {}
-"""ns by process and thread; those that have ended too, or the sum would fall."""
 
 
 @contextmanager

@@ -147,4 +147,34 @@ def asleep(process: subprocess.Popen[Any]) -> float:
 
 def wait_for_end(process: subprocess.Popen[Any]) -> None:
     """Wait until a program has ended; it can still be asked about."""
-    until(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
+    until(lambda: has_ended(process))
+
+
+def slept_until_end(process: subprocess.Popen[Any]) -> float:
+    """Wait until a program has ended, and return for how many seconds it slept until then.
+
+    What its threads waited for a processor does not count, because its first thread sleeps while it waits for others.
+    """
+    before, queued = asleep(process), waited(process)
+    until(lambda: waited(process) >= queued and has_ended(process))
+    return asleep(process) - before - (waited(process) - queued)
+
+
+_WAITED: dict[int, dict[str, int]] = {}
+"""ns by process and thread; those that have ended too, or the sum would fall."""
+
+
+def waited(process: subprocess.Popen[Any]) -> float:
+    """Seconds that the threads of a process have waited for a processor, as far as it was asked while they were."""
+    directory, known = f"/proc/{process.pid}/task", _WAITED.setdefault(process.pid, {})
+    for thread in os.listdir(directory):
+        try:
+            known[thread] = int(Path(directory, thread, "schedstat").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+    return sum(known.values()) / 1e9
+
+
+def has_ended(process: subprocess.Popen[Any]) -> bool:
+    """Whether a program has ended. It can still be asked about."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None

@@ -22,7 +22,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, slept_until_end, status, until
 
 
 @pytest.fixture
@@ -286,10 +286,8 @@ def test_a_daemon_whose_driver_hangs_goes_on_stops_when_it_is_told_to_and_leaves
         stale = until(lambda: frame if (frame := live.latest()) and _states(frame) == {Availability.STALE} else None)
         until(lambda: (frame := live.latest()) and frame.number > stale.number + 10)
         assert live.state().live, "the daemon is heard, whatever its driver does"
-        before = asleep(process)
         process.terminate()
-        wait_for_end(process)
-        assert asleep(process) - before < 3
+        assert slept_until_end(process) < 3
         assert process.wait() == 0
     assert "stopped" in live.state().text
     stub.set_latency(None, 0)
@@ -307,10 +305,8 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
     stub.set_latency(None, HANG)
     process = subprocess.Popen(command("daemon"), env=env, stderr=subprocess.PIPE, text=True)
     until((live_dir / "tags").exists)
-    before = asleep(process)
     process.send_signal(signal.SIGINT)
-    wait_for_end(process)
-    assert asleep(process) - before < 3
+    assert slept_until_end(process) < 3
     errors = process.communicate(timeout=PATIENCE)[1]
     assert errors == "" or "the driver did not answer" in errors, "as it was told in its first tick, or later"
     assert process.returncode == 0
@@ -328,8 +324,7 @@ with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, spe
 def test_a_view_that_samples_by_itself_ends_although_its_driver_hangs(env: dict[str, str], stub: Stub) -> None:
     stub.set_latency(None, HANG)
     with Child([sys.executable, "-c", BY_ITSELF], env=env, stdout=subprocess.PIPE, text=True) as process:
-        wait_for_end(process)
-        assert asleep(process) < 10
+        assert slept_until_end(process) < 10
         output, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (0, "waiting for the first sample\n")
 

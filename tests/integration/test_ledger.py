@@ -21,7 +21,7 @@ from gpumon.live import follow
 from gpumon.model.frame import RunState
 from tests.contracts.test_house import loaded_by
 from tests.nvml import Process, Stub
-from tests.programs import PATIENCE, daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until, waited
 
 # Prints, as JSON, both clocks before and after the begin and the end of each epoch. An epoch lasts so many
 # seconds or, with 'wait', until it is sent a line.
@@ -176,23 +176,49 @@ def test_epochs_have_the_training_own_times_and_the_energy_of_the_counter(stub: 
 
 def test_a_driver_that_answers_late_for_a_while_changes_no_energy_of_an_epoch(stub: Stub, live_dir: Path) -> None:
     env = environment(live_dir, stub.env())
-    with daemon("--interval", "0.1", env=env), training(stub, env, 4, 1.5) as process:
+    with daemon("--interval", "0.1", env=env) as sampler, training(stub, env, 4, 1.5) as process:
         say(process)
         until(lambda: ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL"))
+        pause = LongestPause(stub)
         stub.set_latency(LATE, 1_600_000, gpu=0)
-        # A whole call is longer than an epoch. After four slow ones in a row it would be asked more seldom: there are
-        # two, and a busy machine has more than three seconds until there are four.
+        # A whole call is longer than an epoch. After four slow ones in a row it is asked more seldom: there are two.
+        # On a busy machine other calls are slow as well, and then energies may stay unknown.
         asked = stub.calls(0)[LATE]
-        until(lambda: stub.calls(0)[LATE] >= asked + 2)
+        until(lambda: pause.update() and stub.calls(0)[LATE] >= asked + 2)
         stub.set_latency(LATE, 0, gpu=0)
+        until(lambda: pause.update() and ended(live_dir))
         times = times_of(process)
         # Its row is there once it has ended, and complete once the driver has answered again.
-        until(lambda: ended(live_dir) and len(ask(live_dir, ENERGIES)) == len(times))
+        until(lambda: pause.update() and (len(ask(live_dir, ENERGIES)) == len(times) or pause.seconds > SELDOM))
+        queued = waited(sampler)
     check_times(live_dir, times)
     for ordinal, (begun, over) in enumerate(times):
-        row = usage(live_dir, ordinal)
-        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=spread(begun, over))
-        assert row["power_mean"] == pytest.approx(row["energy"] / row["seconds"], rel=0.03)
+        row, true = usage(live_dir, ordinal), energy_between(stub, begun, over)
+        error = spread(begun, over) + 400 * queued
+        if row["energy"] is None:
+            assert row["energy_least"] is None or row["energy_least"] <= true + error
+        else:
+            assert row["energy"] == pytest.approx(true, abs=error)
+            assert row["power_mean"] == pytest.approx(row["energy"] / row["seconds"], rel=0.03)
+
+
+SELDOM = 1.9
+"""Seconds without a call from which on calls are late for another reason than the latency of one."""
+
+
+class LongestPause:
+    """The longest time so far between two calls of `LATE`, as far as `update` was called meanwhile."""
+
+    def __init__(self, stub: Stub) -> None:
+        self.seconds = 0.0
+        self._stub, self._calls, self._at = stub, -1, time.monotonic()
+
+    def update(self) -> bool:
+        calls, now = self._stub.calls(0)[LATE], time.monotonic()
+        self.seconds = max(self.seconds, now - self._at)
+        if calls != self._calls:
+            self._calls, self._at = calls, now
+        return True
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.integration.test_status import CHECK
 from tests.nvml import Stub
-from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, slept_until_end, status, until
 
 HANG = 3_600_000_000
 """Microseconds that a call of a driver that hangs takes."""
@@ -114,9 +114,7 @@ def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], st
     pipe = subprocess.PIPE
     with Child(words, env=env, stdout=pipe, stderr=pipe, text=True) as process:
         until(lambda: sum(stub.calls().values()))
-        before = asleep(process)
-        wait_for_end(process)
-        slept = asleep(process) - before
+        slept = slept_until_end(process)
         # Its output is read to its end: a child of it that hangs must not hold that open for the hour that it takes.
         output, errors = process.communicate(timeout=PATIENCE)
     assert slept < 5, "seconds; the driver has 2 for its answer"
