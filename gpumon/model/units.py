@@ -15,7 +15,7 @@ from gpumon.model.metrics import Kind, Metric, Unit
 MISSING = "–"
 AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
 """Prefixes of an upper bound, a lower bound, and a value that may still change or comes from a part of the time."""
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
@@ -91,10 +91,10 @@ def bytes_binary(value: float) -> str:
     if not math.isfinite(value):
         return MISSING
     step = 0
-    while abs(value) >= 999.5 and step < len(_BINARY) - 1:
+    while abs(value) >= 999.5 and step < len(BINARY) - 1:
         value /= 1024
         step += 1
-    return f"{value:.0f} {_BINARY[step]}" if step == 0 or value >= 99.95 else f"{value:.1f} {_BINARY[step]}"
+    return f"{value:.0f} {BINARY[step]}" if step == 0 or value >= 99.95 else f"{value:.1f} {BINARY[step]}"
 
 
 def rounded(value: float) -> str:
@@ -122,7 +122,7 @@ def of_total(used: float, total: float) -> str:
     if not math.isfinite(total):
         return bytes_binary(used)
     unit = bytes_binary(total).rpartition(" ")[2]
-    scale = 1024.0 ** _BINARY.index(unit)
+    scale = 1024.0 ** BINARY.index(unit)
     return f"{f'{used / scale:.1f}' if math.isfinite(used) else MISSING}/{total / scale:.1f} {unit}"
 
 

@@ -32,6 +32,8 @@ from gpumon_web.live.positions import Recording
 from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed
 from gpumon_web.names import named_frames, named_work
+from gpumon_web.pages.compare import ADDRESS
+from gpumon_web.routes.compare import OUTPUTS
 from gpumon_web.routes.pages import Sources
 from gpumon_web.server import WebServer, create_server
 from tests.programs import PATIENCE
@@ -116,6 +118,18 @@ class Served:
         assert answer.status_code == 200, (path, answer.status_code)
         return answer.get_json()
 
+    def compared(self, runs: Iterable[str] | str, *, is_shown: bool = False, **arguments: str) -> dict[str, Any]:
+        """What the callback of the compare page answers, by names of outputs; `is_shown`: a comparison was before."""
+        address = {"runs": runs if isinstance(runs, str) else ",".join(runs), **arguments}
+        answer = self.client().post("/_dash-update-component", json=comparison_request(address, is_shown=is_shown))
+        assert answer.status_code == 200, answer.data
+        response = json.loads(answer.data)["response"]
+        return {
+            name: response[output.component_id][output.component_property]
+            for name, output in OUTPUTS.items()
+            if output.component_property in response.get(output.component_id, {})
+        }
+
     def paths(self) -> list[str]:
         """A path for every route that Dash and the server have registered."""
         found = set()
@@ -124,6 +138,18 @@ class Served:
             path = f"{route.path}/x" if isinstance(route, Mount) else route.path
             found.add(re.sub(r"\{\w+(:path)?\}", "x", path))
         return sorted(found)
+
+
+def comparison_request(address: Any, *, is_shown: bool = False) -> dict[str, Any]:
+    """The body with which a browser asks for a comparison."""
+    outputs = [{"id": output.component_id, "property": output.component_property} for output in OUTPUTS.values()]
+    return {
+        "output": f"..{'...'.join(str(output) for output in OUTPUTS.values())}..",
+        "outputs": outputs,
+        "inputs": [{"id": ADDRESS, "property": "data", "value": address}],
+        "changedPropIds": [f"{ADDRESS}.data"],
+        "state": [{"id": "compare-without", "property": "hidden", "value": is_shown}],
+    }
 
 
 class HasApp(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import sqlite3
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
@@ -27,14 +26,20 @@ from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import EPOCHS, STEPS, TIME, UNMEASURED, axis_of, compare_chart, course_of
 from gpumon_web.charts.run_chart import LOGGED
-from gpumon_web.components.compare_rows import MAX_RUNS, csv_name, lowest_value, measure_rows, whole_run_notes
-from gpumon_web.pages.compare import kept
+from gpumon_web.components.compare_rows import (
+    MAX_RUNS,
+    Cell,
+    csv_name,
+    lowest_value,
+    measure_rows,
+    parse_ids,
+    whole_run_notes,
+)
+from gpumon_web.pages.compare import Choice, outputs
 from gpumon_web.stored import comparison
-from gpumon_web.stored.comparison import comparison_document, parse_ids
+from gpumon_web.stored.comparison import comparison_document
 from tests.builders import sample, tick
-from tests.programs import until
 from tests.runs import BEGAN, Book, training
-from tests.web.charted import across, drag
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 
@@ -66,7 +71,7 @@ def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, A
 
 def noted(book: Book) -> dict[str, list[str]]:
     """Notes under the comparison of a ledger's runs, by axis."""
-    return {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+    return {axis: document(str(book.path), by=axis)["notes"] for axis in (EPOCHS, TIME)}
 
 
 def break_off(book: Book, run_id: str, changes: str = "") -> None:
@@ -113,7 +118,7 @@ def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
         break_off(book, IDS[1])
-    assert not any("stopped early" in one["text"] for one in document(str(book.path))["notes"])
+    assert not any("stopped early" in note for note in document(str(book.path))["notes"])
 
 
 def test_energies_of_a_step_have_one_precision() -> None:
@@ -122,8 +127,8 @@ def test_energies_of_a_step_have_one_precision() -> None:
     assert measure.texts([0.00002, 3.0]) == ["<0.01 J", "3.00 J"]
 
 
-def words(cell: list[dict[str, Any]]) -> list[str]:
-    return [part["text"] for line in cell for part in line["line"]]
+def words(cell: Cell) -> list[str]:
+    return [text for text in (cell["text"], cell["note"]) if text]
 
 
 @pytest.mark.parametrize("by", [EPOCHS, TIME])
@@ -158,12 +163,11 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
         told = compare.compare([rows[run].record(run) for run in IDS])
     for line in told.lines:
         (row,) = (one for one in found["numbers"] if one["key"] == f"epochs {line.measure.name}")
-        cells = [words(row["of"][name]) for name in found["names"]]
+        cells = [words(cell) for cell in row["cells"]]
         assert [cell[0] for cell in cells] == line.measure.texts(line.medians)
         assert [cell[1] for cell in cells[1:]] == [compare.verdict(one, line.measure) for one in line.differences]
     (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
-    levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]
-    assert levels == ["warn", "mut"], "slower for certain, and not certain"
+    assert [cell["level"] for cell in time["cells"][1:]] == ["warn", "mut"], "slower for certain, and not certain"
 
 
 def test_the_lowest_loss_has_the_digits_that_its_chart_has(tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_the_lowest_loss_has_the_digits_that_its_chart_has(tmp_path: Path) -> No
         training(book, IDS[1], 6)
         book.db.execute("UPDATE epoch SET metrics = '{\"loss\": 0.0584612}'")
         found = document(str(book.path), ",".join(IDS[:2]))
-    assert found["best"]["loss"] == "0.05846"
+    assert found["best"][0]["text"] == "0.05846"
 
 
 def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_command_does(tmp_path: Path) -> None:
@@ -185,9 +189,9 @@ def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_comman
     told = replace(told, whole=[single])
     (note,) = whole_run_notes(told)
     assert note in [*compare.lines(told, 0)]
-    assert [row["measure"] for row in measure_rows(told, ["A", "B", "C"])][-1] == "CPU time, whole run"
+    assert [row["title"] for row in measure_rows(told)][-1] == "CPU time, whole run"
     alone = replace(told, epochs=[0, 0, 0])
-    assert [row["measure"] for row in measure_rows(alone, ["A", "B", "C"])] == ["CPU time"], "of which all are"
+    assert [row["title"] for row in measure_rows(alone)] == ["CPU time"], "of which all are"
     assert whole_run_notes(alone) == []
 
 
@@ -197,14 +201,13 @@ def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> No
         told = compare.compare([rows[run].record(run) for run in IDS])
     nothing = compare.Difference(math.nan, math.nan, math.nan, math.nan)
     found = replace(told.lines[0], medians=[1.0, math.nan, math.nan], differences=[nothing, nothing])
-    names = ["A", "B", "C"]
-    (row, *_) = measure_rows(replace(told, lines=[found]), names)
-    assert [words(row["of"][name]) for name in names[1:]] == [["–"], ["–"]]
+    (row, *_) = measure_rows(replace(told, lines=[found]))
+    assert [words(cell) for cell in row["cells"][1:]] == [["–"], ["–"]]
 
 
 def test_parentheses_are_explained_only_where_a_difference_has_them(tmp_path: Path) -> None:
     def shown(path: str, runs: Sequence[str]) -> Any:
-        return kept({"missing": "", **document(path, ",".join(runs))}).values
+        return outputs({"missing": "", **document(path, ",".join(runs))}, Choice(",".join(runs)))
 
     clear = shown(three(tmp_path), IDS[:2])
     assert " … " in str(clear["numbers"])
@@ -229,8 +232,8 @@ def test_a_sentence_beside_the_courses_leaves_all_buttons_in_one_row_at_the_end(
         page = visitor.open(f"#/compare?runs={','.join(IDS)}")
         head = page.locator("#page-compare .cardhead", has_text="Courses")
         expect(head).to_contain_text("so far, to the end of the newest finished epoch; power and energy are sums")
-        expect(page.locator("#page-compare .plot[data-drawn]")).to_be_visible()
-        places = [box for one in head.locator(".seg, .opens").all() if (box := one.bounding_box())]
+        expect(page.locator("#compare-graph .main-svg").first).to_be_visible()
+        places = [box for one in head.locator(".seg, .tools, .opens").all() if (box := one.bounding_box())]
         assert len(places) > 2
         middles = [box["y"] + box["height"] / 2 for box in places]
         assert max(middles) - min(middles) < 2
@@ -243,11 +246,12 @@ def test_lines_are_told_apart_by_their_colors_also_while_a_daemon_is_silent(brow
     served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 4)], [three(tmp_path)])
     served.live.age = 42.0
     with on_a_port(served) as link, visit(browser, link) as visitor:
-        for place, gray in ((f"#/compare?runs={','.join(IDS)}", "none"), ("#/gpu/0", "grayscale(1)")):
-            plot = visitor.open(place).locator("main .page:not([hidden]) .plot[data-drawn]")
-            expect(plot.first).to_be_visible()
-            expect(plot.first).to_have_css("filter", gray)
-            expect(plot.first).to_have_css("opacity", "0.75")
+        page = visitor.open(f"#/compare?runs={','.join(IDS)}")
+        expect(page.locator("#compare-graph .main-svg").first).to_be_visible()
+        expect(page.locator("#compare-graph")).to_have_css("filter", "none")
+        expect(page.locator("#compare-graph")).to_have_css("opacity", "0.75")
+        page = visitor.open("#/gpu/0")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_have_css("filter", "grayscale(1)")
 
 
 def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_intervals(tmp_path: Path) -> None:
@@ -277,25 +281,25 @@ def test_each_column_of_a_file_of_numbers_names_its_unit() -> None:
 
 def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: Path) -> None:
     path = three(tmp_path)
-    certain = document(path, ",".join(IDS[:2]))["best"]
-    assert [part["text"] for part in certain["time_of"][0]["line"]] == ["A"]
-    assert certain["time_below"].startswith("B ")
-    doubtful = document(path)["best"]
-    assert doubtful["time_of"] == []
-    assert doubtful["time_below"].startswith("no clear difference from ")
+    _, certain, _ = document(path, ",".join(IDS[:2]))["best"]
+    assert certain["run"] == 0
+    assert certain["others"].startswith("B ")
+    _, doubtful, _ = document(path)["best"]
+    assert doubtful["run"] is None
+    assert doubtful["others"].startswith("no clear difference from ")
 
 
 def test_no_run_is_the_best_of_two_that_are_the_same() -> None:
     texts = ["0.25", "0.25", "0.5"]
-    assert lowest_value([0.25, 0.25, 0.5], ["A one", "B two", "C three"], texts) == ("0.25", "B 0.25, C 0.5", [])
-    assert words(lowest_value([0.5, 0.25], ["A one", "B two"], ["0.5", "0.25"])[2]) == ["B"]
+    assert lowest_value([0.25, 0.25, 0.5], ["A one", "B two", "C three"], texts) == ("0.25", "B 0.25, C 0.5", None)
+    assert lowest_value([0.5, 0.25], ["A one", "B two"], ["0.5", "0.25"])[2] == 1
 
 
 def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:
     found = document(three(tmp_path))
     (rate,) = found["differs"]
-    assert (rate["name"], [words(rate["of"][name]) for name in found["names"]]) == ("lr", [["0.1"], ["0.1"], ["0.2"]])
-    assert [one["text"] for one in found["config_notes"]] == ["1 parameter is the same."]
+    assert (rate["title"], [words(cell) for cell in rate["cells"]]) == ("lr", [["0.1"], ["0.1"], ["0.2"]])
+    assert found["config_notes"] == ["1 parameter is the same."]
 
 
 def test_that_nothing_differs_is_said_only_of_config_that_is_known(tmp_path: Path) -> None:
@@ -363,9 +367,9 @@ def test_a_loss_that_is_no_number_is_not_the_lowest(
         book.db.execute(
             f"""UPDATE epoch SET metrics = '{{"loss": "{diverged}"}}' WHERE rank = ? AND ordinal > 3""", (key,)
         )
-    best = document(str(book.path), ",".join(IDS[:2]), EPOCHS)["best"]
-    assert best["loss_of"][0]["line"][0]["text"] == "B"
-    assert "∞" not in best["loss"] + best["loss_below"]
+    best, *_ = document(str(book.path), ",".join(IDS[:2]), EPOCHS)["best"]
+    assert best["run"] == 1
+    assert "∞" not in best["text"] + best["others"]
 
 
 def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> None:
@@ -375,7 +379,7 @@ def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> 
         book.trace(key, book.device(key), {"gpu.power": [(300.0,) * 3] * 20})
         found = document(str(book.path), ",".join(IDS[:2]), EPOCHS)
     assert (found["axes"], found["axis"], found["by_epochs"]) == ([TIME], TIME, False)
-    assert kept({**found, "missing": ""}).values["loss_is"] == "Lowest loss", "a headline without a value has its name"
+    assert found["best"][0]["title"] == "Lowest loss", "a headline without a value has its name"
     assert all(one["key"].startswith("whole ") for one in found["numbers"])
     (energy,) = (one for one in found["chart"]["panels"] if one["key"] == "energy")
     assert energy["lines"][1]["mean"][-1] == pytest.approx(300 * 20)
@@ -487,89 +491,12 @@ def test_ids_are_told_apart_whatever_letters_they_have() -> None:
     assert len(parse_ids(",".join(map(str, range(99))))) == MAX_RUNS
 
 
-@pytest.mark.parametrize("asked", ["", "nope", IDS[0], f"{IDS[0]},nope", f"{IDS[0]},{IDS[0]}", ",,,", "x" * 2000])
-def test_fewer_than_two_runs_are_no_comparison_and_say_what_to_do(tmp_path: Path, asked: str) -> None:
-    served = Served([tick(1)], [three(tmp_path)])
-    values = served.json(f"/api/kept?page=compare&runs={quote(asked)}")["values"]
-    text = str(values["without"])
-    assert "two to eight runs" in text
-    assert [one["text"] for one in values["without"][-1]["line"]] == ["Choose runs"], "a link of its own line"
-    assert ("No run here has the id nope" in text) == ("nope" in asked)
-    assert values["title"] == "Compare runs"
-
-
-def test_one_that_is_gone_is_named_beside_the_others(tmp_path: Path) -> None:
-    found = kept({**document(three(tmp_path), f"{IDS[0]},nope,{IDS[1]}"), "missing": ""}).values
-    assert (found["title"], found["how"]) == ("2 runs compared", "No run here has the id nope.")
-    assert found["tab"]["text"].endswith(" compared")
-
-
 def test_eight_long_runs_have_no_more_points_than_a_screen_shows(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         ids = [training(book, f"net{number}-1a2b", 500, seed=number, phases=False) for number in range(8)]
         chart = document(str(book.path), ",".join(ids))["chart"]
     assert len(chart["panels"][0]["lines"]) == 8
     assert max(map(len, chart["times"])) <= 1000
-
-
-def rows(page: Page, table: str) -> Any:
-    return page.get_by_role("table", name=table).locator("tbody tr")
-
-
-def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_same(
-    browser: Browser, tmp_path: Path
-) -> None:
-    served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 9)], [three(tmp_path)])
-    with on_a_port(served) as link, visit(browser, link) as visitor:
-        page = visitor.open("#/runs")
-        expect(page.locator(".picked")).to_have_text("Tick 2 to 8 runs to compare them")
-        for name in ("first", "third"):
-            page.get_by_role("checkbox", name=f"Compare {name}").check()
-        page.reload()
-        expect(page.get_by_role("checkbox", name="Compare first")).to_be_checked()
-        expect(page.get_by_role("checkbox", name="Compare second")).not_to_be_checked()
-        page.get_by_role("link", name="Compare 2 runs").click()
-        expect(page.locator("#page-compare h1")).to_have_text("2 runs compared")
-        plot = page.locator("#page-compare .plot[data-drawn]")
-        expect(plot).to_be_visible()
-        labels = "(place) => place.gpumonView.doc.panels[0].lines.map((line) => line.label)"
-        assert plot.evaluate(labels) == ["A first", "B third"]
-        expect(plot.locator(".gutter .what")).to_contain_text(["loss, last"])
-        expect(rows(page, "What differs")).to_contain_text(["lr"])
-        expect(rows(page, "Numbers").first).to_contain_text("Time")
-        # The pointer tells of both, in the units of the axis.
-        page.mouse.move(*across(page, "compare", 0.5))
-        expect(plot.locator(".pill")).to_have_text(re.compile(r"^after [\d.]+ epochs$"))
-        expect(plot.locator(".tell").first.locator("b")).to_have_count(2)
-        # A zoom is in the link, and another axis has none of it.
-        drag(page, "compare", 0.25, 0.75)
-        until(lambda: "from=1.5&to=4.5" in page.url)
-        page.get_by_role("button", name="Time", exact=True).click()
-        until(lambda: plot.evaluate("(place) => place.gpumonView.doc.axis") == "since")
-        assert "from=" not in page.url
-        page.get_by_role("link", name="Compare with B, third").click()
-        until(lambda: plot.evaluate(labels) == ["A third", "B first"])
-        page.get_by_role("link", name="Choose more runs").click()
-        page.get_by_role("checkbox", name="Compare second").check()
-        page.get_by_role("link", name="Compare 3 runs").click()
-        expect(page.locator("#page-compare h1")).to_have_text("3 runs compared")
-        until(lambda: plot.evaluate(labels) == ["A third", "B first", "C second"])
-        page.get_by_role("link", name="Leave out C, second").click()
-        expect(page.locator("#page-compare h1")).to_have_text("2 runs compared")
-        with page.expect_download() as numbers:
-            page.get_by_role("button", name="Numbers as CSV").click()
-        with Path(numbers.value.path()).open(newline="", encoding="utf-8-sig") as file:
-            third, first = csv.DictReader(file, strict=True)
-        assert (third["name"], third["epoch_seconds_difference"]) == ("third", "")
-        assert float(first["epoch_seconds_difference_low"]) <= float(first["epoch_seconds_difference_high"])
-        for kind, beginning in (("CSV", "\ufeffepochs,logged.loss_a_third,logged.loss_b_first"), ("SVG", "<svg ")):
-            page.locator("#page-compare").get_by_role("button", name="Download", exact=True).click()
-            with page.expect_download() as saved:
-                page.locator("#page-compare .menu").get_by_role("button", name=kind, exact=True).click()
-            text = Path(saved.value.path()).read_text(encoding="utf-8")
-            assert text.startswith(beginning), text[:80]
-        shown = plot.locator(".gutter").first.locator(".each > *").first.inner_text().split()[-1]
-        assert re.search(rf">A third {re.escape(shown)}<", text), "a file has the last values, as the page"
 
 
 def test_no_more_than_eight_are_ticked(browser: Browser, tmp_path: Path) -> None:
@@ -621,7 +548,7 @@ def test_a_table_with_columns_behind_its_edge_shows_that_until_they_are_reached(
     served = Served([tick(1, [sample(0)])], [str(book.path)], devices=1)
     with on_a_port(served) as link, visit(browser, link, viewport={"width": 1280, "height": 800}) as visitor:
         page = visitor.open(f"#/compare?runs={','.join(ids)}")
-        box = page.locator("#page-compare .tablebox").first
+        box = page.locator("#compare-numbers")
         expect(box).to_have_class(re.compile("scrolls"))
         assert box.evaluate("(one) => getComputedStyle(one).maskImage") != "none"
         box.evaluate("(one) => { one.scrollLeft = one.scrollWidth; }")
@@ -660,11 +587,10 @@ def test_a_difference_that_is_0_as_it_is_written_is_none_and_has_no_color(
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}
         told = compare.compare([rows[run].record(run) for run in IDS[:2]])
     wait = next(one for one in told.lines if one.measure.name == "wait_share")
-    (row,) = measure_rows(replace(told, lines=[replace(wait, differences=[found])], whole=()), ["A", "B"])
-    (cell,) = row["of"]["B"]
-    said = cell["line"][1]
-    assert said["text"] == text
-    assert (said["css"] == "mut") == (text != "0.0 points (0.0 … +2.0)")
+    (row,) = measure_rows(replace(told, lines=[replace(wait, differences=[found])], whole=()))
+    cell = row["cells"][1]
+    assert cell["note"] == text
+    assert (cell["level"] == "mut") == (text != "0.0 points (0.0 … +2.0)")
 
 
 def test_runs_that_go_on_say_by_how_much_their_gpus_are_older_than_their_losses(tmp_path: Path) -> None:
@@ -678,4 +604,4 @@ def test_runs_that_go_on_say_by_how_much_their_gpus_are_older_than_their_losses(
     said = {panel["key"]: panel.get("late", "") for panel in late["chart"]["panels"]}
     assert said["logged.loss"] == ""
     assert re.fullmatch(r"2\d s older", said["gpu.power"])
-    assert any(note["text"].startswith("Last values of GPUs are up to 2") for note in late["notes"])
+    assert any(note.startswith("Last values of GPUs are up to 2") for note in late["notes"])

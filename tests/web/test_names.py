@@ -109,7 +109,6 @@ def addresses(of: Served) -> list[str]:
         f"/api/{route}?page={page}&{about}&id={one}{more}"
         for route in ("delta", "kept", "layout") for page in PAGES for one in runs for more in ("", "&rest=1")
     ]  # fmt: skip
-    pages += [f"/api/kept?page=compare&runs={one},{SECOND_RUN}" for one in runs]
     plain = [path for path in of.paths() if path not in ("/sign-out",)]
     asked = [f"{path}?{'run' if 'epochs' in path else 'id'}={one}&{about}" for path in plain for one in runs]
     v1 = ("runs", "run?id=", "epochs?run=", "users", f"events?{WINDOW}", f"accounts?{WINDOW}", "status", "findings")
@@ -132,6 +131,9 @@ def test_no_route_tells_a_name(kept_files: tuple[str, str], way: str) -> None:
         assert [text for text in WRITTEN if text in body] == [], address
         answered += answer.status_code == 200
     assert answered > 60
+    for runs in ((RUN, SECOND_RUN), (HASHED_RUN, People(way, SALT).run_id(SECOND_RUN))):
+        body = json.dumps(of.compared(runs)).replace(RUN, "")
+        assert [text for text in (PERSON, FRIEND, GUEST, *WRITTEN) if text in body] == []
 
 
 def test_the_crawl_finds_names_where_they_are_shown(kept_files: tuple[str, str]) -> None:
@@ -156,9 +158,9 @@ def test_a_hashed_user_is_the_same_everywhere(kept_files: tuple[str, str]) -> No
 def test_runs_of_a_hashed_user_are_compared_and_filtered_by_the_hash(kept_files: tuple[str, str]) -> None:
     of, alias = served(kept_files, HASHED), People(HASHED, SALT).alias(PERSON)
     hashed, second = HASHED_RUN, People(HASHED, SALT).run_id(SECOND_RUN)
-    compared = of.json(f"/api/kept?page=compare&runs={hashed},{second}")
-    assert compared["values"]["title"] == "2 runs compared"
-    assert alias in json.dumps(compared["values"]["runs"])
+    compared = of.compared((hashed, second))
+    assert compared["title"] == "2 runs compared"
+    assert alias in json.dumps(compared["runs"])
     assert of.json(f"/api/kept?page=runs&user={alias}")["tables"]["runs"]["order"] == [hashed]
     assert of.json(f"/api/kept?page=runs&user={PERSON}")["tables"]["runs"]["order"] == []
     asked = of.json(f"/api/kept?page=runs&where=script=/srv/{PERSON}/a.py")

@@ -25,7 +25,6 @@ from gpumon_web.live.values import PageFeed
 from gpumon_web.markup import to_html
 from gpumon_web.pages import PAGES, none
 from gpumon_web.stored import run_page
-from gpumon_web.stored.comparison import comparison_document
 from gpumon_web.stored.events import events_document
 from gpumon_web.stored.run_list import RunFilter
 from gpumon_web.stored.user_hours import users_document
@@ -97,12 +96,6 @@ def document(page: Page) -> dict[str, Any]:
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
             found = events_document([str(path)], "", TIME / SECOND + 99)
             return {**found, "group": "", "gpu": "", "user": "", "q": "", "missing": ""}
-    if page.kept_of is StoredSubject.COMPARED:
-        with TemporaryDirectory() as directory, Book(Path(directory)) as book:
-            for name in (RUN, "other-3c4d"):
-                training(book, name, 4, gpus=2)
-                book.add("parameter", run=name, kind=0, name="lr", place=0, value=str(len(name)), rank=0)
-            return {**comparison_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
     if page.kept_of is StoredSubject.RUNS:
         return {
             "runs": [FINISHED, RUNNING], "total": 3011, "kept": [FINISHED["id"]], "not_kept": "", "problem": "",
@@ -240,8 +233,9 @@ def test_the_document_asks_for_no_script_of_components_that_no_page_has() -> Non
     text = Served([tick(1)]).client().get("/").get_data(as_text=True)
     asked = re.findall(r'<script src="[^"]*_dash-component-suites/([\w./@-]+?)\.', text)
     assert asked == [
-        "dash/deps/react@18", "dash/deps/react-dom@18", "dash/deps/prop-types@15",
-        "dash/dash-renderer/build/dash_renderer", "dash/html/dash_html_components",
+        "dash/deps/polyfill@7", "dash/deps/react@18", "dash/deps/react-dom@18", "dash/deps/prop-types@15",
+        "dash/dash-renderer/build/dash_renderer", "dash/dcc/dash_core_components",
+        "dash/dcc/dash_core_components-shared", "dash/html/dash_html_components",
     ]  # fmt: skip
     assert {one.to_plotly_json()["namespace"] for one in parts(skeleton(PAGES, signs_out=True))} == {
         "dash_html_components"
@@ -251,7 +245,7 @@ def test_the_document_asks_for_no_script_of_components_that_no_page_has() -> Non
 def test_the_document_has_the_layout_of_every_page() -> None:
     text = Served([tick(1)]).client().get("/").get_data(as_text=True)
     for page in PAGES.values():
-        assert to_html(page.layout()) in text
+        assert page.is_dash or to_html(page.layout()) in text
 
 
 def test_no_driver_is_advised_where_there_is_no_card() -> None:

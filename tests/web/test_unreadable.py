@@ -155,7 +155,7 @@ def test_a_page_of_a_gpu_says_that_its_history_is_locked(browser: Browser, tmp_p
         expect(page.locator("#page-gpu .plot canvas").first).to_be_visible()
 
 
-@pytest.mark.parametrize("query", [f"page=run&id={NET}", "page=runs", f"page=compare&runs={NET},{OTHER}"])
+@pytest.mark.parametrize("query", [f"page=run&id={NET}", "page=runs"])
 def test_a_page_of_a_locked_ledger_says_that_it_is_locked_and_what_to_do(ledger: Path, query: str) -> None:
     served = Served([tick(1)], [str(ledger)])
     with locked(ledger):
@@ -183,10 +183,7 @@ def test_a_run_that_is_in_no_ledger_is_not_found(ledger: Path, path: str) -> Non
     assert Served([tick(1)], [str(ledger)]).client().get(path).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("query", "where"), [(f"page=run&id={NET}", "without"), (f"page=compare&runs={NET},{OTHER}", "without"),
-                         ("page=runs", "problem")],
-)  # fmt: skip
+@pytest.mark.parametrize(("query", "where"), [(f"page=run&id={NET}", "without"), ("page=runs", "problem")])
 def test_a_page_of_what_cannot_be_read_says_so_and_not_that_there_is_none(ledger: Path, query: str, where: str) -> None:
     served = Served([tick(1)], [str(ledger)])
     upgrade(ledger)
@@ -198,6 +195,25 @@ def test_a_page_of_what_cannot_be_read_says_so_and_not_that_there_is_none(ledger
         assert claim not in said
     upgrade(ledger, VERSION)
     assert "unread" not in served.json(f"/api/kept?{query}")
+
+
+class TestComparison:
+    def test_says_why_it_cannot_be_read(self, ledger: Path) -> None:
+        served = Served([tick(1)], [str(ledger)])
+        upgrade(ledger)
+        found = served.compared((NET, OTHER))
+        assert NEWER in str(found["without"])
+        assert "No run here" not in str(found)
+        assert found["facts"]["again"] < 10
+        upgrade(ledger, VERSION)
+        assert served.compared((NET, OTHER))["title"] == "2 runs compared"
+
+    def test_stays_while_the_ledger_cannot_be_read(self, ledger: Path) -> None:
+        served = Served([tick(1)], [str(ledger)])
+        upgrade(ledger)
+        found = served.compared((NET, OTHER), is_shown=True)
+        assert found.keys() == {"how", "facts"}
+        assert NEWER in found["how"]
 
 
 def test_a_run_that_goes_on_has_what_the_ring_tells_while_its_ledger_cannot_be_read(ledger: Path) -> None:
@@ -244,9 +260,9 @@ def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(l
     served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
     why = "Its daemon has kept no run of this."
     assert why in str(served.json("/api/kept?page=run&id=sim-0-0")["values"]["without"])
-    assert why in str(served.json(f"/api/kept?page=compare&runs=sim-0-0,{NET}")["values"]["without"])
-    for kept in (f"page=run&id={NET}", f"page=compare&runs={NET},{OTHER}"):
-        assert why not in served.client().get(f"/api/kept?{kept}").get_data(as_text=True)
+    assert why in str(served.compared(("sim-0-0", NET))["without"])
+    assert why not in served.client().get(f"/api/kept?page=run&id={NET}").get_data(as_text=True)
+    assert why not in str(served.compared((NET, OTHER)))
     hardware = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
     assert hardware.json("/api/kept?page=run&id=sim-0-0")["values"]["without"] == []
 

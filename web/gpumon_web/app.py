@@ -1,7 +1,8 @@
 """The Dash app on FastAPI: the document of all pages, its routes, and what stands before and behind them.
 
-There are no Dash callbacks, so Dash accepts no input from browsers: every answer is a static file, the document, or
-comes from `routes` or `api`.
+Dash only draws the compare page, whose callbacks (`routes.compare`) read: the gate admits them like other requests, and
+each must have the form that our page sends. All other answers are a static file, the document, or come from `routes` or
+`api`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from gpumon_web.auth.http_errors import KEEPS_PLACE, BadNumber, error_response, 
 from gpumon_web.auth.rate_limit import Buckets
 from gpumon_web.components.page import Page
 from gpumon_web.document import INDEX, INLINE_SCRIPTS, body_markup, head_markup
+from gpumon_web.http.callbacks import CallbackCheck
 from gpumon_web.http.error_log import ErrorLog, capture_logger
 from gpumon_web.http.headers import SecurityHeaders, StaticFileCache, hash_of, policy
 from gpumon_web.http.prefix import PLACEHOLDER, base_of, path_of, put_prefix
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
+from gpumon_web.routes.compare import add_comparison
 from gpumon_web.routes.metrics import METRICS, add_metrics
 from gpumon_web.routes.pages import Sources, add_page_routes, add_routes
 from gpumon_web.routes.responses import Sender
@@ -57,8 +60,8 @@ _KNOWN = (
 _MIN_COMPRESSED_BYTES = 1024
 
 
-_UNUSED = re.compile(r'<script src="[^"]*/(?:dash/dcc/|dash/dash_table/|dash/deps/polyfill@)[^"]*"></script>\n?')
-"""Scripts that Dash adds to every page and ours does not need: 160 kB of 400 kB to transfer and parse."""
+_UNUSED = re.compile(r'<script src="[^"]*/dash/dash_table/[^"]*"></script>\n?')
+"""Scripts that Dash adds to every page and ours does not need."""
 
 
 class _ErrorAnswers:
@@ -114,6 +117,7 @@ def make_app(
     app = _create_app(PAGES, gate, now, buckets, sources.runs.start_reading)
     error_log: ErrorLog = app.server.state.error_log
     add_routes(app.server, sources, views, error_log)
+    add_comparison(app, sources, error_log)
     add_metrics(app.server, sources.feed)
     add_api(app.server, ApiData(sources.feed, sources.runs, sources.figures), Sender(error_log), gate.cookie)
     return app
@@ -150,7 +154,7 @@ def _create_app(
         routes_pathname_prefix="/",
         requests_pathname_prefix=PLACEHOLDER,
     )
-    app.layout = html.Div()
+    app.layout = html.Div([page.layout() for page in pages.values() if page.is_dash])
     scripts, styles = bundle_scripts(ASSETS), bundle_styles(ASSETS)
     app.head = head_markup(styles, scripts, PLACEHOLDER)
     app.body = body_markup(pages, signs_out=gate.has_token)
@@ -159,6 +163,8 @@ def _create_app(
     server.state.error_log = error_log
     # Each middleware stands around those before it.
     server.add_middleware(_ErrorAnswers, error_log=error_log)
+    # Dash's own middleware, which reads the body, stands around this one.
+    server.add_middleware(CallbackCheck, callbacks=app.callback_map)
     app.init_app(server)
     server.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=6)
     server.add_middleware(StaticFileCache)

@@ -1,12 +1,13 @@
 """The HTML document that shows all pages: their layouts, rendered on the server, and our scripts that fill them.
 
-The document is complete without Dash, whose scripts a browser loads once the page is drawn (`88-dash.js`). Dash then
-draws its own layout into an element of its own, and nothing else.
+The document is complete without Dash, whose scripts a browser loads once a page that Dash draws is opened
+(`87-dash.js`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from dash import html
 
@@ -46,6 +47,7 @@ PAGE_SCRIPT = """\
   const { needsId, tabOf } = found.dataset;
   (needsId && !id ? section(tabOf) : found).hidden = false; }"""
 """Shows the page that the address names, before the other scripts have arrived; `90-router.js` does the rest."""
+_PLOTLY = "_dash-component-suites/plotly/package_data/plotly.min.js"
 INLINE_SCRIPTS = (THEME_SCRIPT, PAGE_SCRIPT)
 _NO_SCRIPT = (
     '<noscript><p class="problem">This page needs JavaScript, which is off in this browser. '
@@ -56,6 +58,7 @@ _NO_SCRIPT = (
 def head_markup(styles: Bundle, scripts: Bundle, prefix: str) -> str:
     """Return the elements in the head of the document; the scripts run once the document has been parsed."""
     return (
+        f'<meta name="plotly" content="{prefix}{_PLOTLY}?m={version("plotly")}">\n'
         f"<script>{THEME_SCRIPT}</script>\n"
         f'<link rel="stylesheet" href="{prefix}{styles.address}">\n'
         f'<script defer src="{prefix}{scripts.address}"></script>'
@@ -112,7 +115,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
             html.Main(
                 id="main",
                 tabIndex="-1",
-                children=[*(section(page) for page in pages.values()), html.Div(id=ROOT)],
+                children=[section(page) for page in pages.values()],
             ),
             *([_sign_out()] if signs_out else []),
         ],
@@ -124,9 +127,11 @@ def section(page: Page) -> html.Section:
     attributes = data(
         page=page.name, title=page.title, tab_of=page.tab or page.name, args=" ".join(page.args),
         kept_args=" ".join((*page.args, *page.kept_args)), kept="1" if page.kept else "",
-        needs_id="1" if page.needs_id else "", without_gpus=page.without_gpus, subject=" ".join(page.subject),
+        dash="1" if page.is_dash else "", needs_id="1" if page.needs_id else "",
+        without_gpus=page.without_gpus, subject=" ".join(page.subject),
     )  # fmt: skip
-    return html.Section(page.layout(), id=f"page-{page.name}", className="page", hidden=True, **attributes)
+    layout = html.Div(id=ROOT) if page.is_dash else page.layout()
+    return html.Section(layout, id=f"page-{page.name}", className="page", hidden=True, **attributes)
 
 
 def _sign_out() -> html.Footer:

@@ -536,13 +536,6 @@ test("an axis makes no leap of a degree, is none where nothing is known, and has
   for (const [from, to] of [[0.27, 7.4], [44.4, 55.8], [0.9, 1.6]]) { assert.ok(g.scale.ticks("plain", from, to).length > 1, `${from} to ${to}`); }
 });
 
-test("a sum of which a part is not known has no value where a view reaches that far", () => {
-  const { gpumon } = load(["00", "52"]);
-  const broken = { lost: { at: 4, text: "unknown" } };
-  assert.deepStrictEqual([3.9, 4, 9].map((to) => gpumon.isLost(broken, to)), [false, true, true]);
-  assert.strictEqual(gpumon.isLost({}, 9), false);
-});
-
 test("a phone says in a row of its own what the thin line of a panel is, where a desk says it beside the value", () => {
   const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
   const line = { x: [1, 2], mean: [2 ** 30, 2 ** 30] };

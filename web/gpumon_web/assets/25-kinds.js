@@ -96,7 +96,7 @@
     logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.digits(value) })],
     // Buttons of which one is pressed: each sets an argument of the address.
     choices: (all) => all.map((one) => g.make("button", {
-      type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ ...Object.fromEntries((one.without || []).map((name) => [name, null])), [one.arg]: one.value }); },
+      type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ [one.arg]: one.value }); },
     })),
     tick: (one) => [g.tick(one)],
     picked: (one) => g.picked(one),

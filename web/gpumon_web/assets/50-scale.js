@@ -137,17 +137,6 @@
     return found;
   }
 
-  // Time since a begin, for runs beside each other.
-  function spans(from, to, pixels) {
-    const step = STEPS.find((one) => one >= ((to - from) * ROOM) / pixels) || DAY * Math.ceil((to - from) / DAY / 8);
-    const found = [];
-    for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) { found.push({ value: at * step, text: at ? t.span(at * step).replace(/ 0 (min|h)$/, "") : "0" }); }
-    return found;
-  }
-
-  // A place among whole numbers, such as the middle of an epoch.
-  const written = (value) => grouped(String(Math.round(value * 10) / 10));
-
   // The kinds of axes below a chart: its ticks, a place on it in words, and what stands below the gutter.
   g.axes = {
     time: {
@@ -156,9 +145,6 @@
       name: (from) => g.scale.day(from),
     },
     epoch: { ticks: wholes, place: (value) => `epoch ${grouped(String(Math.round(value)))}`, name: () => "epoch" },
-    epochs: { ticks: wholes, place: (value) => `after ${written(value)} ${value === 1 ? "epoch" : "epochs"}`, name: () => "epochs done" },
-    step: { ticks: wholes, place: (value) => `step ${grouped(String(Math.round(value)))}`, name: () => "step" },
-    since: { ticks: spans, place: (value) => `${t.span(value)} after the begin`, name: () => "time" },
   };
 
   g.scale = {

@@ -169,9 +169,6 @@
     return found;
   };
 
-  // Whether a line that is a sum has no value at the end of a view, since a part of it is not known.
-  g.isLost = (line, to) => Boolean(line.lost) && line.lost.at <= to;
-
   // `scale`: {x, y, base, from, to}; y of the base line where areas are filled, else undefined.
   g.trace = function (pen, given, scale, longest, color) {
     const line = stairs(given, scale);

@@ -14,7 +14,7 @@
 
   // A panel whose values are of what is over: the last ones, and none of now.
   const isOver = (doc, panel) => !doc.goesOn && (panel.lists || Boolean(doc.spans));
-  const headOf = (doc, panel) => (isOver(doc, panel) ? `${panel.title}, ${panel.late || "last"}` : panel.title);
+  const headOf = (doc, panel) => (isOver(doc, panel) ? `${panel.title}, last` : panel.title);
 
   // The last value of a line in the view: what was logged may be no number.
   const lastly = (panel, facts) => (facts.odd ? facts.odd : facts.last === null ? t.MISSING : g.scale.write(panel.unit, facts.last));
@@ -40,9 +40,8 @@
   };
 
   // The last value in the view of one line of several.
-  function lastOf({ panel, facts, isNow, gone }, nth, { to }) {
-    const isGone = g.isLost(panel.lines[nth], to) || (isNow && gone[nth]);
-    return isGone ? t.MISSING : lastly(panel, facts[nth]);
+  function lastOf({ panel, facts, isNow, gone }, nth) {
+    return isNow && gone[nth] ? t.MISSING : lastly(panel, facts[nth]);
   }
 
   // The gutters of a page; `show` puts there what they say.
@@ -76,8 +75,8 @@
       if (!one.panel.lists) { g.put(child.lastChild, isUnder ? [below, under].filter(Boolean).join(" · ") : under); } else {
         one.panel.lines.forEach((line, nth) => {
           const each = child.children[3].children[nth];
-          g.put(each.lastChild, lastOf(one, nth, at));
-          g.attribute(each, "title", g.isLost(line, at.to) ? `${line.label}: ${line.lost.text}` : line.label);
+          g.put(each.lastChild, lastOf(one, nth));
+          g.attribute(each, "title", line.label);
         });
       }
       const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
@@ -131,7 +130,7 @@
     one.panel.lines.forEach((line, nth) => {
       if (!one.panel.lists) { return; }
       pen.fillStyle = g.theme.color(line.role);
-      const last = lastOf(one, nth, at);
+      const last = lastOf(one, nth);
       const room = GUTTER - 30 - pen.measureText(last).width;
       pen.fillText(`${g.shortened(pen, line.label, room)} ${last}`, x, one.head + 58 + 14 * nth);
     });

@@ -3,7 +3,6 @@
 // A document has `axis`, `begin`, `end`, `interval`, `panels`, `runs`, `events` and `held`. A panel: `key`, `title`, `unit`, `zero`
 // (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
 // of the theme or none (the color of who holds the GPU), a `label`, a short `mark` beside its value where it is one of a list, and a `look` (dots, thin). All values are in base units.
-// A sum that is not known from some place on has that as `lost` {at, text}; a panel that is older than others says by how much (`late`).
 // One that `spans` is of something that was there from begin to end, seen or not; `unseen` are times [from, to] of it in which nothing was sampled. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}, and `heard` when anything was last seen, where lines may end earlier; `known` is when its first sample is of.
 "use strict";
 (function (g) {

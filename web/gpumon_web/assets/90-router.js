@@ -14,6 +14,8 @@
     return { name, params };
   }
 
+  g.addressArguments = () => place().params;
+
   // What values are of, and no figure: a change of the other arguments is none of the page.
   const subject = (params, name) => {
     const section = byName(name);
@@ -90,7 +92,7 @@
   function page(section) {
     g.pages = g.pages || {};
     const { page: name } = section.dataset;
-    if (!g.pages[name]) { g.pages[name] = g.view(section); }
+    if (!g.pages[name]) { g.pages[name] = section.dataset.dash ? g.dashPage(section) : g.view(section); }
     return g.pages[name];
   }
 
@@ -125,7 +127,6 @@
     const shown = page(current);
     if (news.reset) { shown.about(); }
     shown.tick(news);
-    if (news.delta && !news.reset) { g.loadDash(); } // with the second answer: charts have come by then
   }
 
   // Whether the page in place of those that need a GPU is shown.

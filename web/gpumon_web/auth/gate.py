@@ -26,6 +26,8 @@ __all__ = ["LASTS", "Gate"]
 
 OPEN = "/healthz"
 """The only path that is answered without a token."""
+CALLBACK = "/_dash-update-component"
+"""Path of Dash's callbacks."""
 RENEWED = 3600
 """Age in seconds after which the cookie of an active session is renewed."""
 PEER = "gpumon.peer"
@@ -136,7 +138,7 @@ class Gate:
         """Return why a request must be rejected whatever token it has; None if it may be answered with one."""
         if not self._is_allowed_host(request.headers.get("Host", "")):
             return UNKNOWN_HOST
-        if is_form(request):
+        if is_form(request) or is_callback(request):
             return None if is_own_form(request) else FOREIGN
         if request.method not in ("GET", "HEAD"):
             return ONLY_READS
@@ -304,6 +306,12 @@ class Gate:
 def is_form(request: Request) -> bool:
     """Whether a request is a form posted to one of the two paths that accept one."""
     return request.method == "POST" and path_of(request) in (SIGN_IN, SIGN_OUT)
+
+
+def is_callback(request: Request) -> bool:
+    """Whether a request asks for a Dash callback, which only reads. Pages of other sites cannot send its media type."""
+    media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return request.method == "POST" and path_of(request) == CALLBACK and media_type == "application/json"
 
 
 def _visitor_key(text: str) -> bytes:

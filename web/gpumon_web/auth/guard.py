@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from gpumon_web.auth.gate import OPEN, Credentials, Gate, is_form, peer_of
+from gpumon_web.auth.gate import OPEN, Credentials, Gate, is_callback, is_form, peer_of
 from gpumon_web.auth.http_errors import (
     NO_TOKEN,
     SIGN_OUT,
@@ -70,7 +70,8 @@ class Guard:
         if connection is not None and credentials.are_valid and path_of(request) != OPEN:
             connection.is_proven = True
         # The server leaves out the body of an answer to HEAD; Dash's routes only know GET.
-        await self._app({**scope, "method": "GET"}, receive, send_with_headers)
+        method = "POST" if is_callback(request) else "GET"
+        await self._app({**scope, "method": method}, receive, send_with_headers)
 
     async def _check(self, request: Request, credentials: Credentials, timestamp: float) -> Response | None:
         """Return the answer if the request must not reach a route, or is about signing in or out; else None."""
@@ -84,7 +85,7 @@ class Guard:
             return rejection_response(request, rejection)
         path = path_of(request)
         # Dash has more routes than the pages use.
-        if path not in self._paths and not path.startswith(self._folders):
+        if not is_callback(request) and path not in self._paths and not path.startswith(self._folders):
             return no_such_page(request, self._pages)
         return None
 

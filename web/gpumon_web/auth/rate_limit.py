@@ -23,8 +23,8 @@ GUESSES = 1 / 6
 VISITORS = 4096
 """Number of buckets kept; the least recently used one is dropped first."""
 HEADER_BYTES = 16 * 1024
-BODY_BYTES = 1024
-"""Largest request body in bytes. Only the sign-in form has one."""
+BODY_BYTES = 8 * 1024
+"""Largest request body in bytes. Only the sign-in form and Dash's callbacks have one."""
 CONNECTIONS = 1000
 IDLE_SECONDS = 30
 """Seconds for which a connection may be idle, or read nothing of an answer."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-from urllib.parse import quote
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+from urllib.parse import quote, unquote, urlencode
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
@@ -13,9 +14,7 @@ from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, 
 from gpumon.reports.compare_measures import RUN_MEASURES, ConfigComparison, ConfigDifference, Measure
 from gpumon.reports.run_json import nullable
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
-from gpumon_web.charts.run_chart import ROLES
-from gpumon_web.components.page import Cells, Rows
-from gpumon_web.components.tokens import line, link, run_address, run_state, tag, text
+from gpumon_web.components.page import Cells
 
 PICK_ARG = "pick"
 """Argument of the runs page with the ids of the ticked runs."""
@@ -26,8 +25,25 @@ VALUE_CELLS = 60
 NAME_CELLS = 200
 _EPOCH_AND_RUN_MEASURES = ("seconds", "energy")
 """Measures with a value per epoch and another per run, so that CSV files need two names."""
-Cell = list[Cells]
 Labels = Sequence[str]
+
+
+class Cell(TypedDict):
+    """A value of one run."""
+
+    text: str
+    note: str
+    """Difference from the first run; empty if there is none."""
+    level: str
+    """`ok` or `warn` if the difference is certainly better or worse, `mut` if it is not."""
+
+
+class Row(TypedDict):
+    """A measure, parameter or fact, with a cell for each run."""
+
+    key: str
+    title: str
+    cells: list[Cell]
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -35,46 +51,29 @@ def labels(names: Sequence[str]) -> list[str]:
     return [f"{letter} {clean(name, LABEL_CELLS)}" for letter, name in zip(letters(len(names)), names, strict=True)]
 
 
-def comparison_address(ids: Sequence[str], by: str = "", page: str = "compare", arg: str = "runs") -> str:
-    """Return the address of a comparison. Each id is quoted separately because it may contain a comma."""
-    quoted = quote(",".join(quote(run, safe="") for run in ids), safe="")
-    return f"#/{page}?{arg}={quoted}" + (f"&by={by}" if by else "")
+def parse_ids(text: str) -> list[str]:
+    """Return the ids in an address in their order, without duplicates, at most `MAX_RUNS`."""
+    return [*dict.fromkeys(unquote(run) for run in text.split(",") if run)][:MAX_RUNS]
 
 
-def run_lines(runs: Sequence[Cells], by: str) -> list[Cells]:
-    """Return a line for each run: letter in its color, name, and links to reorder or remove it."""
-    ids = [run["id"] for run in runs]
-    lines = []
-    for index, (letter, run) in enumerate(zip(letters(len(runs)), runs, strict=True)):
-        others = [other for other in ids if other != run["id"]]
-        label = f"{letter}, {run['name']}"
-        baseline = (
-            tag("baseline")
-            if index == 0
-            else link("as baseline", comparison_address([run["id"], *others], by), "mut", f"Compare with {label}")
-        )
-        removal = None
-        if len(ids) > MIN_RUNS:
-            removal = link("×", comparison_address(others, by), "out", f"Leave out {label}")
-        lines.append(
-            line(text(letter, f"badge {ROLES[index]}"), link(run["name"], run_address(run["id"]), "mono name"),
-                 text(run["user"], "mut"), run_state(run["state"]), text(run["counts"], "mut"), baseline, removal,
-                 css="one")
-        )  # fmt: skip
-    if len(ids) < MAX_RUNS:
-        href = comparison_address(ids, page="runs", arg=PICK_ARG)
-        lines.append(line(link("+ Run", href, "button", "Choose more runs"), css="add"))
-    return lines
+def comparison_address(
+    ids: Sequence[str], arguments: Mapping[str, str] | None = None, page: str = "compare", arg: str = "runs"
+) -> str:
+    """Return the address of a comparison, with further arguments.
+
+    Each id is quoted separately because it may contain a comma.
+    """
+    runs = ",".join(quote(run, safe="") for run in ids)
+    return f"#/{page}?{urlencode({arg: runs, **{name: value for name, value in (arguments or {}).items() if value}})}"
 
 
-def measure_rows(comparison: Comparison, names: Labels) -> Rows:
+def measure_rows(comparison: Comparison) -> list[Row]:
     """Return a row for each measure: medians over epochs first, then measures of whole runs."""
     suffix = ", whole run" if all(comparison.epochs) else ""
-    rows = [
-        _measure_row(measure, names, suffix if single else "", single=single)
+    return [
+        _measure_row(measure, suffix if single else "", single=single)
         for measure, single in _shown_measures(comparison)
     ]
-    return Rows({**row, "place": index} for index, row in enumerate(rows))
 
 
 def whole_run_notes(comparison: Comparison) -> list[str]:
@@ -119,36 +118,36 @@ def csv_name(measure: Measure[Any], *, single: bool) -> str:
     return f"{prefix}{measure.file_name}"
 
 
-def _measure_row(compared: MeasureComparison, names: Labels, suffix: str, *, single: bool) -> Cells:
+def _measure_row(compared: MeasureComparison, suffix: str, *, single: bool) -> Row:
     measure = compared.measure
     first, *others = measure.texts(compared.medians)
-    cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
-    for name, value, difference in zip(names[1:], others, compared.differences, strict=True):
+    cells: list[Cell] = [{"text": first, "note": "", "level": ""}]
+    for value, difference in zip(others, compared.differences, strict=True):
         words = verdict(difference, measure, single=single)  # equals `value` if the value is missing
         gain = measure.column.better * difference.value if difference.is_clear and not single else 0.0
         level = "mut" if words == SAME else "ok" if gain > 0 else "warn" if gain < 0 else "mut"
-        cells[name] = [line(text(value, "num"), *([text(words, level)] if words != value else []))]
-    return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title + suffix, "of": cells}
+        cells.append({"text": value, "note": words if words != value else "", "level": level})
+    return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "title": measure.title + suffix, "cells": cells}
 
 
-def difference_rows(config: ConfigComparison, names: Labels) -> Rows:
+def difference_rows(config: ConfigComparison) -> list[Row]:
     """Return a row for each parameter and each fact about the program that differs between the runs."""
-    return Rows(
+    return [
         {"key": f"{'config' if difference.is_config else 'program'} {difference.name}",
-         "name": clean(difference.name, VALUE_CELLS), "place": index, "of": _value_cells(difference, names)}
-        for index, difference in enumerate(config.differences)
-    )  # fmt: skip
+         "title": clean(difference.name, VALUE_CELLS), "cells": _value_cells(difference)}
+        for difference in config.differences
+    ]  # fmt: skip
 
 
-def _value_cells(difference: ConfigDifference, names: Labels) -> dict[str, Cell]:
+def _value_cells(difference: ConfigDifference) -> list[Cell]:
     texts = [clean(written(value), VALUE_CELLS) if has else units.MISSING
              for value, has in zip(difference.values, difference.has, strict=True)]  # fmt: skip
     if difference.name == "commit" and not difference.is_config:
         texts = [value[:COMMIT_LETTERS] for value in texts]
-    return {
-        name: [line(text(value, "mono mut" if index and value == texts[0] else "mono"))]
-        for index, (name, value) in enumerate(zip(names, texts, strict=True))
-    }
+    return [
+        {"text": value, "note": "", "level": "mut" if index and value == texts[0] else ""}
+        for index, value in enumerate(texts)
+    ]
 
 
 def no_difference_text(config: ConfigComparison, names: Labels) -> str:
@@ -159,7 +158,7 @@ def no_difference_text(config: ConfigComparison, names: Labels) -> str:
     return f"The config of {recorded[0]} alone is known." if len(recorded) == 1 else "No parameter is known to differ."
 
 
-def config_notes(config: ConfigComparison, names: Labels) -> list[Cells]:
+def config_notes(config: ConfigComparison, names: Labels) -> list[str]:
     """Return further notes on parameters and programs."""
     notes = []
     if config.same:
@@ -169,7 +168,7 @@ def config_notes(config: ConfigComparison, names: Labels) -> list[Cells]:
         notes.append(f"No parameters are known of {runs}: run.config(…) records them.")
     if config.is_dirty:
         notes.append("Runs of the same commit had uncommitted changes: their code may differ.")
-    return [{"text": note} for note in notes]
+    return notes
 
 
 def shows_intervals(comparison: Comparison) -> bool:
@@ -196,16 +195,43 @@ def is_clearly_lowest(compared: MeasureComparison) -> bool:
     return (0 not in indexes or own.is_clear) and all(difference.low > own.high for difference in others)
 
 
-def lowest_value(values: Sequence[float], names: Labels, texts: Sequence[str]) -> tuple[str, str, Cell]:
-    """Return the lowest value as text, the other values as text, and the badge of its run unless there is a tie.
+def lowest_value(values: Sequence[float], names: Labels, texts: Sequence[str]) -> tuple[str, str, int | None]:
+    """Return the lowest value as text, the other values as text, and the index of its run unless there is a tie.
 
-    Empty if fewer than two values are known.
+    Without text if fewer than two values are known.
     """
     ascending = sorted((value, index) for index, value in enumerate(values) if is_known(value))
     if len(ascending) < MIN_RUNS:
-        return units.MISSING, "", []
+        return units.MISSING, "", None
     (value, index), *others = ascending
     rest = ", ".join(f"{names[other][0]} {texts[other]}" for _, other in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    badge: Cell = [line(text(names[index][0], f"badge {ROLES[index % len(ROLES)]}"))] if others[0][0] > value else []
-    return texts[index], rest + more, badge
+    return texts[index], rest + more, index if others[0][0] > value else None
+
+
+def course_rows(chart: Cells, keys: Sequence[str]) -> list[list[float | str | None]]:
+    """Return the rows of a CSV file of the lines of some panels: a row for each position, in base units."""
+    lines = [(panel, line) for panel in chart["panels"] if panel["key"] in keys for line in panel["lines"]]
+    heads = [_file_column(f"{panel['key']} {line['label']}", panel["unit"]) for panel, line in lines]
+    values: dict[float, list[float | None]] = {}
+    for index, (_, line) in enumerate(lines):
+        for position, value in zip(chart["times"][line["x"]], line["mean"], strict=True):
+            values.setdefault(position, [None] * len(lines))[index] = value
+    axis = f"{chart['axis']}_seconds" if chart["axis"] == "since" else chart["axis"]
+    rows: list[list[float | str | None]] = [[axis, *heads]]
+    rows += ([position, *values[position]] for position in sorted(values))
+    return rows
+
+
+def _file_column(text: str, unit: str) -> str:
+    name = re.sub(r"[^\w.]+", "_", text).strip("_")
+    return name if unit == "plain" else f"{name}_{unit}"
+
+
+def difference_csv_rows(names: Labels, rows: Sequence[Row]) -> list[list[str | None]]:
+    """Return the rows of a CSV file of parameters and facts that differ; unknown values are empty."""
+    body = [
+        [row["title"], *(None if cell["text"] == units.MISSING else cell["text"] for cell in row["cells"])]
+        for row in rows
+    ]
+    return [["key", *names], *body]

@@ -154,8 +154,6 @@ class StoredSubject(Enum):
     RUNS = "the list of runs"
     RUN = "this run"
     """The run of the argument `id`, on the device `gpu`."""
-    COMPARED = "these runs"
-    """The runs of the argument `runs`, on the axis `by`."""
     ACCOUNTS = "this window"
     """Users' GPU time in the window given by `period`, `day` and `zone`."""
     EVENTS = "the events"
@@ -216,5 +214,7 @@ class Page(NamedTuple):
     is_tab: bool = True
     needs_id: bool = False
     """Whether an address without an id shows the page of its tab instead."""
+    is_dash: bool = False
+    """Whether Dash renders the layout, and callbacks fill it, instead of our scripts."""
     without_gpus: str = ""
     """Name of the page that replaces it on a machine without GPUs."""

@@ -71,17 +71,19 @@ class Runs:
             empty_text = why_none_listed(origin, is_moment=bool(self._missing))
             extra = (page.name, self._missing, self.missing_reason(), origin.label, empty_text, *choice)
             return self._list_answer(("kept", page.name, empty_text, *choice), stored_values.list_values, *extra)
-        if page.kept_of is StoredSubject.COMPARED:
-            ids, by, reason = args.get("runs", ""), args.get("by", ""), self._missing or self.missing_reason()
-            return self._answers.get(
-                ("kept", page.name, ids, by), self._fresh,
-                lambda _: self._work.ask(
-                    stored_values.comparison_values, lambda: (self._paths(), ids, by, self._now(), page.name, reason)
-                ),
-            )  # fmt: skip
         return self._run_answer(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.run_values, page.name,
             self._missing, self.missing_reason(), self._feed.live.origin().label, self._prices, self._is_awaited(),
+        )  # fmt: skip
+
+    def compared(self, ids: str, by: str) -> Future[Packed]:
+        """Return the comparison of the runs in `ids`, which are separated by commas, on the axis `by`."""
+        reason = self._missing or self.missing_reason()
+        return self._answers.get(
+            ("compared", ids, by), self._fresh,
+            lambda _: self._work.ask(
+                stored_values.comparison_answer, lambda: (self._paths(), ids, by, self._now(), reason)
+            ),
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:

@@ -69,10 +69,10 @@ def run_values(
     return packed(_body(page, values, [values["run"]] if values["run"] else []), version)
 
 
-def comparison_values(paths: Sequence[str], ids: str, by: str, now: float, page: str, missing: str) -> Packed:
-    """Return the values of `page` from the runs to compare. The page itself reports unknown runs."""
-    comparison = comparison_document(paths, ids, by, now)
-    return packed(_body(page, {**comparison, "missing": missing if comparison["gone"] else ""}, comparison["runs"]))
+def comparison_answer(paths: Sequence[str], ids: str, by: str, now: float, missing: str) -> Packed:
+    """Return the comparison of runs as JSON; `missing` explains why past runs are missing."""
+    document = comparison_document(paths, ids, by, now)
+    return packed({**document, "missing": missing if document["gone"] else ""})
 
 
 def account_values(

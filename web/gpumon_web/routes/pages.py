@@ -30,7 +30,7 @@ from gpumon_web.live.positions import RecordedPosition, Recording
 from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
-from gpumon_web.routes.arguments import MAX_LIST, MAX_TEXT, read_list, read_number, read_text, read_whole
+from gpumon_web.routes.arguments import read_list, read_number, read_text, read_whole
 from gpumon_web.routes.responses import Sender
 from gpumon_web.routes.ticks import Ticks
 
@@ -91,8 +91,7 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         page, whole = PAGES.get(read_text(request, "page")), bool(read_text(request, "rest"))
         if page is None or (page.rest if whole else page.kept) is None:
             return error_response(request, 404, "No such page", "No page of this name shows what is kept.")
-        longest = MAX_LIST if page.kept_of is StoredSubject.COMPARED else MAX_TEXT
-        args = {name: read_text(request, name, longest) for name in (*page.args, *page.kept_args)}
+        args = {name: read_text(request, name) for name in (*page.args, *page.kept_args)}
         what = page.kept_of.value
         if page.kept_of in (StoredSubject.ACCOUNTS, StoredSubject.EVENTS, StoredSubject.DAY):
             return await send(request, partial(sources.accounts.kept, page, args), what)

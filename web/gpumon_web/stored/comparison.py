@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any, NamedTuple, TypedDict
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN
@@ -22,7 +21,6 @@ from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import TIME, ComparedCourse, axes_of, axis_of, compare_chart, course_of, lag_of
 from gpumon_web.charts.run_chart import CHECKED, is_loss
 from gpumon_web.components.compare_rows import (
-    MAX_RUNS,
     MIN_RUNS,
     config_notes,
     csv_rows,
@@ -33,6 +31,7 @@ from gpumon_web.components.compare_rows import (
     lowest_value,
     measure_rows,
     no_difference_text,
+    parse_ids,
     shows_intervals,
     whole_run_notes,
 )
@@ -61,11 +60,6 @@ class ComparedRun(NamedTuple):
     def all_epochs(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
         """All epochs, or their times if `epochs` is a sample."""
         return self.times or self.epochs
-
-
-def parse_ids(text: str) -> list[str]:
-    """Return the ids in an address in their order, without duplicates, at most `MAX_RUNS`."""
-    return [*dict.fromkeys(unquote(run) for run in text.split(",") if run)][:MAX_RUNS]
 
 
 def comparison_document(paths: Sequence[str], ids_text: str, by: str, now: float) -> dict[str, Any]:
@@ -109,17 +103,17 @@ def comparison_document(paths: Sequence[str], ids_text: str, by: str, now: float
         "names": names,
         "axes": axes, "axis": axis,
         "is_running": any(record.run.state is RunState.RUNNING for record in records),
-        "numbers": measure_rows(comparison, names),
+        "numbers": measure_rows(comparison),
         "saved": csv_rows(comparison),
         "by_epochs": all(comparison.epochs),
         "shows_intervals": shows_intervals(comparison),
-        "notes": [{"text": note} for note in notes]
-        + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in comparison.doubts],
-        "differs": difference_rows(config, names),
+        "notes": notes,
+        "cautions": comparison.doubts,
+        "differs": difference_rows(config),
         "config_notes": config_notes(config, names),
         "alike": no_difference_text(config, names),
         "ends": "; ".join(filter(None, (_ends_caption(runs, names, axis), _devices_caption(records)))),
-        "best": {**_best_loss(runs, names), **_best_measures(comparison, names)},
+        "best": [_best_loss(runs, names), *_best_measures(comparison, names)],
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
 
@@ -186,11 +180,22 @@ def _counts(comparison: Comparison, runs: Sequence[ComparedRun]) -> list[str]:
     ]
 
 
-def _best_loss(runs: Sequence[ComparedRun], names: Sequence[str]) -> dict[str, Any]:
+class Best(TypedDict):
+    """The lowest value of a measure, and which run has it."""
+
+    title: str
+    text: str
+    others: str
+    """Values of the other runs, or why no run is clearly the best."""
+    run: int | None
+    """Index of the run; None if no run is clearly the best."""
+
+
+def _best_loss(runs: Sequence[ComparedRun], names: Sequence[str]) -> Best:
     """Return the lowest loss over each run's finished epochs; a validation loss if all runs logged one."""
     loss = _common_loss(runs)
     if not loss:
-        return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
+        return {"title": "Lowest loss", "text": units.MISSING, "others": "", "run": None}
     lowest = [
         run.lowest if run.times else min(
             (
@@ -202,8 +207,8 @@ def _best_loss(runs: Sequence[ComparedRun], names: Sequence[str]) -> dict[str, A
         )
         for run in runs
     ]  # fmt: skip
-    best, rest, badge = lowest_value(lowest, names, [units.logged_number(value) for value in lowest])
-    return {"loss_is": f"Lowest {loss[:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
+    best, others, run = lowest_value(lowest, names, [units.logged_number(value) for value in lowest])
+    return {"title": f"Lowest {loss[:40]} of an epoch", "text": best, "others": others, "run": run}
 
 
 def _common_loss(runs: Sequence[ComparedRun]) -> str:
@@ -213,16 +218,21 @@ def _common_loss(runs: Sequence[ComparedRun]) -> str:
     return min(common, key=lambda name: (not name.startswith(CHECKED), name), default="")
 
 
-def _best_measures(comparison: Comparison, names: Sequence[str]) -> dict[str, Any]:
-    lines = comparison.lines if all(comparison.epochs) else comparison.whole
-    values: dict[str, Any] = {}
-    by_epochs = lines is comparison.lines
-    for key, measure in (("time", "seconds"), ("energy", "energy")):
+def _best_measures(comparison: Comparison, names: Sequence[str]) -> Iterator[Best]:
+    """Yield the shortest time and the lowest energy: medians over epochs, or of whole runs if one has no epochs."""
+    by_epochs = all(comparison.epochs)
+    lines = comparison.lines if by_epochs else comparison.whole
+    titles = {
+        "seconds": "Shortest epoch, median" if by_epochs else "Shortest run",
+        "energy": "Least energy per epoch, median" if by_epochs else "Least energy of a run",
+    }
+    for measure, title in titles.items():
         line = next((line for line in lines if line.measure.name == measure), None)
-        texts = line.measure.texts(line.medians) if line else []
-        value, rest, badge = lowest_value(line.medians, names, texts) if line else (units.MISSING, "", [])
-        if line and badge and by_epochs and not is_clearly_lowest(line):
-            rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, {TOO_FEW}"
-            badge = []
-        values |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
-    return values
+        if line is None:
+            yield {"title": title, "text": units.MISSING, "others": "", "run": None}
+            continue
+        best, others, run = lowest_value(line.medians, names, line.measure.texts(line.medians))
+        if run is not None and by_epochs and not is_clearly_lowest(line):
+            others = f"no clear difference from {others}" if has_intervals(line) else f"{others}, {TOO_FEW}"
+            run = None
+        yield {"title": title, "text": best, "others": others, "run": run}

@@ -1,0 +1,297 @@
+"""Converts a chart document into the figure that Plotly draws.
+
+A document has panels of lines in base units (`gpumon_web.charts.document`). The figure has one panel below the other,
+over one axis. What is unknown stays a gap: lines end there, and nothing is filled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.reports.figures.axes import known_ranges, literal, note
+
+Document = Mapping[str, Any]
+Figure = dict[str, Any]
+Line = dict[str, Any]
+
+LOGGED_UNIT = "plain"
+"""Unit of panels of logged metrics, the only ones with a logarithmic axis and smoothing."""
+MISSED = 3
+"""Intervals between two samples above which nothing is known between them."""
+TOP, HEAD, TALL, FOOT = 4, 30, 104, 44
+"""Heights in pixels: above the first panel, of a panel's title, of its plot, and below the last panel."""
+VALUE = "value"
+"""Name of the annotations with the last value of a line, which are left out where there is no room."""
+VALUE_WIDTH = 96
+"""Width of such an annotation, in pixels."""
+_AXIS_TITLES = {"epochs": "epochs done", "step": "step"}
+_PLACES = {"epochs": "after %{x:.1f} epochs", "step": "step %{x:,.0f}"}
+"""Position under the pointer on each axis."""
+_SECONDS_STEPS = ((7200.0, 1 / 3600, "hours"), (120.0, 1 / 60, "minutes"), (0.0, 1.0, "seconds"))
+"""Longest time from which a unit is used for times since the start, its factor, and its name."""
+_MARKERS = 150
+"""Largest number of points that are drawn with a marker each."""
+_DECADES = 100
+"""Range of a logarithmic axis above which only powers of ten have a tick; below, also 2 and 5 times them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What of a document is drawn, and how."""
+
+    panels: Sequence[str] = ()
+    """Keys of the panels; empty: all."""
+    is_log: bool = False
+    """Whether panels of logged metrics have a logarithmic axis."""
+    smoothing: float = 0.0
+    """Weight of the previous values in the mean that is drawn of logged metrics, from 0 (none) to less than 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Factor and texts to show base units on an axis."""
+
+    factor: float
+    suffix: str
+    """Unit after a number, including the space before it."""
+    format: str
+    """Format of a value under the pointer, in the notation of d3."""
+
+
+def plotly_figure(document: Document, look: Look | None = None) -> Figure:
+    """Return the figure of a document. Its x axis is in the unit of `x_factor`, which `layout.meta` has for scripts."""
+    look = look or Look()
+    panels = [panel for panel in document["panels"] if not look.panels or panel["key"] in look.panels]
+    factor, x_title = x_factor(document)
+    height = TOP + FOOT + sum(HEAD + TALL for _ in panels)
+    data: list[Line] = []
+    layout: dict[str, Any] = {
+        "height": height, "margin": {"l": 16, "r": 66, "t": TOP, "b": FOOT}, "hovermode": "x unified",
+        "dragmode": "zoom", "showlegend": False, "paper_bgcolor": "@card", "plot_bgcolor": "@card",
+        "font": {"color": "@mut", "size": 12},
+        "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink", "size": 12}},
+        "xaxis": {
+            "range": [document["begin"] * factor, document["end"] * factor], "gridcolor": "@line/0.5",
+            "linecolor": "@line", "zeroline": False, "showspikes": True, "spikemode": "across",
+            "spikesnap": "cursor", "spikethickness": 1, "spikedash": "solid", "spikecolor": "@mut/0.6",
+            "anchor": _axis("y", len(panels) - 1), "title": {"text": x_title, "standoff": 6},
+            "separatethousands": True, "unifiedhovertitle": {"text": _place(document, x_title)},
+        },
+        "meta": {"factor": factor, "axis": document["axis"]},
+        "annotations": [], "shapes": [],
+    }  # fmt: skip
+    plot_height = height - TOP - FOOT
+    for index, panel in enumerate(panels):
+        top = 1 - index * (HEAD + TALL) / plot_height
+        ceiling = top - HEAD / plot_height
+        is_log = look.is_log and _has_log(panel)
+        scale = y_axis(panel, is_log=is_log)
+        name = _axis("yaxis", index)
+        layout[name] = {
+            "domain": [max(0.0, ceiling - TALL / plot_height), ceiling], "side": "right", "gridcolor": "@line/0.7",
+            "zeroline": False, "nticks": 4, "fixedrange": True, "ticksuffix": scale.suffix, "showticksuffix": "last",
+            "exponentformat": "power" if is_log else "e", "separatethousands": True,
+            **_y_range(panel, scale, is_log=is_log),
+        }  # fmt: skip
+        drawn = [
+            line for entry in panel["lines"]
+            for line in _lines(document, panel, entry, scale, look if panel["unit"] == LOGGED_UNIT else Look(), is_log)
+        ]  # fmt: skip
+        data += [{"xaxis": "x", "yaxis": _axis("y", index), **line} for line in drawn]
+        layout["annotations"] += _head(panel, ceiling)
+    return {"data": [_scaled(line, factor) for line in data], "layout": layout}
+
+
+def x_factor(document: Document) -> tuple[float, str]:
+    """Return the factor from positions of a document to those of its figure, and the title of the axis."""
+    if document["axis"] != "since":
+        return 1.0, _AXIS_TITLES.get(document["axis"], "")
+    factor, name = next((factor, name) for least, factor, name in _SECONDS_STEPS if document["end"] >= least)
+    return factor, f"{name} since the start"
+
+
+def _place(document: Document, x_title: str) -> str:
+    """Return the position under the pointer, as a template of Plotly."""
+    return f"%{{x:.1f}} {x_title}" if document["axis"] == "since" else _PLACES.get(document["axis"], "")
+
+
+def y_axis(panel: Mapping[str, Any], *, is_log: bool = False) -> Axis:
+    """Return the scale of a panel's axis, for its largest value."""
+    unit = panel["unit"]
+    top = max((abs(value) for line in panel["lines"] for value in line["mean"] if value is not None), default=0.0)
+    top = max(top, panel.get("top") or 0.0)
+    match unit:
+        case "ratio" | "seconds_per_second":
+            return Axis(100.0, " %", ".1f")
+        case "bytes" | "bytes_per_second":
+            power = min(4, int(math.log(max(top, 1.0), 1000)))
+            return Axis(1024.0**-power, f" {units.BINARY[power]}{'/s' if unit != 'bytes' else ''}", ".1f")
+        case "watts" | "joules_per_second":
+            return Axis(1.0, " W", ",.0f")
+        case "celsius":
+            return Axis(1.0, " °C", ".0f")
+        case "hertz":
+            return Axis(1e-9, " GHz", ".2f")
+        case "joules":
+            return Axis(1 / 3.6e6, " kWh", ".3f") if top >= 3.6e6 else Axis(1 / 3600, " Wh", ".1f") if top >= 3600 \
+                else Axis(1.0, " J", ".1f")  # fmt: skip
+        case "seconds":
+            return Axis(1 / 3600, " h", ".2f") if top >= 7200 else Axis(1 / 60, " min", ".1f") if top >= 120 \
+                else Axis(1.0, " s", ".3~g")  # fmt: skip
+    return Axis(1.0, "", ".4~g")
+
+
+def write(value: float | None, unit: str) -> str:
+    """Format a value in the unit of a panel, as tables do."""
+    if value is None:
+        return units.MISSING
+    if unit == LOGGED_UNIT:
+        return units.logged_number(value)
+    base = unit.removesuffix("_per_second")
+    if unit != base and unit != Unit.BYTES_PER_SECOND.value:
+        return units.rate(value, Unit(base))
+    return units.number(value, Unit(unit))
+
+
+def last_value(panel: Mapping[str, Any], line: Line) -> str:
+    """Return the last value of a line as text: `NaN` if it has diverged, a dash if it is not known any more."""
+    if line.get("odd"):
+        return str(line["odd"][1])
+    if line.get("lost"):
+        return units.MISSING
+    return write(next((value for value in reversed(line["mean"]) if value is not None), None), panel["unit"])
+
+
+def title(panel: Mapping[str, Any]) -> str:
+    """Return the title of a panel, with the age of its values if they are older than those of other panels."""
+    return f"{panel['title']}, {panel['late']}" if panel.get("late") else str(panel["title"])
+
+
+def smoothed(values: Sequence[float | None], weight: float) -> list[float | None]:
+    """Return the exponential moving mean of values, without the bias of its first ones. It starts again after a gap."""
+    result: list[float | None] = []
+    mean = share = 0.0
+    for value in values:
+        if value is None:
+            mean = share = 0.0
+            result.append(None)
+            continue
+        mean = mean * weight + value * (1 - weight)
+        share = share * weight + (1 - weight)
+        result.append(mean / share)
+    return result
+
+
+def _axis(kind: str, index: int) -> str:
+    return kind if index == 0 else f"{kind}{index + 1}"
+
+
+def _has_log(panel: Mapping[str, Any]) -> bool:
+    """Whether a panel has values that a logarithmic axis can show."""
+    return panel["unit"] == LOGGED_UNIT and any(
+        value is not None and value > 0 for line in panel["lines"] for value in line["mean"]
+    )
+
+
+def _few_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Return ticks of a logarithmic axis at 1, 2 and 5 times powers of ten."""
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    return {"tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks]}
+
+
+def count_not_positive(document: Document, look: Look) -> int:
+    """Return the number of values that a figure leaves out because they have no place on a logarithmic axis."""
+    if not look.is_log:
+        return 0
+    panels = [panel for panel in document["panels"] if panel["key"] in look.panels and _has_log(panel)]
+    lines = [line for panel in panels for line in panel["lines"]]
+    return sum(value is not None and value <= 0 for line in lines for value in line["mean"])
+
+
+def _y_range(panel: Mapping[str, Any], scale: Axis, *, is_log: bool) -> dict[str, Any]:
+    if is_log:
+        values = [value for line in panel["lines"] for value in line["mean"] if value is not None and value > 0]
+        return {"type": "log", **({"dtick": 1} if max(values) > _DECADES * min(values) else _few_ticks(values))}
+    top = panel.get("top")
+    if panel["zero"] and top:
+        values = [value for line in panel["lines"] for value in line["mean"] if value is not None]
+        return {"range": [0, max([top, *values]) * scale.factor * 1.04]}
+    return {"rangemode": "tozero"} if panel["zero"] else {}
+
+
+def _head(panel: Mapping[str, Any], y: float) -> Iterator[dict[str, Any]]:
+    """Yield the title of a panel and, of several lines, the last value of each."""
+    yield _bold(note(literal(title(panel)), 0, y, "@ink", xanchor="left", yanchor="bottom", yshift=4))
+    lines = [line for line in panel["lines"] if line.get("mark")]
+    for place, line in enumerate(reversed(lines)):
+        text = f"{literal(line['mark'])} {literal(last_value(panel, line))}"
+        yield _bold(note(text, 1, y, f"@{line['role']}", xanchor="right", yanchor="bottom", yshift=4,
+                         xshift=-VALUE_WIDTH * place, name=VALUE))  # fmt: skip
+
+
+def _bold(text: dict[str, Any]) -> dict[str, Any]:
+    """Return a text in a heavier font. A tag in the text would need an inline style, which the page forbids."""
+    return {**text, "font": {**text["font"], "weight": 600, "size": 12}}
+
+
+def _lines(
+    document: Document, panel: Mapping[str, Any], line: Line, scale: Axis, look: Look, is_log: bool
+) -> Iterator[Line]:
+    """Yield the traces of a line: its values, those that stand alone between gaps, and their mean if it is smoothed."""
+    x, y = with_gaps(document, line)
+    values = [None if value is None or (is_log and value <= 0) else value * scale.factor for value in y]
+    color = f"@{line['role']}"
+    hover = {
+        "name": literal(line.get("label") or panel["title"]),
+        "hovertemplate": f"%{{y:{scale.format}}}{scale.suffix}",
+    }
+    is_smoothed = look.smoothing > 0 and line.get("look") != "dots"
+    faint = {"line": {"color": f"{color}/0.3", "width": 1}, "hoverinfo": "skip", "hovertemplate": None}
+    usual: Line = {
+        "mode": "lines",
+        "x": x,
+        "y": values,
+        "line": {"color": color, "width": 1.6},
+        "connectgaps": False,
+        **hover,
+    }
+    if line.get("look") == "dots":
+        usual["line"] |= {"width": 1, "dash": "dot"}
+        if len(values) <= _MARKERS:
+            usual |= {"mode": "lines+markers", "marker": {"color": color, "size": 5}}
+    yield {**usual, **faint} if is_smoothed else usual
+    if is_smoothed:
+        raw = [units.MISSING if value is None else f"{value:.4g}" for value in values]
+        yield {**usual, "y": smoothed(values, look.smoothing), "line": {"color": color, "width": 2}, "customdata": raw,
+               "hovertemplate": f"%{{y:{scale.format}}} (%{{customdata}})"}  # fmt: skip
+    lone = [begin for begin, end in known_ranges(values) if end - begin == 1]
+    if lone and usual["mode"] == "lines":
+        yield {"mode": "markers", "x": [x[index] for index in lone], "y": [values[index] for index in lone],
+               "marker": {"color": color, "size": 4}, "hoverinfo": "skip", "name": hover["name"]}  # fmt: skip
+
+
+def with_gaps(document: Document, line: Line) -> tuple[list[float], list[float | None]]:
+    """Return the positions and values of a line, with an unknown value where points are too far apart."""
+    positions: Sequence[float] = document["times"][line["x"]]
+    longest = MISSED * max(line.get("step") or 0.0, document["interval"]) or math.inf
+    if line.get("joined"):
+        longest = math.inf
+    x: list[float] = []
+    y: list[float | None] = []
+    for position, value in zip(positions, line["mean"], strict=True):
+        if x and position - x[-1] > longest:
+            x.append((x[-1] + position) / 2)
+            y.append(None)
+        x.append(position)
+        y.append(value)
+    return x, y
+
+
+def _scaled(line: Line, factor: float) -> Line:
+    return line if factor == 1.0 else {**line, "x": [position * factor for position in line["x"]]}
