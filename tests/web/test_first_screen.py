@@ -127,26 +127,6 @@ class TestBeforeScripts:
             visitor.complaints.clear()
 
 
-def test_dash_comes_after_the_values_and_changes_nothing(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link) as visitor:
-        page = visitor.page
-        held: list[Route] = []
-        page.route("**/_dash-component-suites/**", lambda route: held.append(route))
-        with page.expect_request("**/dash_html_components*"):
-            visitor.open("#/fleet")
-        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
-        expect(page.locator("#react-entry-point")).to_be_empty()
-        page.evaluate("document.querySelectorAll('main *').forEach((node) => { node.seen = true; })")
-        height = page.evaluate("document.documentElement.scrollHeight")
-        for one in held:
-            one.continue_()
-        page.locator("#react-entry-point > *").wait_for(state="attached")
-        assert page.evaluate(
-            "[...document.querySelectorAll('#page-fleet h1, #page-fleet table')].every((node) => node.seen)"
-        )
-        assert page.evaluate("document.documentElement.scrollHeight") == height
-
-
 def test_the_tab_says_as_soon_as_the_head_that_nobody_answers(browser: Browser, opened: Opened) -> None:
     with visit(browser, opened.link, strict=False) as visitor:
         page = visitor.open("#/fleet")
