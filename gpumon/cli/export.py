@@ -14,7 +14,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import add_places, require_partner, resolve_options
+from gpumon.cli.options import add_places, refuse_empty, require_partner, resolve_options
 from gpumon.common.errors import EXIT_OK, UsageError
 from gpumon.live import follow
 
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    _refuse_empty(arguments)
+    refuse_empty(arguments, *_NEVER_EMPTY)
     places, arguments = resolve_options(arguments)
     from gpumon.export.scrape import DialectOptions, Exporter
     from gpumon.export.snapshot import UserNames
@@ -108,15 +108,6 @@ def _host_label(name: str | None) -> str | None:
         if name in RESERVED_LABELS or name.startswith("__"):
             raise UsageError(f"--host-label: {name} is already a label: pass another name, such as hostname")
     return name
-
-
-def _refuse_empty(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an empty value, for example from an unset shell variable, because it would disable access
-    control.
-    """
-    for name in _NEVER_EMPTY:
-        if getattr(arguments, name) == "":
-            raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
 
 
 def _refuse_access(arguments: argparse.Namespace) -> None:

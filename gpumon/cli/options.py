@@ -57,6 +57,16 @@ def require_partner(arguments: Namespace, partner: str, *options: str, is_there:
             raise UsageError(f"{option} is for {partner}: pass both, or omit it")
 
 
+def refuse_empty(arguments: Namespace, *names: str) -> None:
+    """Raise UsageError for an empty value, for example from an unset shell variable, because it would count as absent.
+
+    `names`: attributes of the options that must not be empty.
+    """
+    for name in names:
+        if getattr(arguments, name) == "":
+            raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
+
+
 def refuse_options(arguments: Namespace, command: str, shared: Sequence[str], rest: str) -> None:
     """Raise UsageError for an option before a subcommand that does not have it.
 

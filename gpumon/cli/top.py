@@ -25,6 +25,7 @@ from gpumon.cli.options import (
     add_source,
     open_prometheus,
     reads_hardware,
+    refuse_empty,
     require_partner,
     resolve_options,
 )
@@ -109,6 +110,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"invalid count {arguments.count}: give 1 or more")
+    refuse_empty(arguments, "prometheus", "prometheus_config")
     require_partner(
         arguments, "--prometheus", "--prometheus-config", "--period", is_there=arguments.prometheus is not None
     )

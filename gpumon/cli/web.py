@@ -25,6 +25,7 @@ from gpumon.cli.options import (
     add_places,
     add_source,
     open_prometheus,
+    refuse_empty,
     refuse_options,
     require_partner,
     resolve_options,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _HOST, _PORT = "127.0.0.1", 8050
 _SHARED = ("token_action", "token_name", "dir", "state_dir")
 """Options that the subcommands also have."""
+_NEVER_EMPTY = ("host", "socket", "token_file", "end_session", "alias", "prometheus", "prometheus_config")
 _SALT_FILE = "web-names"
 _NO_HISTORY = "No history is recorded for this source. 'gpumon daemon' records one."
 
@@ -96,6 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.token_action:
         refuse_options(arguments, "web token", _SHARED, "serving")
+    refuse_empty(arguments, *_NEVER_EMPTY)
     require_partner(arguments, "--prometheus", "--prometheus-config", is_there=arguments.prometheus is not None)
     if arguments.socket and (arguments.host is not None or arguments.port is not None):
         raise UsageError("--socket replaces --host and --port: pass only one of them")
