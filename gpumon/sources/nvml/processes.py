@@ -306,7 +306,7 @@ class DeviceProcesses:
     def __init__(
         self, library: Library, device: DeviceValues, index: int, clock: Clock, *, has_shares: bool = True
     ) -> None:
-        """`has_shares`: whether the driver has engine shares of processes, which it has not for an instance."""
+        """`has_shares`: whether the driver reports engine shares of processes. For a MIG instance, it does not."""
         self._device = device
         self._index = index
         self._compute = ProcessList(library, "compute")
