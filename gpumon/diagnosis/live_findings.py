@@ -61,7 +61,7 @@ def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: floa
 def _shares_of_gpu(history: RecentHistory, uuid: str, begin: float, end: float) -> Shares:
     result = history.query(Query(uuid, (_UTILIZATION, *_THROTTLED), begin, end, _ALL_POINTS))
     series = result[_UTILIZATION]
-    times = [time for time, value in zip(series.times, series.mean, strict=True) if is_known(value)]
+    times = [time for time, value in zip(series.times, series.mean, strict=True) if value == value]
     if not times or times[-1] - times[0] < JUDGED_FROM:
         return Shares()
     utilization = _known(series.mean)
@@ -71,7 +71,8 @@ def _shares_of_gpu(history: RecentHistory, uuid: str, begin: float, end: float) 
 
 
 def _known(values: Iterable[float]) -> list[float]:
-    return [value for value in values if is_known(value)]
+    # NaN != NaN; no call of is_known, because a call for each of thousands of values would cost more than the rest.
+    return [value for value in values if value == value]
 
 
 def _mean(values: Sequence[float]) -> float:

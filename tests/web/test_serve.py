@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -66,18 +67,23 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
 
 @pytest.mark.parametrize("delay", [0.0, 0.2, 0.6])
 def test_ctrl_c_in_a_terminal_ends_it_in_silence_with_all_that_it_started(live_dir: Path, delay: float) -> None:
-    """The terminal interrupts every process of the group, also the one that reads runs, which starts with the page."""
+    """The terminal interrupts every process of the group, also the one that reads runs."""
     words = command("web", "--source", "sim:one", "--port", 0)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Child(words, env=environment(live_dir), text=True, start_new_session=True, **pipes) as server:
         assert server.stdout is not None
         link = server.stdout.readline().strip()
         assert ask(link, "/")[0] == 200
+        address = urlsplit(link)
+        connection = http.client.HTTPConnection("127.0.0.1", address.port)
+        token = address.query.removeprefix("token=")
+        connection.request("GET", "/api/kept?page=runs", headers={"Authorization": f"Bearer {token}"})
         until(lambda: children(server.pid))
         time.sleep(delay)
         begun = children(server.pid)
         os.killpg(server.pid, signal.SIGINT)
         _, said = server.communicate(timeout=PATIENCE)
+        connection.close()
         assert (server.returncode, said.strip()) == (0, "")
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun))
 

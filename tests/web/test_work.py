@@ -19,6 +19,7 @@ import pytest
 
 from gpumon.model.frame import RunState
 from gpumon_web.jobs import (
+    IDLE,
     NOTHING,
     UNCHANGED,
     AnswerCache,
@@ -30,6 +31,7 @@ from gpumon_web.jobs import (
     ThreadWork,
     WorkError,
 )
+from gpumon_web.pages import compare, run, users
 from gpumon_web.stored import run_list, run_page
 from gpumon_web.stored.epoch_rows import NEWEST
 from gpumon_web.stored.run_page import ROWS
@@ -357,10 +359,13 @@ def test_an_answer_is_plain_for_who_takes_nothing_else(tmp_path: Path) -> None:
     assert json.loads(gzip.decompress(packed.data)) == plain.get_json()
 
 
-def test_what_reads_runs_starts_with_the_page_and_not_for_strangers(tmp_path: Path) -> None:
+def test_process_starts_with_the_first_question_about_runs(tmp_path: Path) -> None:
     work = Held()
-    served = Served([tick(1)], [], work=work)
-    assert served.client(token=False).get("/").status_code == 401
+    client = Served([tick(1)], [], work=work).client()
+    assert client.get("/").status_code == 200
+    assert client.get("/api/delta?page=fleet").status_code == 200
     assert work.asked == []
-    assert served.client().get("/").status_code == 200
-    assert len(work.asked) == 1
+
+
+def test_process_outlasts_the_pause_between_requests_of_a_page() -> None:
+    assert max(users.CURRENT_INTERVAL, run.RUNNING_INTERVAL, compare.RUNNING_INTERVAL) < IDLE

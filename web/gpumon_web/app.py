@@ -113,8 +113,7 @@ def make_app(
 ) -> Dash:
     """Create the app for one machine; its ASGI application is `.server`."""
     views = PageFeed(sources.feed, sources.colors)
-    # Start the process that reads runs while the browser loads the page, as both take about as long.
-    app = _create_app(PAGES, gate, now, buckets, sources.runs.start_reading)
+    app = _create_app(PAGES, gate, now, buckets)
     error_log: ErrorLog = app.server.state.error_log
     add_routes(app.server, sources, views, error_log)
     add_comparison(app, sources, error_log)
@@ -134,10 +133,9 @@ def make_cluster_app(
 
 
 def _create_app(
-    pages: Mapping[str, Page], gate: Gate, now: Callable[[], float], buckets: Buckets | None,
-    on_opened: Callable[[], object] = lambda: None,
+    pages: Mapping[str, Page], gate: Gate, now: Callable[[], float], buckets: Buckets | None
 ) -> SlimDash:  # fmt: skip
-    """Create the app without routes of data; `on_opened` is called when a browser requests the document."""
+    """Create the app with the document and without routes of data."""
     app = SlimDash(
         __name__,
         server=False,  # until `init_app`
@@ -179,7 +177,6 @@ def _create_app(
     )
 
     async def page(request: Request) -> Response:
-        on_opened()
         return HTMLResponse(put_prefix(app.document, base_of(request)))
 
     # Before the routes that Dash has for these paths.

@@ -26,8 +26,8 @@ WAITING = 64
 """Longest queue of jobs; when it is full, the server answers that it is busy."""
 LONGEST = 60.0
 """Timeout of a job in seconds: a hanging disk must not block the jobs behind it."""
-IDLE = 60.0
-"""Seconds without a job after which the process is stopped."""
+IDLE = 90.0
+"""Seconds without a job after which the process is stopped: more than pages wait before they ask again (60 s)."""
 NICER = 10
 """Niceness of the process relative to the server, whose ticks have priority."""
 LOCKED_FOR = 0.25

@@ -11,7 +11,7 @@ from math import inf
 from statistics import median
 
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import NAN, is_known
+from gpumon.common.numbers import NAN
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, PCIE_LINK, Availability, Kind, Metric
 from gpumon.model.panels import PANELS
@@ -313,15 +313,23 @@ def known_seconds(
     known = [0.0] * grid.buckets
     intervals = [after - before for before, after in pairwise(times) if before not in pauses and after not in pauses]
     usual = median(intervals) if intervals else 0.0
+    begin = end = NAN  # of known values that follow each other
     for row, (time, value) in enumerate(zip(times, values, strict=False)):
-        if is_known(value):
+        if value == value:  # no call of is_known, because a call would cost more than the rest of the loop
+            if time != end:
+                _add_seconds(known, grid, begin, end)
+                begin = time
             end = times[row + 1] if row + 1 < len(times) else time + usual
-            _add_seconds(known, grid, time, min(end, time + usual) if end in pauses else end)
+            if end in pauses:
+                end = min(end, time + usual)
+    _add_seconds(known, grid, begin, end)
     return known
 
 
 def _add_seconds(known: list[float], grid: Grid, begin: float, end: float) -> None:
-    """Add the seconds from `begin` to `end` to the buckets that contain them."""
+    """Add the seconds from `begin` to `end`, which are NaN if there are none, to the buckets that contain them."""
+    if not begin < end:
+        return
     for bucket in range(max(0, grid.at(begin)), min(grid.buckets, grid.at(end) + 1)):
         edge = grid.begin + bucket * grid.step
         known[bucket] += max(0.0, min(end, edge + grid.step) - max(begin, edge))

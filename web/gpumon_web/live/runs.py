@@ -123,10 +123,6 @@ class Runs:
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
         )
 
-    def start_reading(self) -> None:
-        """Start the worker process if it is not running, so that the next request does not have to wait for it."""
-        self._work.ask(bool, tuple)
-
     def missing_reason(self) -> str:
         """Return why the runs of the played source are not stored; empty if they are."""
         with self._feed.lock:
