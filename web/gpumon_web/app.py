@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 from dash import Dash, html
 from dash.exceptions import DependencyException
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from gpumon_web.api.route import ApiData
-from gpumon_web.api.serving import add_api
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import BadParameter, describe
+from gpumon_web.api.routes import add_api
 from gpumon_web.assets_bundle import bundle_scripts, bundle_styles
 from gpumon_web.auth.gate import Gate
 from gpumon_web.auth.guard import Guard
@@ -191,6 +193,9 @@ def _create_server(pages: Mapping[str, Page]) -> FastAPI:
     async def handle_error(request: Request, error: Exception) -> Response:
         if isinstance(error, BadNumber):
             return error_response(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
+        if isinstance(error, (BadParameter, RequestValidationError)):
+            text = describe(request, error) if isinstance(error, RequestValidationError) else str(error)
+            return error_response(request, 400, "Bad parameter", f"{text}.")
         if isinstance(error, HTTPException) and error.status_code == 404:
             return no_such_page(request, pages)
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -202,5 +207,7 @@ def _create_server(pages: Mapping[str, Page]) -> FastAPI:
         redirect_slashes=False,
         # Else the environment could name a server to send it to. Earlier versions of FastAPI ignore the argument.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        exception_handlers=dict.fromkeys((BadNumber, HTTPException, DependencyException), handle_error),
+        exception_handlers=dict.fromkeys(
+            (BadNumber, BadParameter, RequestValidationError, HTTPException, DependencyException), handle_error
+        ),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
@@ -14,9 +16,9 @@ from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon_web.api.parameters import BadParameter, ParameterValues, QueryParameter, one_of
-from gpumon_web.api.route import ApiData
-from gpumon_web.api.series import WINDOW, requested_window
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import BadParameter, OneOf
+from gpumon_web.api.series import WindowParameters, requested_window
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
@@ -24,21 +26,24 @@ USUAL = 7 * 86400.0
 BY_HOUR = 31 * 86400
 """Longest window that can be grouped by hours, in seconds."""
 
-PARAMETERS: Sequence[QueryParameter] = (
-    *WINDOW,
-    one_of("by", "how the users' time is grouped; days, weeks and months are in the server's time zone",
-           GROUPINGS, default=GROUPINGS[0]),
-)  # fmt: skip
+
+class AccountsParameters(WindowParameters):
+    """Parameters of the route."""
+
+    by: Annotated[str, OneOf(GROUPINGS)] = Field(
+        GROUPINGS[0],
+        description="how the users' time is grouped; days, weeks and months are in the server's time zone",
+    )
 
 
-def start(data: ApiData, values: ParameterValues) -> Future[Packed]:
+def start(data: ApiData, query: AccountsParameters) -> Future[Packed]:
     """Start the job for the accounts. Raises BadParameter."""
-    feed, by = data.feed, values["by"]
+    feed, by = data.feed, query.by
     with feed.lock:
         feed.refresh()
         path, newest = feed.live.history_file(), feed.history.end
     now = newest if is_known(newest) else time.time()
-    window = requested_window(values, now, LONGEST, USUAL)
+    window = requested_window(query, now, LONGEST, USUAL)
     if by == "hour" and window.end - window.begin > BY_HOUR:
         raise BadParameter(f"the window is too long for hours: at most {BY_HOUR} seconds")
     # Whole hours, none in the future, and the same window for all requests within a minute.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
@@ -13,39 +15,39 @@ from gpumon.model.events import EVENT_KINDS
 from gpumon.reports.events import as_json
 from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.events.query import EventFilter, read_events
-from gpumon_web.api.parameters import ParameterValues, QueryParameter, one_of, text
-from gpumon_web.api.route import ApiData
-from gpumon_web.api.runs import PAGING
-from gpumon_web.api.series import WINDOW, requested_window
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import COMMAS, OneOf, Text
+from gpumon_web.api.runs import PageParameters
+from gpumon_web.api.series import WindowParameters, requested_window
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 366 * 86400
 """Longest window in seconds: events are kept for as long."""
 USUAL = 86400.0
-_KINDS = [kind.name for kind in EVENT_KINDS]
-
-PARAMETERS: Sequence[QueryParameter] = (
-    *WINDOW,
-    one_of("kind", "only events of these kinds", _KINDS, is_list=True, max_items=len(_KINDS)),
-    text("gpu", "only events of this GPU, by index or UUID"),
-    text("user", "only events of this user"),
-    text("run", "only events of the run with this id"),
-    *PAGING,
-)
+_KINDS = tuple(kind.name for kind in EVENT_KINDS)
 
 
-def start(data: ApiData, values: ParameterValues) -> Future[Packed]:
+class EventsParameters(PageParameters, WindowParameters):
+    """Parameters of the route."""
+
+    kind: Annotated[tuple[Annotated[str, OneOf(_KINDS)], ...], Field(min_length=1, max_length=len(_KINDS)), COMMAS] = (
+        Field((), description="only events of these kinds")
+    )
+    gpu: Text = Field("", description="only events of this GPU, by index or UUID")
+    user: Text = Field("", description="only events of this user")
+    run: Text = Field("", description="only events of the run with this id")
+
+
+def start(data: ApiData, query: EventsParameters) -> Future[Packed]:
     """Start the job for the events. Raises BadParameter."""
     feed = data.feed
     with feed.lock:
         feed.refresh()
         path, newest = feed.live.history_file(), feed.history.end
     # Include events in the second of the newest sample.
-    window = requested_window(values, newest + 1 if is_known(newest) else time.time(), LONGEST, USUAL)
-    event_filter = EventFilter(
-        tuple(values["kind"] or ()), values["gpu"] or "", values["user"] or "", values["run"] or ""
-    )
-    arguments = (path, *window, event_filter, values["limit"], values["offset"])
+    window = requested_window(query, newest + 1 if is_known(newest) else time.time(), LONGEST, USUAL)
+    event_filter = EventFilter(query.kind, query.gpu, query.user, query.run)
+    arguments = (path, *window, event_filter, query.limit, query.offset)
     return data.runs.ask(("api-events", *arguments), events, *arguments)
 
 

@@ -1,13 +1,15 @@
-"""The OpenAPI 3.1 document, generated from the table of routes and the schemas of their answers."""
+"""The OpenAPI 3.1 document: what FastAPI derives from the routes, and the schemas of their answers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
+
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model.columns import PROCESSES, View, shown
@@ -18,8 +20,7 @@ from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Sch
 from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.period_totals import GROUPINGS
 from gpumon_web.api import now
-from gpumon_web.api.parameters import QueryParameter
-from gpumon_web.api.route import ApiRoute
+from gpumon_web.auth.http_errors import V1
 
 _AGE = {"time": {"type": "number", "description": "of the sample, seconds since 1970"},
         "live": {"type": "boolean", "description": "false where the values are the last known ones"},
@@ -158,93 +159,44 @@ def _metric_schemas(metrics: tuple[Metric, ...], properties: Mapping[str, Any]) 
 
 
 VERSION = "1.0"
-_ALWAYS = (401, 403, 405, 421, 429, 431, 503)
-"""Error statuses of every route: from checks before the route, or because the server is busy."""
-_REASONS = {
-    400: "a parameter that is unknown, out of bounds or given twice",
-    401: "no token, a wrong one, or one that was revoked",
-    403: "the request came from a page on another site",
-    404: "there is no such thing",
-    405: "a method that is neither GET nor HEAD: nothing can be changed here",
-    421: "a host name that is not allowed",
-    429: "too many requests: wait for `Retry-After` seconds",
-    431: "headers that are too long, of the address and all that comes with it",
-    503: "busy, or what is kept cannot be read now: ask again after `Retry-After` seconds",
-}
 
 
-def document(routes: Sequence[ApiRoute], server: str, cookie: str) -> dict[str, Any]:
-    """Return the document; `server` is the base path of the routes, `cookie` the name of the session cookie."""
-    content = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "gpumon", "version": VERSION,
-            "description": "GPUs of a server, their users, and trainings with their epochs; read-only. Units are "
-            "base units, times are seconds since 1970, null is not known and never 0. Within a version keys are "
-            "added, never changed or removed. Texts come from other users: escape them.",
+def document(routes: Sequence[BaseRoute], path: str, cookie: str) -> dict[str, Any]:
+    """Return the document; `path` is the base path of the routes, `cookie` the name of the session cookie."""
+    content = get_openapi(
+        title="gpumon",
+        version=VERSION,
+        description="GPUs of a server, their users, and trainings with their epochs; read-only. Units are "
+        "base units, times are seconds since 1970, null is not known and never 0. Within a version keys are "
+        "added, never changed or removed. Texts come from other users: escape them.",
+        routes=routes,
+        servers=[{"url": path}],
+    )
+    content["paths"] = {f"/{name.removeprefix(V1)}": methods for name, methods in content["paths"].items()}
+    for name, methods in content["paths"].items():
+        operation = methods["get"]
+        operation["operationId"] = name.strip("/")
+        operation["responses"].pop("422", None)  # FastAPI's own answer to a wrong parameter; ours is 400
+        for parameter in operation.setdefault("parameters", []):
+            _complete(parameter)
+    content["security"] = [{"token": []}, {"session": []}]
+    content["components"] = {
+        "securitySchemes": {
+            "token": {"type": "http", "scheme": "bearer", "description": "gpumon web token add NAME"},
+            "session": {"type": "apiKey", "in": "cookie", "name": cookie, "description": "a signed-in browser"},
         },
-        "servers": [{"url": server}],
-        "security": [{"token": []}, {"session": []}],
-        "paths": {f"/{route.name}": {"get": _operation(route)} for route in routes},
-        "components": {
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "gpumon web token add NAME"},
-                "session": {"type": "apiKey", "in": "cookie", "name": cookie, "description": "a signed-in browser"},
-            },
-            "schemas": dict(schemas()),
-        },
-    }  # fmt: skip
+        "schemas": dict(schemas()),
+    }
     result: dict[str, Any] = json.loads(json.dumps(content).replace("#/$defs/", "#/components/schemas/"))
     return result
 
 
-def statuses(route: ApiRoute) -> Sequence[int]:
-    """Return the error statuses of a route."""
-    return sorted({*_ALWAYS, 400, *([404] if route.has_missing else [])})
-
-
-def _operation(route: ApiRoute) -> Mapping[str, Any]:
-    return {
-        "operationId": route.name, "summary": route.title, "description": route.meaning,
-        "parameters": [_parameter(parameter) for parameter in route.parameters],
-        "responses": {
-            "200": {
-                "description": "the answer",
-                "content": {"application/json": {"schema": {"$ref": f"#/$defs/{route.answer}"}}},
-            },
-            **{
-                str(status): {
-                    "description": f"{HTTPStatus(status).phrase}: {_REASONS[status]}",
-                    **_body(status),
-                }
-                for status in statuses(route)
-            },
-        },
-    }  # fmt: skip
-
-
-def _body(status: int) -> Mapping[str, Any]:
-    """Return the body of an error; 431 is plain text, because it is sent before the app sees the request."""
-    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-        return {"content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}
-
-
-def _parameter(parameter: QueryParameter) -> Mapping[str, Any]:
-    default = {} if parameter.default is None else {"default": parameter.default}
-    content: dict[str, Any] = {
-        "name": parameter.name,
-        "in": "query",
-        "description": parameter.meaning,
-        "required": parameter.is_required,
-    }
-    if not parameter.is_list:
-        return {**content, "schema": {**parameter.schema, **default}}
-    items = {
-        "type": "array",
-        "items": dict(parameter.schema),
-        "minItems": 1,
-        "maxItems": parameter.max_items,
-        **default,
-    }
-    return {**content, "style": "form", "explode": False, "schema": items}
+def _complete(parameter: dict[str, Any]) -> None:
+    """Add how a list is sent, and remove what says nothing."""
+    schema = parameter["schema"]
+    for name in ("title", "description"):  # the same as of the parameter
+        schema.pop(name, None)
+    if schema.get("default") in ("", [], None):
+        schema.pop("default", None)
+    if schema["type"] == "array":
+        parameter |= {"style": "form", "explode": False}

@@ -1,115 +1,86 @@
-"""Query parameters of routes: one definition serves both validation and the OpenAPI document."""
+"""Query parameters of routes as pydantic models, and one line on what is wrong with those of a request."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from starlette.datastructures import QueryParams
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import CoreSchema, core_schema
+from starlette.requests import Request
 
 from gpumon.common.text import clean, cut
 
-Schema = Mapping[str, Any]
-"""JSON Schema; parameters use type, enum, minimum, maximum, minLength and maxLength."""
-ParameterValues = Mapping[str, Any]
-"""Values of all parameters of a route by name; None if missing and without a default."""
 LONGEST_TEXT = 200
+_FURTHEST = 1e11
+"""Largest time accepted (s since 1970)."""
 _SHOWN = 40
 """Maximum number of characters of a wrong value that an error repeats."""
 _NAMED = 20
 """Maximum number of allowed values that an error lists."""
-_WHOLE = re.compile(r"-?\d{1,15}", re.ASCII)
-_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,100})?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 class BadParameter(ValueError):
     """A parameter is invalid; the message says in one line what is wrong and what is allowed."""
 
 
-class QueryParameter(NamedTuple):
-    """Definition of a query parameter of a route."""
+class Parameters(BaseModel):
+    """Parameters of a route; others are refused."""
 
-    name: str
-    meaning: str
-    schema: Schema
-    """Schema of its value; for a list, of one item."""
-    default: Any = None
-    is_list: bool = False
-    """Whether it is a comma-separated list."""
-    max_items: int = 1
-    """Maximum number of items of a list."""
-    is_required: bool = False
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def text(name: str, meaning: str, **options: Any) -> QueryParameter:
-    """Define a text parameter."""
-    return QueryParameter(name, meaning, {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}, **options)
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Annotation of a string that is one of these."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        del source, handler
+        return core_schema.literal_schema(list(self.names))
 
 
-def one_of(name: str, meaning: str, values: Sequence[str], **options: Any) -> QueryParameter:
-    """Define a parameter with one, or a list, of the allowed `values`."""
-    return QueryParameter(name, meaning, {"type": "string", "enum": list(values)}, **options)
+def _split(values: Any) -> Any:
+    return values[0].split(",") if isinstance(values, list) and len(values) == 1 else values
 
 
-def whole(name: str, meaning: str, minimum: int, maximum: int, **options: Any) -> QueryParameter:
-    """Define an integer parameter."""
-    return QueryParameter(name, meaning, {"type": "integer", "minimum": minimum, "maximum": maximum}, **options)
+COMMAS = BeforeValidator(_split)
+"""Annotation of a list that is sent as one value, separated by commas."""
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+Time = Annotated[float, Field(ge=0, le=_FURTHEST)]
+"""Seconds since 1970."""
 
 
-def number(name: str, meaning: str, minimum: float, maximum: float, **options: Any) -> QueryParameter:
-    """Define a numeric parameter."""
-    return QueryParameter(name, meaning, {"type": "number", "minimum": minimum, "maximum": maximum}, **options)
+async def refuse_repeated(request: Request) -> None:
+    """Raise BadParameter if a parameter is given more than once."""
+    for name in request.query_params:
+        times = len(request.query_params.getlist(name))
+        if times > 1:
+            raise BadParameter(f"{_excerpt(name)} is given {times} times: give it once")
 
 
-def read(parameters: Sequence[QueryParameter], query: QueryParams) -> ParameterValues:
-    """Validate the query of a request and return the values. Raises BadParameter."""
-    names = [parameter.name for parameter in parameters]
-    for name in query:
-        if name not in names:
-            allowed = ", ".join(names) if names else "none"
-            raise BadParameter(f"unknown parameter '{_excerpt(name)}'; parameters of this route: {allowed}")
-    return {parameter.name: _value(parameter, query.getlist(parameter.name)) for parameter in parameters}
+def describe(request: Request, error: RequestValidationError) -> str:
+    """Return what is wrong with the parameters of a request."""
+    route: APIRoute = request.scope["route"]
+    model: Any = route.dependant.query_params[0].field_info.annotation
+    fields: Mapping[str, Any] = model.model_json_schema()["properties"]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    name = str(first["loc"][1])
+    if first["type"] == "extra_forbidden":
+        return f"unknown parameter '{_excerpt(name)}'; parameters of this route: {', '.join(fields) or 'none'}"
+    items = fields[name].get("items", fields[name])
+    if first["type"] == "missing":
+        return f"{name} is missing: {_expected(items)}"
+    if first["type"] == "too_long":
+        return f"{name} takes at most {fields[name]['maxItems']} values, separated by commas"
+    return f"{name} must be {_expected(items)}, not '{_excerpt(str(first['input']))}'"
 
 
-def _value(parameter: QueryParameter, texts: Sequence[str]) -> Any:
-    name = parameter.name
-    if not texts:
-        if parameter.is_required:
-            raise BadParameter(f"{name} is missing: {expected(parameter.schema)}")
-        return parameter.default
-    if len(texts) > 1:
-        raise BadParameter(f"{name} is given {len(texts)} times: give it once")
-    if not parameter.is_list:
-        return _parse_value(name, parameter.schema, texts[0])
-    items = texts[0].split(",", parameter.max_items)
-    if len(items) > parameter.max_items:
-        raise BadParameter(f"{name} takes at most {parameter.max_items} values, separated by commas")
-    return [_parse_value(name, parameter.schema, item) for item in items]
-
-
-def _parse_value(name: str, schema: Schema, raw: str) -> Any:
-    kind: str = schema["type"]
-    value: str | float | None = None
-    if kind == "string":
-        allowed = schema.get("enum")
-        if raw in allowed if allowed is not None else 0 < len(raw) <= schema["maxLength"]:
-            value = raw
-    elif kind == "integer":
-        value = _bounded(schema, int(raw)) if _WHOLE.fullmatch(raw) else None
-    else:
-        value = _bounded(schema, float(raw)) if _NUMBER.fullmatch(raw) else None
-    if value is None:
-        raise BadParameter(f"{name} must be {expected(schema)}, not '{_excerpt(raw)}'")
-    return value
-
-
-def _bounded(schema: Schema, value: float) -> float | None:
-    return value if math.isfinite(value) and schema["minimum"] <= value <= schema["maximum"] else None
-
-
-def expected(schema: Schema) -> str:
+def _expected(schema: Mapping[str, Any]) -> str:
     """Return a description of the allowed values."""
     if "enum" in schema:
         names = schema["enum"]

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past_findings import verdict
@@ -17,41 +20,59 @@ from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow
-from gpumon_web.api.parameters import ParameterValues, QueryParameter, number, one_of, text, whole
-from gpumon_web.api.route import ApiData
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import COMMAS, OneOf, Parameters, Text, Time
 from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_page import ledger_answer
 
 USUAL, MOST = 50, 500
 """Default and largest number of rows per page."""
-FURTHEST = 1e11
 _LAST = 1_000_000
 STATES = tuple(state.name.lower() for state in RunState)
 
-PAGING: Sequence[QueryParameter] = (
-    whole("limit", "rows of this page at most", 1, MOST, default=USUAL),
-    whole("offset", "rows before this page: `next_offset` of the page before", 0, _LAST, default=0),
-)
-LIST: Sequence[QueryParameter] = (
-    text("user", "only runs of this user"),
-    text("name", "only runs whose name begins like this"),
-    one_of("state", "only runs in one of these states", STATES, is_list=True, max_items=len(STATES)),
-    text("framework", "only runs with this framework"),
-    number("from", "only runs that began at this time or later, seconds since 1970", 0, FURTHEST),
-    number("to", "only runs that began before this time, seconds since 1970", 0, FURTHEST),
-    *PAGING,
-)
-ID = text("id", "the id of a run", is_required=True)
-SINGLE_RUN: Sequence[QueryParameter] = (ID,)
-EPOCHS: Sequence[QueryParameter] = (text("run", "the id of a run", is_required=True), *PAGING)
+
+class PageParameters(Parameters):
+    """Parameters of a list that is answered in pages."""
+
+    limit: int = Field(USUAL, ge=1, le=MOST, description="rows of this page at most")
+    offset: int = Field(0, ge=0, le=_LAST, description="rows before this page: `next_offset` of the page before")
+
+
+class RunsParameters(PageParameters):
+    """Parameters of the route `runs`."""
+
+    user: Text | SkipJsonSchema[None] = Field(None, description="only runs of this user")
+    name: Text = Field("", description="only runs whose name begins like this")
+    state: Annotated[tuple[Annotated[str, OneOf(STATES)], ...], Field(min_length=1, max_length=len(STATES)), COMMAS] = (
+        Field((), description="only runs in one of these states")
+    )
+    framework: Text | SkipJsonSchema[None] = Field(None, description="only runs with this framework")
+    begin: Time | SkipJsonSchema[None] = Field(
+        None, alias="from", description="only runs that began at this time or later, seconds since 1970"
+    )
+    end: Time | SkipJsonSchema[None] = Field(
+        None, alias="to", description="only runs that began before this time, seconds since 1970"
+    )
+
+
+class RunParameters(Parameters):
+    """Parameters of the route `run`."""
+
+    id: Text = Field(description="the id of a run")
+
+
+class EpochsParameters(PageParameters):
+    """Parameters of the route `epochs`."""
+
+    run: Text = Field(description="the id of a run")
 
 
 class RunFilter(NamedTuple):
-    """Filter for runs; a field that is None matches all."""
+    """Filter for runs; a field that is None or empty matches all."""
 
     user: str | None
-    name: str | None
-    states: tuple[str, ...] | None
+    name: str
+    states: tuple[str, ...]
     framework: str | None
     begin: float | None
     end: float | None
@@ -60,8 +81,8 @@ class RunFilter(NamedTuple):
         """Whether a run matches."""
         return (
             self.user in (None, run.user)
-            and run.name.startswith(self.name or "")
-            and (self.states is None or run.state.name.lower() in self.states)
+            and run.name.startswith(self.name)
+            and (not self.states or run.state.name.lower() in self.states)
             and self.framework in (None, run.framework)
             # A run that began at an unknown time (NaN) is in no window.
             and (self.begin is None or run.started >= self.begin)
@@ -69,26 +90,23 @@ class RunFilter(NamedTuple):
         )
 
 
-def start_list(data: ApiData, values: ParameterValues) -> Future[Packed]:
+def start_list(data: ApiData, query: RunsParameters) -> Future[Packed]:
     """Start the job for a page of the list."""
-    states = tuple(values["state"]) if values["state"] else None
-    run_filter = RunFilter(values["user"], values["name"], states, values["framework"], values["from"], values["to"])
-    limit, offset = values["limit"], values["offset"]
-    reason = _missing_reason(data)
-    return data.runs.ask(("api-runs", *run_filter, limit, offset, reason), run_list, run_filter, limit, offset, reason)
+    run_filter = RunFilter(query.user, query.name, query.state, query.framework, query.begin, query.end)
+    arguments = (run_filter, query.limit, query.offset, _missing_reason(data))
+    return data.runs.ask(("api-runs", *arguments), run_list, *arguments)
 
 
-def start_run(data: ApiData, values: ParameterValues) -> Future[Packed]:
+def start_run(data: ApiData, query: RunParameters) -> Future[Packed]:
     """Start the job for one run."""
-    reason = _missing_reason(data)
-    return data.runs.ask(("api-run", values["id"], reason), single_run, values["id"], reason)
+    arguments = (query.id, _missing_reason(data))
+    return data.runs.ask(("api-run", *arguments), single_run, *arguments)
 
 
-def start_epochs(data: ApiData, values: ParameterValues) -> Future[Packed]:
+def start_epochs(data: ApiData, query: EpochsParameters) -> Future[Packed]:
     """Start the job for a page of a run's epochs."""
-    run, limit, offset = values["run"], values["limit"], values["offset"]
-    reason = _missing_reason(data)
-    return data.runs.ask(("api-epochs", run, limit, offset, reason), epochs, run, limit, offset, reason)
+    arguments = (query.run, query.limit, query.offset, _missing_reason(data))
+    return data.runs.ask(("api-epochs", *arguments), epochs, *arguments)
 
 
 def _missing_reason(data: ApiData) -> str:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from gpumon.common.errors import SourceError
 from gpumon.common.numbers import is_known
@@ -19,35 +22,47 @@ from gpumon.reports.history import SubjectHistory
 from gpumon.storage.history.devices import devices_of
 from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import HOST
-from gpumon_web.api.parameters import BadParameter, ParameterValues, QueryParameter, number, one_of, text, whole
-from gpumon_web.api.route import ApiData
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import COMMAS, BadParameter, OneOf, Parameters, Text, Time
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import Packed, packed
 
 LONGEST = 31 * 86400
 """Longest window in seconds: history is kept for as long."""
 USUAL = 600.0
-FURTHEST = 1e11
-"""Largest time accepted (s since 1970)."""
 POINTS, MOST_POINTS = 400, 2000
 MOST_VALUES = 32_000
 """Maximum number of points in an answer, over all lines."""
 METRICS_AT_ONCE, GPUS_AT_ONCE = 16, 64
 
-WINDOW: Sequence[QueryParameter] = (
-    number("from", "start of the window, seconds since 1970; without it, `window` before its end", 0, FURTHEST),
-    number("to", "end of the window, seconds since 1970; without it, the newest sample", 0, FURTHEST),
-)
-GPU = text("gpu", "GPUs by index, UUID or label (`0:1`, a MIG instance); without it, all that there are now",
-           is_list=True, max_items=GPUS_AT_ONCE)  # fmt: skip
-PARAMETERS: Sequence[QueryParameter] = (
-    one_of("metric", "metrics, as in docs/metrics.md", [metric.name for metric in METRICS], is_list=True,
-           max_items=METRICS_AT_ONCE, is_required=True),
-    GPU,
-    *WINDOW,
-    number("window", f"length of the window, seconds; without it and `from`, {USUAL:g}", 0.001, LONGEST),
-    whole("points", "points of each line at most; of more samples, stretches", 1, MOST_POINTS, default=POINTS),
-)  # fmt: skip
+
+class WindowParameters(Parameters):
+    """Parameters that select a window of time."""
+
+    begin: Time | SkipJsonSchema[None] = Field(
+        None, alias="from", description="start of the window, seconds since 1970; without it, `window` before its end"
+    )
+    end: Time | SkipJsonSchema[None] = Field(
+        None, alias="to", description="end of the window, seconds since 1970; without it, the newest sample"
+    )
+
+
+class SeriesParameters(WindowParameters):
+    """Parameters of the route."""
+
+    metric: Annotated[
+        tuple[Annotated[str, OneOf(tuple(metric.name for metric in METRICS))], ...],
+        Field(min_length=1, max_length=METRICS_AT_ONCE), COMMAS,
+    ] = Field(description="metrics, as in docs/metrics.md")  # fmt: skip
+    gpu: Annotated[tuple[Text, ...], Field(min_length=1, max_length=GPUS_AT_ONCE), COMMAS] = Field(
+        (), description="GPUs by index, UUID or label (`0:1`, a MIG instance); without it, all that there are now"
+    )
+    window: Annotated[float, Field(ge=0.001, le=LONGEST)] | SkipJsonSchema[None] = Field(
+        None, description=f"length of the window, seconds; without it and `from`, {USUAL:g}"
+    )
+    points: int = Field(
+        POINTS, ge=1, le=MOST_POINTS, description="points of each line at most; of more samples, stretches"
+    )
 
 
 class TimeWindow(NamedTuple):
@@ -57,9 +72,11 @@ class TimeWindow(NamedTuple):
     end: float
 
 
-def requested_window(values: ParameterValues, newest: float, limit: float, default: float) -> TimeWindow:
-    """Return the window given by `from`, `to` and `window`; it ends at `newest` by default. Raises BadParameter."""
-    begin, end, length = values["from"], values["to"], values.get("window")
+def requested_window(
+    query: WindowParameters, newest: float, limit: float, default: float, length: float | None = None
+) -> TimeWindow:
+    """Return the requested window of `length` (s); it ends at `newest` by default. Raises BadParameter."""
+    begin, end = query.begin, query.end
     if None not in (begin, end, length):
         raise BadParameter("from, to and window are too many: give two of them")
     if end is None:
@@ -73,17 +90,16 @@ def requested_window(values: ParameterValues, newest: float, limit: float, defau
     return TimeWindow(begin, end)
 
 
-def start(data: ApiData, values: ParameterValues) -> Future[Packed]:
+def start(data: ApiData, query: SeriesParameters) -> Future[Packed]:
     """Start the job for the lines. Raises BadParameter."""
-    feed, names = data.feed, list(dict.fromkeys(values["metric"]))
+    feed, names = data.feed, list(dict.fromkeys(query.metric))
     with feed.lock:
         feed.refresh()
         newest = feed.history.end
-    window = requested_window(values, newest if is_known(newest) else time.time(), LONGEST, USUAL)
-    gpus = tuple(values["gpu"] or ())
-    key = (feed.boot, feed.newest, *names, *gpus, *window, values["points"])
+    window = requested_window(query, newest if is_known(newest) else time.time(), LONGEST, USUAL, query.window)
+    key = (feed.boot, feed.newest, *names, *query.gpu, *window, query.points)
     return data.answers.get(
-        key, math.inf, lambda _: data.work.ask(partial(_lines, feed, names, gpus, window, values["points"]), tuple)
+        key, math.inf, lambda _: data.work.ask(partial(_lines, feed, names, query.gpu, window, query.points), tuple)
     )
 
 

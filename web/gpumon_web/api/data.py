@@ -1,13 +1,10 @@
-"""Definition of an API route, and the data that routes read."""
+"""The data that API routes read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
 
 from gpumon_web.api.live_status import LiveStatus
-from gpumon_web.api.parameters import ParameterValues, QueryParameter
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import AnswerCache, Packed, Work
 from gpumon_web.live.runs import Runs
@@ -33,23 +30,3 @@ def done(answer: Packed) -> Future[Packed]:
     future: Future[Packed] = Future()
     future.set_result(answer)
     return future
-
-
-class ApiRoute(NamedTuple):
-    """An API route for GET and HEAD."""
-
-    name: str
-    """Path below `/api/v1/`."""
-    title: str
-    meaning: str
-    """Description for the documentation."""
-    answer: str
-    """Name of the schema of its answer."""
-    start: Callable[[ApiData, ParameterValues], Future[Packed]]
-    """Starts the job that makes the answer. Raises BadParameter for parameters that contradict each other, SourceError
-    for an item that does not exist."""
-    parameters: Sequence[QueryParameter] = ()
-    item: str = "this"
-    """Name of the requested item in errors."""
-    has_missing: bool = False
-    """Whether it answers 404 for an item that does not exist."""
