@@ -99,10 +99,10 @@ class TestBeforeScripts:
             page.locator("body[data-state=live]").wait_for(state="attached")
             expect(page.locator(f"{SHOWN} h1")).not_to_be_empty()
             after = [page.locator(what).first.bounding_box() for what in ("header.top", f"{SHOWN} h1")]
-            for one, other in zip(before, after, strict=True):
-                assert one is not None
-                assert other is not None
-                assert abs(one["y"] - other["y"]) <= 1
+            for old, new in zip(before, after, strict=True):
+                assert old is not None
+                assert new is not None
+                assert abs(old["y"] - new["y"]) <= 1
 
     @pytest.mark.parametrize(
         ("place", "name"), [("", "fleet"), ("#/run", "runs"), ("#/run/x", "run"), ('#/"]&<x>', "fleet")]
