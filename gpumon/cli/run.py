@@ -29,6 +29,7 @@ from gpumon.launcher.child_process import Child, ExitStatus, exit_like, start_er
 from gpumon.launcher.process_tree import adopt_orphans
 
 if TYPE_CHECKING:
+    from gpumon.launcher.notification import Target
     from gpumon.launcher.watcher import Watcher
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -49,6 +50,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"record trainings with {KNOWN}, without changes to their code",
     )
+    parser.add_argument(
+        "--notify", metavar="TARGET",
+        help="tell TARGET when the command has ended, and what it cost: a program, which gets the text on stdin, or "
+        "@FILE, a file of mode 0600 with a URL (ntfy, Slack, Discord, or any that accepts POST)",
+    )  # fmt: skip
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
@@ -65,6 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # so that its trainings publish where this process reads
     if arguments.auto:
         env = prepare(env, arguments.name)
+    target = None
+    if arguments.notify is not None:
+        from gpumon.launcher.notification import parse_target
+
+        target = parse_target(arguments.notify)
     places, problem = _resolve_options(arguments)
     adopt_orphans()  # must be called before the command starts
     started_ns = monotonic_ns()
@@ -81,7 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         awaited = KNOWN if arguments.auto else ""
         name = arguments.name or words[0]
-        _report(watcher, name, ending, started_ns=started_ns, ended_ns=ended_ns, problem=problem, awaited=awaited)
+        summary = _report(
+            watcher, name, ending, started_ns=started_ns, ended_ns=ended_ns, problem=problem, awaited=awaited
+        )
+        if target is not None:
+            _notify(target, name, ending, summary)
     except Exception as error:
         try:
             sys.stderr.write(f"gpumon: the cost of this command is unknown: {type(error).__name__}: {error}\n")
@@ -143,8 +158,8 @@ def _report(
     ended_ns: int,
     problem: str,
     awaited: str,
-) -> None:
-    """Print the cost of the command."""
+) -> str:
+    """Print the cost of the command. Return the printed text, without colors."""
     from dataclasses import replace
 
     from gpumon.launcher.summary import text
@@ -153,6 +168,24 @@ def _report(
     report = replace(watcher.finish(ending, ended_ns), awaited=awaited) if watcher is not None else CommandReport()
     if problem:
         report = replace(report, problem=problem)
-    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    sys.stderr.write(text(name, ending, (ended_ns - started_ns) / SECOND, report, color=color))
+    has_color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    plain, shown = (
+        text(name, ending, (ended_ns - started_ns) / SECOND, report, color=color) for color in (False, has_color)
+    )
+    sys.stderr.write(shown)
     sys.stderr.flush()
+    return plain
+
+
+def _notify(target: Target, name: str, ending: ExitStatus, summary: str) -> None:
+    """Tell `target` that the command has ended. A failure is printed."""
+    from gpumon.common.errors import GpumonError
+    from gpumon.launcher.notification import Notification
+    from gpumon.model.run import exit_text
+
+    title = f"{clean(name, 60)}: {exit_text(ending.code, ending.signal) or 'finished'}"
+    facts = {"GPUMON_NAME": clean(name, 60), "GPUMON_EXIT_CODE": str(ending.code), "GPUMON_SIGNAL": str(ending.signal)}
+    try:
+        target.send(Notification(title, summary, facts))
+    except GpumonError as error:
+        print_message(f"gpumon: no notification was sent: {clean(str(error), 300)}")

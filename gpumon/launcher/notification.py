@@ -1,0 +1,159 @@
+"""Tells people that a command has ended, by a program of theirs or by a request to a URL.
+
+Hosted chat services hand out URLs that contain a secret. So a URL comes from a file that only its owner can read, never
+from the command line, which every user of the machine can see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPMessage
+from time import monotonic, sleep
+from typing import IO, Protocol
+from urllib.parse import urlsplit
+
+from gpumon.common.errors import GpumonError, UsageError, quoted
+from gpumon.common.paths import open_regular
+
+_FILE = "@"
+"""First character of a target that is a file with a URL."""
+_MAX_URL = 4096
+_ATTEMPTS, _PAUSE = 3, 1.0
+_TIMEOUT = 5.0
+"""Maximum seconds for one request."""
+_TOTAL_TIMEOUT = 12.0
+"""Maximum seconds for a notification, because the command's caller waits meanwhile."""
+_JSON_KEYS: Mapping[str, str] = {"hooks.slack.com": "text", "discord.com": "content", "discordapp.com": "content"}
+"""Key of the text in the JSON that a service expects, by host. Others, such as ntfy, get plain text."""
+_MAX_TEXT = 1900
+"""Maximum number of characters. Discord rejects more than 2,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What to tell people."""
+
+    title: str
+    """One line: the name of the command, and how it ended."""
+    body: str
+    """The cost of the command, as `gpumon run` prints it."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables for a program, such as GPUMON_EXIT_CODE."""
+
+
+class Target(Protocol):
+    """Where notifications go."""
+
+    def send(self, notification: Notification) -> None:
+        """Deliver a notification. Raises GpumonError, whose message contains no secret."""
+
+
+def parse_target(text: str) -> Target:
+    """Return the target of `--notify`: a program, or `@FILE` with a URL. Raises UsageError.
+
+    The file must belong to this user or root, and others must not be able to read it.
+    """
+    if text.startswith(_FILE):
+        return WebTarget(_read_url(text.removeprefix(_FILE)))
+    if "://" in text:
+        raise UsageError(
+            "--notify: every user can see a URL in the list of processes: write it to a file of mode 0600, and pass "
+            "@FILE"
+        )
+    program = shutil.which(text)
+    if program is None:
+        raise UsageError(f"--notify: no such program: {text}. Pass a program, or @FILE for a file with a URL")
+    return ProgramTarget(program)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTarget:
+    """A program that gets the notification on its standard input, and facts in its environment."""
+
+    program: str
+
+    def send(self, notification: Notification) -> None:
+        try:
+            done = subprocess.run(
+                [self.program], input=f"{notification.title}\n{notification.body}", text=True, errors="replace",
+                env={**os.environ, "GPUMON_TITLE": notification.title, **notification.facts}, timeout=_TOTAL_TIMEOUT,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+            reason = "it did not end in time" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+            raise GpumonError(f"{self.program} failed: {reason}") from None
+        if done.returncode:
+            raise GpumonError(f"{self.program} failed: exit code {done.returncode}")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, so that a notification cannot be led to another server."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WebTarget:
+    """A URL that gets a POST request: JSON for Slack and Discord, otherwise plain text with a header `Title` (ntfy)."""
+
+    url: str = field(repr=False)
+
+    def send(self, notification: Notification) -> None:
+        host = urlsplit(self.url).hostname or ""
+        text = f"{notification.title}\n{notification.body}"[:_MAX_TEXT]
+        key = _JSON_KEYS.get(host)
+        if key is not None:
+            data, headers = json.dumps({key: text}).encode(), {"Content-Type": "application/json"}
+        else:
+            data = notification.body[:_MAX_TEXT].encode()
+            title = notification.title.encode("ascii", "replace").decode()  # a header cannot have other letters
+            headers = {"Content-Type": "text/plain; charset=utf-8", "Title": title}
+        request = urllib.request.Request(self.url, data, headers, method="POST")
+        opener = urllib.request.build_opener(_NoRedirect)
+        deadline, problem = monotonic() + _TOTAL_TIMEOUT, ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                sleep(_PAUSE)
+            remaining = deadline - monotonic()
+            if remaining <= 0:
+                break
+            try:
+                with opener.open(request, timeout=min(_TIMEOUT, remaining)):
+                    return
+            except urllib.error.HTTPError as error:
+                problem = f"HTTP {error.code}"
+                if error.code < 500 and error.code != 429:
+                    break  # another attempt would fail in the same way
+            except (OSError, HTTPException, ValueError) as error:
+                problem = type(error).__name__ if not isinstance(error, OSError) else str(error.strerror or error)
+        raise GpumonError(f"{host} did not accept the notification: {problem or 'no answer'}")
+
+
+def _read_url(path: str) -> str:
+    try:
+        fd = open_regular(path, follow=True)
+    except OSError as error:
+        raise UsageError(f"--notify: cannot read {path}: {error.strerror or error}") from error
+    with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
+        status, url = os.fstat(fd), file.read(_MAX_URL + 1).strip()
+    if status.st_uid not in (os.getuid(), 0) or stat.S_IMODE(status.st_mode) & 0o077:
+        raise UsageError(f"--notify: other users can read {path}: run 'chmod 600 {quoted(path)}'")
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii() and url.isprintable()
+    except ValueError:
+        is_valid = False
+    if not is_valid or len(url) > _MAX_URL or " " in url:
+        raise UsageError(f"--notify: {path} must contain one URL, such as https://ntfy.sh/TOPIC")
+    return url
