@@ -140,6 +140,16 @@ class Column:
         return self.unit is not None
 
     @property
+    def needs_samples(self) -> bool:
+        """Whether values that were sampled only in a part of the time are approximate: means, shares, percentiles."""
+        return self.over_time is OverTime.MEAN or self.key.startswith("utilization_")
+
+    @property
+    def is_peak(self) -> bool:
+        """Whether values that were sampled only in a part of the time are lower bounds."""
+        return self.measured_by is MeasuredBy.PEAK
+
+    @property
     def falls(self) -> bool:
         """Whether sorting by this column puts the largest values first."""
         return self.is_number if self.largest_first is None else self.largest_first

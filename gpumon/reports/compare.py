@@ -88,6 +88,16 @@ class MeasureComparison:
     medians: Sequence[float]
     differences: Sequence[Difference]
     """The difference of each run except the first, compared with the first run."""
+    signs: Sequence[str]
+    """The sign before the median of each run: `≥`, `≤` or `≈` if values in it are bounds or approximate, else empty."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The medians as texts with the same unit, each after its sign."""
+        texts = self.measure.texts(self.medians)
+        return [
+            text if text == units.MISSING else f"{sign}{text}" for sign, text in zip(self.signs, texts, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +176,15 @@ def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> li
         values = [sorted(value for item in items if math.isfinite(value := measure.value_of(item))) for items in runs]
         medians = [median(own) for own in values]
         if any(map(is_known, medians)):
-            result.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
+            differences = [difference(values[0], other) for other in values[1:]]
+            result.append(MeasureComparison(measure, medians, differences, [_sign(measure, items) for items in runs]))
     return result
+
+
+def _sign(measure: Measure[T], items: Sequence[T]) -> str:
+    """Return the sign of the median of these items: that of all values with one, or `≈` if they differ."""
+    signs = {sign for item in items if math.isfinite(measure.value_of(item)) and (sign := measure.sign_of(item))}
+    return signs.pop() if len(signs) == 1 else units.ABOUT if signs else ""
 
 
 def has_too_few(comparison: Comparison) -> bool:
@@ -306,7 +323,7 @@ def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = 
         ]
     rows = []
     for line in compared:
-        first, *others = line.measure.texts(line.medians)
+        first, *others = line.texts
         row = [line.measure.title, first]
         for text, difference in zip(others, line.differences, strict=True):
             row += [text, verdict(difference, line.measure, single=single)]
@@ -335,6 +352,7 @@ def _as_json(line: MeasureComparison) -> dict[str, Any]:
     return {
         "name": line.measure.name,
         "medians": [nullable(value) for value in line.medians],
+        "signs": list(line.signs),
         "differences": [
             {
                 "value": nullable(difference.value), "share": nullable(difference.share),

@@ -13,7 +13,7 @@ from gpumon.model import units
 from gpumon.model.columns import EPOCHS, OF_RUNS, Column, View, shown
 from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
-from gpumon.reports.epoch_text import number
+from gpumon.reports.epoch_text import number, sign
 from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.reports.text_table import TextColumn, draw, sentence
 from gpumon.storage.ledger import aggregate
@@ -144,6 +144,8 @@ class Measure(NamedTuple, Generic[T]):
 
     column: Column
     value_of: Callable[[T], float]
+    sign_of: Callable[[T], str] = lambda _: ""
+    """Returns the sign before a value, as `epoch_text.sign`."""
 
     @property
     def name(self) -> str:
@@ -227,11 +229,11 @@ def _value(key: str, stretch: EpochSummary) -> float:
 
 
 def _epoch_measure(column: Column) -> Measure[EpochSummary]:
-    return Measure(column, lambda epoch: _value(column.key, epoch))
+    return Measure(column, lambda epoch: _value(column.key, epoch), lambda epoch: sign(column.key, epoch))
 
 
 def _run_measure(column: Column) -> Measure[WholeRun]:
-    return Measure(column, lambda run: _value(column.key, run.total))
+    return Measure(column, lambda run: _value(column.key, run.total), lambda run: sign(column.key, run.total))
 
 
 MEASURES: tuple[Measure[EpochSummary], ...] = tuple(map(_epoch_measure, shown(EPOCHS, View.COMPARE)))

@@ -10,9 +10,6 @@ from gpumon.model.columns import BY_KEY, Column
 from gpumon.model.units import ABOUT, AT_LEAST, AT_MOST, MISSING, percent
 from gpumon.storage.ledger.summary import EpochSummary
 
-_SAMPLED = frozenset(("utilization_mean", "idle_share"))
-"""Columns with means of the samples, which may change until the driver's last samples have arrived."""
-
 
 def number(key: str, stretch: EpochSummary) -> float:
     """Return the number in a cell: the value if it is known, else a bound of it.
@@ -31,8 +28,9 @@ def number(key: str, stretch: EpochSummary) -> float:
 def sign(key: str, stretch: EpochSummary) -> str:
     """Return the sign before the number: `≥` or `≤` for a bound, or an empty string.
 
-    It is `≈` for the mean of only a part of the time, or if the number may still change.
+    It is `≈` for a mean or share of only a part of the time, or if the number may still change.
     """
+    column = BY_KEY[key]
     if key == "energy":
         return AT_LEAST if stretch.lacks_energy else ""
     if key == "framework_peak":
@@ -40,9 +38,11 @@ def sign(key: str, stretch: EpochSummary) -> str:
         if is_known(peak.value) and not peak.reached:
             return AT_MOST
         return AT_LEAST if stretch.is_open or not is_known(peak.value) else ""
-    if key == "memory_used_peak":
+    if column.is_peak:
         return AT_LEAST if stretch.is_open or is_partly_sampled(stretch) else ""
-    return ABOUT if key in _SAMPLED and (stretch.is_settling or lacks_samples(stretch)) else ""
+    if key == "power_mean" and is_known(stretch.value("energy")):  # from the energy, which needs no samples
+        return ""
+    return ABOUT if column.needs_samples and (stretch.is_settling or lacks_samples(stretch)) else ""
 
 
 def largest(
@@ -66,7 +66,8 @@ def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *,
     """Return the text of a cell. `largest`: largest number of each column, which determines the unit of the column."""
     if column.key == "utilization_range":
         low, high = stretch.value("utilization_p5"), stretch.value("utilization_p95")
-        return f"{percent(low)[:-1]}–{percent(high)}" if is_known(low) and is_known(high) else MISSING
+        text = f"{percent(low)[:-1]}–{percent(high)}"
+        return f"{sign(column.key, stretch)}{text}" if is_known(low) and is_known(high) else MISSING
     value = number(column.key, stretch)
     text = column.write(value, largest.get(column.key, value), is_narrow=is_narrow)
     return text if text == MISSING else f"{sign(column.key, stretch)}{text}"

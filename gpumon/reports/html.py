@@ -162,7 +162,8 @@ def _count_card(record: Record, ended: Sequence[float], total: EpochSummary) -> 
     """
     if ended or record.epochs or record.run.epochs:
         middle = ended[len(ended) // 2] if ended else NAN
-        yield "Epochs", str(len(ended)), f"{units.fine_duration(middle)} each (median)"
+        done = None if record.done is None else record.done + record.run.epochs_before
+        yield "Epochs", units.count(done), f"{units.fine_duration(middle)} each (median)"
     elif total.steps is not None:
         rate = epoch_text.cell(BY_KEY["steps_per_second"], total, {})
         yield "steps", units.count(total.steps), f"{rate} per second"

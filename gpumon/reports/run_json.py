@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known, logged
 from gpumon.cost import NO_CHARGE, Charge, price_run, price_summary
@@ -44,7 +45,7 @@ def listing(
                 **run_to_json(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
                 "energy": nullable(listed.energy),
                 "energy_least": nullable(listed.energy if is_known(listed.energy) else listed.energy_least),
-                "utilization_mean": nullable(listed.utilization),
+                "utilization_mean": nullable(listed.utilization), "sampled_share": nullable(listed.sampled_share),
                 "tags": list(listed.tags),
                 **(_cost(costs.get(listed.run.id, NO_CHARGE), prices) if prices and costs is not None else {}),
             }
@@ -86,7 +87,7 @@ def run_document(record: Record, now: float, prices: Prices | None = None) -> di
                 (epoch, _epoch_cost(epoch, devices, prices), verdict(epoch, running)) for epoch in epochs
             )
         ],
-        "ranks": [rank_to_json(rank) for rank in record.ranks],
+        "ranks": ranks_to_json(record),
         "marks": [mark_to_json(mark, record.ranks) for mark in record.marks],
     }
 
@@ -136,6 +137,7 @@ def _values(stretch: EpochSummary) -> dict[str, Any]:
     return {
         "ranks": stretch.ranks, **values,
         "framework_peak_reached": stretch.live_peak.reached if stretch.framework_peak > 0 else None,
+        "sampled_share": nullable(stretch.sampled_share),
         "utilization_from": stretch.utilization_from or None,
     }  # fmt: skip
 
@@ -175,13 +177,18 @@ def _phase(phase: EpochSummary) -> dict[str, Any]:
     return {"phase": phase.phase, "times": phase.times, **_values(phase)}
 
 
-def rank_to_json(rank: RankRow) -> dict[str, Any]:
-    """Return a rank of a run as JSON."""
+def ranks_to_json(record: Record) -> list[dict[str, Any]]:
+    """Return the ranks of a run as JSON."""
+    return [_rank(*pair) for pair in zip(record.ranks, aggregate.rank_summaries(record), strict=True)]
+
+
+def _rank(rank: RankRow, summary: EpochSummary) -> dict[str, Any]:
     return {
         "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
         "started": nullable(rank.started), "ended": nullable(rank.ended), "state": rank.state.name.lower(),
         "steps": rank.steps or None, "wait": nullable(rank.wait), "lost_events": rank.lost_events,
-        "peak": nullable(rank.peak), "retries": nullable(rank.retries), "ooms": nullable(rank.ooms),
+        "peak": nullable(rank.peak), "peak_reached": summary.live_peak.reached if rank.peak > 0 else None,
+        "retries": nullable(rank.retries), "ooms": nullable(rank.ooms),
         "package_energy": nullable(rank.package_energy), "package_unknown": rank.package_unknown or None,
         "metrics": metrics_to_json(rank.metrics), **facts_to_json(rank.facts),
         "gpus": [device_to_json(device) for device in rank.devices],
@@ -243,12 +250,17 @@ PARAMETERS: Schema = {
     "type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
 }  # fmt: skip
 
+_SAMPLED_SHARE = ref(
+    "amount", "share of the time that was sampled, 0 to 1, on the GPU with the least; if it is less than "
+    f"{SAMPLED:g}, means are of this part and peaks are lower bounds",
+)  # fmt: skip
 _VALUES: Mapping[str, Schema] = {
     "ranks": COUNT,
     **{column.key: _column_schema(column) for column in _COLUMNS},
     "framework_peak_reached": {
         "type": ["boolean", "null"], "description": "true if the peak was reached in this epoch, phase or run",
     },
+    "sampled_share": _SAMPLED_SHARE,
     "utilization_from": ref("text", "origin of utilization: driver, ticks, or both"),
 }  # fmt: skip
 _STRETCH: Mapping[str, Schema] = {
@@ -279,7 +291,7 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
     "run_listed": object_schema({
         **_RUN, "epochs_done": WHOLE, "gpus": COUNT, "energy": ref("amount", "joules"),
         "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if that is known"),
-        "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
+        "utilization_mean": ref("amount", "0 to 1"), "sampled_share": _SAMPLED_SHARE, "tags": TEXTS,
     }),
     "run_told": object_schema({**_RUN, "epochs_done": WHOLE, **_ABOUT}),
     "run_phase": object_schema({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
@@ -300,6 +312,9 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "key": RUN_ID, "rank": {"type": "integer"}, "local_rank": {"type": ["integer", "null"]},
         "pid": {"type": ["integer", "null"]}, "started": TIME, "ended": TIME, "state": {"enum": STATES},
         "steps": {"type": ["integer", "null"]}, "wait": ref("amount"), "lost_events": COUNT, "peak": ref("amount"),
+        "peak_reached": {
+            "type": ["boolean", "null"], "description": "false if the peak is of several GPUs together: an upper bound",
+        },
         "retries": ref("amount"), "ooms": ref("amount"), "package_energy": ref("amount", "joules"),
         "package_unknown": ref("text"), "metrics": LOGGED,
         **{fact.key: {"type": ["number", "string", "null"]} for fact in RUN_FACTS if fact.key},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import NO_CHARGE, Charge
@@ -58,6 +59,16 @@ def epoch_cell(listed: RunSummary) -> str:
     return units.epochs_done(None if listed.done is None else listed.done + run.epochs_before, run.epochs)
 
 
+def _utilization(listed: RunSummary) -> str:
+    """Return the mean utilization of a run as text, with `≈` if too little of its time was sampled."""
+    return units.about(units.percent(listed.utilization), is_final=not is_utilization_about(listed))
+
+
+def is_utilization_about(listed: RunSummary) -> bool:
+    """Return whether too little of a run's time was sampled for its utilization to be that of the whole run."""
+    return listed.sampled_share < SAMPLED
+
+
 def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
     lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
     joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
@@ -72,7 +83,7 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
         "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
         "state": state(run, now),
         "epoch": epoch_cell(listed), "gpus": str(listed.gpus or units.MISSING),
-        "utilization_mean": units.percent(listed.utilization), "energy": energy, "tags": ", ".join(listed.tags),
+        "utilization_mean": _utilization(listed), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
     }  # fmt: skip
     return tuple(cells[column.key] for column in _RUNS)

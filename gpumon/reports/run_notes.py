@@ -10,7 +10,7 @@ from gpumon.common.numbers import is_known
 from gpumon.cost import price_run
 from gpumon.diagnosis.past_findings import findings, sampled_text
 from gpumon.model import units
-from gpumon.model.columns import BY_KEY
+from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.units import AT_LEAST, AT_MOST
@@ -23,7 +23,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 FULLY_SAMPLED = 0.98
 """An epoch counts as fully sampled if at least this fraction of its time was sampled."""
-_BOUNDED = ("energy", "framework_peak", "memory_used_peak")
+_BOUNDED = ("energy", "framework_peak", *(column.key for column in shown(EPOCHS, View.COMMAND) if column.is_peak))
 """Columns whose values may have the sign `≥`."""
 _MAX_LISTED = 5
 """Largest number of epochs that a note lists."""

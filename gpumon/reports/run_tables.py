@@ -8,17 +8,21 @@ from typing import Any
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut
 from gpumon.model import units
-from gpumon.model.columns import EPOCHS, RANKS, USAGE, View, shown
-from gpumon.model.frame import TRAINING, RunState
-from gpumon.model.metrics import Unit
+from gpumon.model.columns import BY_KEY, EPOCHS, RANKS, View, shown
+from gpumon.model.frame import TRAINING
 from gpumon.model.run import Parameter
-from gpumon.model.units import AT_LEAST
 from gpumon.reports import epoch_text
 from gpumon.reports.text_table import TextColumn, distinct, text_column
-from gpumon.storage.ledger.aggregate import between_epochs, is_worth_a_row, outside_phases, step_summaries, steps_text
-from gpumon.storage.ledger.combine import totals
-from gpumon.storage.ledger.records import NoteRow, RankRow, Record, RunMetadata, UsageRow
-from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.aggregate import (
+    between_epochs,
+    is_worth_a_row,
+    outside_phases,
+    rank_summaries,
+    step_summaries,
+    steps_text,
+)
+from gpumon.storage.ledger.records import NoteRow, RankRow, Record, RunMetadata
+from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
@@ -103,6 +107,8 @@ _EPOCHS = shown(EPOCHS, View.COMMAND)
 _FIRST = {word: TextColumn(word, 100, right=False, max_width=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
 """The possible first columns, by heading."""
 _RANKS = tuple(map(text_column, shown(RANKS, View.COMMAND)))
+_OF_RANKS = tuple(BY_KEY[key] for key in ("utilization_mean", "framework_peak", "memory_used_peak", "energy"))
+"""Measured columns of a rank, in their order in `_RANKS`."""
 
 
 def epoch_table(
@@ -179,9 +185,9 @@ def _titled(phase: EpochSummary) -> TitledRow:
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
     """Return a table of ranks: columns and rows."""
-    values = [_rank_values(record, rank) for rank in record.ranks]
-    energies = units.energy_column([own["energy"] for own in values])
-    return _RANKS, [_rank(*row) for row in zip(record.ranks, values, energies, strict=True)]
+    summaries = rank_summaries(record)
+    largest = epoch_text.largest(_OF_RANKS, summaries)
+    return _RANKS, [_rank(*row, largest) for row in zip(record.ranks, summaries, strict=True)]
 
 
 def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
@@ -190,34 +196,10 @@ def _logged(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
-def _rank_values(record: Record, rank: RankRow) -> Mapping[str, float]:
-    """Return the measured values of a rank by the keys of `columns.USAGE`."""
-    own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
-    whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
-    return dict(zip((column.key for column in USAGE), totals(whole or own), strict=True))
-
-
-def _rank(rank: RankRow, values: Mapping[str, float], energy: str) -> tuple[str, ...]:
+def _rank(rank: RankRow, summary: EpochSummary, largest: Mapping[str, float]) -> tuple[str, ...]:
+    measured = [epoch_text.cell(column, summary, largest) for column in _OF_RANKS]
     return (
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
-        rank.state.name.lower(), units.count(rank.steps or None), units.fine_duration(rank.wait),
-        units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
-        units.limited(values["memory_used_peak"], Unit.BYTES, _open_peak_sign(rank)), energy,
+        rank.state.name.lower(), units.count(rank.steps or None), units.fine_duration(rank.wait), *measured,
         units.rounded(rank.retries), units.rounded(rank.ooms),
     )  # fmt: skip
-
-
-def _open_peak_sign(rank: RankRow) -> str:
-    """Return `≥` for a running rank, which may still exceed its peak, or an empty string."""
-    return AT_LEAST if rank.state is RunState.RUNNING else ""
-
-
-def _rank_peak(rank: RankRow, read: float) -> str:
-    """Return the memory peak of a rank over all its devices as text.
-
-    This is the peak reported by the framework. If that is unknown, it is `read`, the peak of gpumon's readings, which
-    is only a lower bound.
-    """
-    if is_known(rank.peak):
-        return units.limited(rank.peak, Unit.BYTES, _open_peak_sign(rank))
-    return units.limited(read, Unit.BYTES, AT_LEAST)

@@ -103,6 +103,8 @@ def test_numbers_are_those_of_all_epochs_and_what_is_left_out_is_said(
     with monkeypatch.context() as patched:
         patched.setattr(run_page, "LONG", FEW)
         whole = document(paths[FEW])
+    for one in whole["odd"]:
+        one["of"] = None  # not counted in a long run
     for name in ("run", "total", "parts", "odd", "findings", "summary", "ranks", "marks", "epochs_total"):
         assert found[name] == whole[name], name
     rows = {one["ordinal"]: one for one in found["epochs"]}

@@ -172,7 +172,7 @@ def test_a_run_whose_end_nobody_recorded_is_not_said_to_have_ended(tmp_path: Pat
         values = kept(document(book)).values
     assert values["left_below"] == "end not recorded"
     assert values["mean_range"] == values["idle"] == values["power"] == ""
-    assert (values["utilization"], values["energy"], values["csv"]) == (None, None, None)
+    assert (values["utilization"], values["energy"], values["csv"]) == ("–", None, None)
 
 
 def test_a_run_that_is_none_has_a_title_that_says_so_and_no_values(tmp_path: Path) -> None:

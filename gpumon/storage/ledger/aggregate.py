@@ -28,6 +28,7 @@ from gpumon.storage.ledger.records import (
     EpochTimes,
     LivePeak,
     PhaseRow,
+    RankRow,
     Record,
     StepCounts,
     StepRow,
@@ -263,6 +264,37 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: fl
         ),
         sampled_share=seen_share(row for row in record.whole_epochs if row.ordinal == WHOLE_RUN),
         is_open=run.ended != run.ended,
+    )
+
+
+def rank_summaries(record: Record) -> list[EpochSummary]:
+    """Return a summary of each rank over the whole run, in the order of `record.ranks`."""
+    single = single_devices(record)
+    rows: dict[str, list[UsageRow]] = {}
+    for row in record.whole_epochs:
+        rows.setdefault(row.rank, []).append(row)
+    return [_rank(rank, rows.get(rank.key, ()), is_single=rank.key in single) for rank in record.ranks]
+
+
+def _rank(rank: RankRow, rows: Sequence[UsageRow], *, is_single: bool) -> EpochSummary:
+    whole = [row for row in rows if row.ordinal == WHOLE_RUN] or rows
+    return EpochSummary(
+        ordinal=WHOLE_RUN,
+        epoch=WHOLE_RUN,
+        phase=WHOLE_EPOCH,
+        begun=rank.started,
+        ended=rank.ended,
+        seconds=rank.seconds,
+        times=1,
+        steps=rank.steps or None,
+        wait=rank.wait,
+        metrics=rank.metrics,
+        ranks=1,
+        utilization_from=seen_by(whole),
+        values=totals(whole),
+        peak=LivePeak(rank.peak, reached=is_single),
+        sampled_share=seen_share(whole),
+        is_open=not is_known(rank.ended),
     )
 
 

@@ -18,7 +18,9 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
-_NEEDS_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
+_NEEDS_ALL = frozenset(
+    ("utilization_mean", "utilization_p5", "utilization_p95", "idle_share", "throttled_share", "capped_share")
+)
 """Columns whose combined value is unknown if the value of any device is unknown."""
 _SUMS = frozenset(column.key for column in USAGE if column.over_devices is OverDevices.SUM)
 

@@ -205,6 +205,8 @@ class RunSummary:
     """Number of the newest epoch that all ranks have started; -1 before the first."""
     energy_least: float = NAN
     """Lower bound of the energy, in joules. Equal to `energy` if that is known."""
+    sampled_share: float = NAN
+    """Share of the time covered by samples, for the rank and device with the lowest share. NaN if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

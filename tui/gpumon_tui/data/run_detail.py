@@ -103,7 +103,7 @@ def _config_text(difference: ConfigDifference, index: int) -> str:
 
 def _compared_row(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
     (difference,) = line.differences
-    baseline, value = line.measure.texts(line.medians)
+    baseline, value = line.texts
     low, high = compare.ends(difference, line.measure)
     verdict = compare.verdict(difference, line.measure, single=single)
     return ComparedRow(

@@ -11,7 +11,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past_findings import findings, is_measured, is_partly_sampled, sampled_text, short_summary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon.reports.run_list import epoch_cell, state
+from gpumon.reports.run_list import epoch_cell, is_utilization_about, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
@@ -125,7 +125,9 @@ def _listed_run(summary: RunSummary, now: float) -> ListedRun:
         ended_badly=run.state in ENDED_BADLY, gpus=summary.gpus, epoch=epoch_cell(summary),
         share=min(1.0, ((summary.done or 0) + epochs_before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.duration(now), left=NAN, utilization=summary.utilization,
-        energy=summary.energy,
+        energy=summary.energy if is_known(summary.energy) else summary.energy_least,
+        is_about=is_utilization_about(summary),
+        is_least=not is_known(summary.energy) and is_known(summary.energy_least),
         tags=tuple(summary.tags),
         text=search_text(run.name, run.id, run.user, run.framework, state_text, *summary.tags), is_kept=True,
         written=run.updated if is_known(summary.energy) or is_known(summary.utilization) else NAN,

@@ -73,6 +73,7 @@ class ListedRun(NamedTuple):
     """Seconds until it ends, for a run in a frame; NaN if unknown."""
     utilization: float
     energy: float
+    """Energy in joules, or a lower bound of it."""
     tags: Sequence[str]
     text: str
     """Text in which the filter searches."""
@@ -80,6 +81,10 @@ class ListedRun(NamedTuple):
     """Whether a ledger contains it."""
     metric: str = ""
     """Last logged value, for a run in a frame."""
+    is_least: bool = False
+    """Whether the energy is a lower bound."""
+    is_about: bool = False
+    """Whether too little of the time was sampled for the utilization to be that of the whole run."""
     written: float = NAN
     """For an active run, the time (s since 1970) of its utilization and energy in the ledger; NaN if there are none."""
 

@@ -114,7 +114,8 @@ def from_frame(
         ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (stored.gpus if stored else 0),
         epoch=epoch, share=share, started=started, seconds=seconds,
         left=NAN if is_over or is_old else run_progress.left, utilization=stored.utilization if stored else NAN,
-        energy=stored.energy if stored else NAN,
+        energy=stored.energy if stored else NAN, is_least=stored is not None and stored.is_least,
+        is_about=stored is not None and stored.is_about,
         tags=tags,
         text=search_text(first.name, first.id, first.user, first.framework, state, *tags), is_kept=stored is not None,
         metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
@@ -188,6 +189,7 @@ def row(
     wait = detail.wait if detail is not None else NAN
     metric = run.metric or (detail.metric if detail is not None else "")
     strong = palette.ink("strong", bold=True)
+    energy = units.energy_in_column(run.energy, largest_energy or run.energy)
     cells_of = {
         "name": Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
         "id": Cell(safe(run.id), theme.FAINT),
@@ -198,9 +200,9 @@ def row(
         "epoch": Cell(position, theme.PLAIN if run.is_over else strong),
         "seconds": Cell(units.fine_duration(run.seconds)),
         "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
-        "utilization_mean": Cell(units.percent(run.utilization)),
+        "utilization_mean": Cell(units.about(units.percent(run.utilization), is_final=not run.is_about)),
         "wait_share": Cell(units.percent(wait) if detail is not None else ""),
-        "energy": Cell(units.energy_in_column(run.energy, largest_energy or run.energy)),
+        "energy": Cell(units.AT_LEAST * run.is_least + energy),
         "metric": Cell(_metric_text(safe(metric))),
         "verdict": Cell(safe(verdict), SEVERITY_STYLES[severity]),
     }  # fmt: skip

@@ -120,7 +120,7 @@ def csv_name(measure: Measure[Any], *, single: bool) -> str:
 
 def _measure_row(compared: MeasureComparison, suffix: str, *, single: bool) -> Row:
     measure = compared.measure
-    first, *others = measure.texts(compared.medians)
+    first, *others = compared.texts
     cells: list[Cell] = [{"text": first, "note": "", "level": ""}]
     for value, difference in zip(others, compared.differences, strict=True):
         words = verdict(difference, measure, single=single)  # equals `value` if the value is missing

@@ -15,7 +15,7 @@ from gpumon.reports.run_tables import program_texts, written
 from gpumon_web.charts.run_gpus import EACH, MEAN
 from gpumon_web.components import levels
 from gpumon_web.components.page import Cells
-from gpumon_web.components.tokens import bar, energy, fact, line, person, share, tag, text
+from gpumon_web.components.tokens import about_share, bar, energy, fact, lacks_samples, line, person, share, tag, text
 
 
 def about(particulars: Cells) -> list[Cells]:
@@ -172,11 +172,12 @@ def facts(run: Cells) -> list[Cells]:
 def usage(total: Cells) -> Cells:
     """Return the usage of a whole run."""
     idle, power = total.get("idle_share"), total.get("power_mean")
+    is_exact = total.get("energy") is not None or not lacks_samples(total)
     return {
-        "utilization": total.get("utilization_mean"),
-        "idle": "" if idle is None else f"idle {units.number(idle, Unit.RATIO)} of the time",
+        "utilization": about_share(total, "utilization_mean"),
+        "idle": "" if idle is None else f"idle {about_share(total, 'idle_share')} of the time",
         "energy": energy(total),
-        "power": "" if power is None else f"{power:,.0f} W on average",
+        "power": "" if power is None else units.about(f"{power:,.0f} W on average", is_final=is_exact),
     }
 
 
@@ -276,6 +277,11 @@ def _epochs_note(odd: Cells, total: int, done: int | None, *, is_lower_bound: bo
     count_text = f"{least}{units.count(count)} of {units.count(total)} epochs"
     if done is not None and odd["kind"] != "not_finished":
         count_text = f"{least}{units.count(count)} of {units.count(done)} that ended"
+    judged = odd.get("of", total)
+    if judged is None:
+        count_text = f"{least}{units.count(count)} epochs"
+    elif judged < (total if done is None else done):
+        count_text = f"{least}{units.count(count)} of the {units.count(judged)} that were measured"
     sentence = f"Epochs {numbers} {plural}: {count_text}." if count > 1 else f"Epoch {numbers} {singular}."
     return {"level": odd["level"], "about": odd["text"], "text": sentence, "action": odd["action"]}
 

@@ -250,10 +250,16 @@ def rank_cells(row: Cells) -> Cells:
         "state": run_state(row["state"]),
         "state_name": row["state"],
         "gpus": ", ".join(str(gpu["index"]) for gpu in row["gpus"]) or units.MISSING,
-        "peak": units.limited(_number(row["peak"]), Unit.BYTES, "≥ " if row["state"] == "running" else ""),
+        "peak": units.limited(_number(row["peak"]), Unit.BYTES, _rank_peak_sign(row)),
         "peak_bytes": row["peak"],
         **{name: row[name] for name in ("pid", "steps", "wait", "ooms")},
     }
+
+
+def _rank_peak_sign(row: Cells) -> str:
+    if row.get("peak_reached") is False:
+        return "≤ "
+    return "≥ " if row["state"] == "running" else ""
 
 
 def _number(value: Any) -> float:

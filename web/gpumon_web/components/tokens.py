@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from gpumon.analysis.thresholds import SAMPLED
+from gpumon.common.numbers import NAN
 from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.components import levels
 from gpumon_web.components.page import Cells
 
@@ -109,6 +112,18 @@ def energy(row: Cells) -> float | Cells | None:
     """Return the energy of a run or part of it (J), or a lower bound as `least` if readings at its ends are missing."""
     whole, least = row.get("energy"), row.get("energy_least")
     return {"least": least} if whole is None and least is not None else whole
+
+
+def about_share(row: Cells, key: str) -> str:
+    """Return a share of a run or part of it as text, with `≈` if too little of its time was sampled."""
+    value = row.get(key)
+    return units.about(units.number(NAN if value is None else value, Unit.RATIO), is_final=not lacks_samples(row))
+
+
+def lacks_samples(row: Cells) -> bool:
+    """Whether too little of the time of a run or part of it was sampled for its means."""
+    sampled = row.get("sampled_share")
+    return sampled is not None and sampled < SAMPLED
 
 
 def gpu_address(index: Any) -> str:

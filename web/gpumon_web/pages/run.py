@@ -75,7 +75,7 @@ def layout() -> Component:
         hidden_if("stepless", headline("Epoch", "epoch", "text", "epoch_below", extra="bar", titled="epoch_is")),
         headline("Time left", "left", "span", "left_below", titled="left_is"),
         hidden_if("stepless", headline("Epoch time", "mean", "text", "mean_range", titled="mean_is")),
-        headline("Utilization", "utilization", "percent", "idle"),
+        headline("Utilization", "utilization", "text", "idle"),
         headline("Energy", "energy", "joules", "power"),
     )
     chart = kept_figure(

@@ -11,6 +11,7 @@ from gpumon_web.components import levels
 from gpumon_web.components.compare_rows import MAX_RUNS, MIN_RUNS, PICK_ARG
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredValues, table_column
 from gpumon_web.components.tokens import (
+    about_share,
     energy,
     line,
     link,
@@ -40,7 +41,9 @@ COLUMNS = (
     table_column(RUN_BY_KEY["started"], "age", css="c-started"),
     table_column(RUN_BY_KEY["seconds"], "lasting", css=""),
     table_column(RUN_BY_KEY["epoch"], "rich", key="epochs", css="c-epochs", sorts_by="epochs_done", csv="epochs_done"),
-    table_column(RUN_BY_KEY["utilization_mean"], key="utilization", css="c-utilization"),
+    table_column(
+        RUN_BY_KEY["utilization_mean"], "text", key="utilization", sorts_by="utilization_mean", css="c-utilization"
+    ),
     table_column(RUN_BY_KEY["energy"], css="c-extra"),
     table_column(RUN_BY_KEY["gpus"], css="c-rare"),
     table_column(RUN_BY_KEY["framework"], css="c-less"),
@@ -151,7 +154,8 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "seconds": {"since": since} if since is not None else run.get("seconds"),
         "epochs": [progress_line(run, ring, is_running=is_running)],
         "epochs_done": epochs_done if epochs_done or run.get("epochs_planned") else None,
-        "utilization": run.get("utilization_mean"),
+        "utilization": about_share(run, "utilization_mean"),
+        "utilization_mean": run.get("utilization_mean"),
         "energy": energy(run),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # 0 means unknown
         "framework": run["framework"] or units.MISSING,

@@ -231,7 +231,7 @@ def _best_measures(comparison: Comparison, names: Sequence[str]) -> Iterator[Bes
         if line is None:
             yield {"title": title, "text": units.MISSING, "others": "", "run": None}
             continue
-        best, others, run = lowest_value(line.medians, names, line.measure.texts(line.medians))
+        best, others, run = lowest_value(line.medians, names, line.texts)
         if run is not None and by_epochs and not is_clearly_lowest(line):
             others = f"no clear difference from {others}" if has_intervals(line) else f"{others}, {TOO_FEW}"
             run = None

@@ -87,8 +87,26 @@ def summary(
     }
 
 
-def odd_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
-    """Return the verdicts that need attention, the worst first: kind, text, action, level and epoch numbers."""
+_VALUES = {"throttled": "throttled_share", "mostly_idle": "idle_share", "input_bound": "wait_share"}
+"""Column that a verdict depends on, by its kind. Epochs in which it is unknown are not judged."""
+
+
+def _count_judged(epochs: Sequence[EpochSummary], kind: str) -> int:
+    """Return the number of ended epochs in which the value for verdicts of this kind is known."""
+    column = _VALUES[kind]
+    return sum(
+        is_known(epoch.ended) and is_known(epoch.number(column))
+        and (column == "wait_share" or not is_partly_sampled(epoch))
+        for epoch in epochs
+    )  # fmt: skip
+
+
+def odd_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts, *, is_all: bool = True) -> list[dict[str, Any]]:
+    """Return the verdicts that need attention, the worst first: kind, text, action, level and epoch numbers.
+
+    For a verdict that depends on a measured value, `of` is the number of epochs in which it is known; None if `epochs`
+    are not all (`is_all`).
+    """
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in epochs:
         judgment = verdicts[epoch.ordinal]
@@ -98,6 +116,7 @@ def odd_epochs(epochs: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[
             groups[judgment.text][3].append(epoch.epoch)
     worst_first = sorted(groups.values(), key=lambda group: (-group[1], -len(group[3])))
     return [{"kind": judgment.kind, "text": judgment.text, "action": action, "level": SEVERITY_LEVELS[severity],
+             **({"of": _count_judged(epochs, judgment.kind) if is_all else None} if judgment.kind in _VALUES else {}),
              "epochs": numbers} for judgment, severity, action, numbers in worst_first]  # fmt: skip
 
 
