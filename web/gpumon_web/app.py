@@ -36,7 +36,7 @@ from gpumon_web.components.page import Page
 from gpumon_web.document import INDEX, INLINE_SCRIPTS, body_markup, head_markup
 from gpumon_web.http.callbacks import CallbackCheck
 from gpumon_web.http.error_log import ErrorLog, capture_logger
-from gpumon_web.http.headers import SecurityHeaders, StaticFileCache, hash_of, policy
+from gpumon_web.http.headers import LEVEL, MIN_COMPRESSED_BYTES, SecurityHeaders, StaticFileCache, hash_of, policy
 from gpumon_web.http.prefix import PLACEHOLDER, base_of, path_of, put_prefix
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
@@ -59,7 +59,6 @@ _KNOWN = (
     "/api/", METRICS,
 )  # fmt: skip
 """Paths, or with a slash at the end folders, that are answered."""
-_MIN_COMPRESSED_BYTES = 1024
 
 
 _UNUSED = re.compile(r'<script src="[^"]*/dash/dash_table/[^"]*"></script>\n?')
@@ -166,7 +165,7 @@ def _create_app(
     # Dash's own middleware, which reads the body, stands around this one.
     server.add_middleware(CallbackCheck, callbacks=app.callback_map)
     app.init_app(server)
-    server.add_middleware(GZipMiddleware, minimum_size=_MIN_COMPRESSED_BYTES, compresslevel=6)
+    server.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES, compresslevel=LEVEL)
     server.add_middleware(StaticFileCache)
     server.add_middleware(
         Guard,
