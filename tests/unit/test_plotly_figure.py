@@ -14,6 +14,7 @@ from gpumon.reports.figures.plotly_figure import (
     count_not_positive,
     plotly_figure,
     smoothed,
+    unseen_spans,
     write,
     y_axis,
 )
@@ -69,6 +70,60 @@ class TestLines:
         figure = plotly_figure(document(panel(), panel("gpu.power", "watts")), Look(panels=["gpu.power"]))
         assert len(figure["data"]) == 1
         assert "yaxis2" not in figure["layout"]
+
+
+def sampled(values: list[float | None], **fields: Any) -> dict[str, Any]:
+    return {"x": 0, "mean": values, "step": 1.0, **fields}
+
+
+class TestTimes:
+    """Documents of a GPU or a run, over time."""
+
+    def chart(self, *lines: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        times = [100.0, 101.0, 102.0, 103.0]
+        return document(panel("gpu.power", "watts", zero=True, lines=lines), times=times, axis="time", **fields)
+
+    def test_are_milliseconds(self) -> None:
+        figure = plotly_figure(self.chart(sampled([1.0] * 4, role="s0")))
+        assert figure["data"][0]["x"] == [100_000, 101_000, 102_000, 103_000]
+        assert figure["layout"]["xaxis"]["type"] == "date"
+
+    def test_line_has_the_colors_of_its_holders(self) -> None:
+        held = [[99.0, 101.5, "alice"], [101.5, 102.5, "bob"]]
+        figure = plotly_figure(self.chart(sampled([1.0, 2.0, 3.0, 4.0]), held=held))
+        lines = [(trace["line"]["color"], trace["y"]) for trace in figure["data"] if trace["mode"] == "lines"]
+        assert lines == [
+            ("@holder0", [1.0, 2.0, 3.0, None]), ("@holder1", [None, None, 3.0, 4.0]), ("@mut", [None, None, None, 4.0])
+        ]  # fmt: skip
+        assert figure["layout"]["meta"]["holders"] == ["alice", "bob"]
+
+    def test_range_is_not_filled_across_a_gap(self) -> None:
+        low, high = [0.0, 1.0, None, 2.0], [2.0, 3.0, None, 4.0]
+        figure = plotly_figure(self.chart(sampled([1.0, 2.0, None, 3.0], low=low, high=high, role="s0")))
+        areas = [trace for trace in figure["data"] if trace.get("fill")]
+        assert [(area["x"], area["y"]) for area in areas] == [([100_000, 101_000], [0.0, 1.0]), ([103_000], [2.0])]
+
+    def test_gap_is_shaded(self) -> None:
+        chart = self.chart(sampled([1.0, None, None, 3.0], role="s0"))
+        assert unseen_spans(chart) == [(100.0, 103.0)]
+        assert unseen_spans({**chart, "unseen": [[101.0, 102.0]]}) == [(101.0, 102.0)]
+
+    def test_epochs_phases_events_and_limits(self) -> None:
+        run = {
+            "name": "net", "bands": [[100.0, 101.0, 0], [101.0, 102.0, 1], [102.0, 103.0, 2, "", 9]],
+            "phases": [[100.5, 101.0, "validate"]],
+        }  # fmt: skip
+        events = [{"time": 101.0, "level": "bad", "text": "out of <memory>"}]
+        chart = self.chart(sampled([1.0] * 4, role="s0"), runs=[run], events=events)
+        chart["panels"][0]["limits"] = [{"at": 700.0, "text": "power limit"}]
+        figure = plotly_figure(chart)
+        shapes = figure["layout"]["shapes"]
+        bands = [(shape["x0"], shape["x1"]) for shape in shapes if shape["type"] == "rect"]
+        assert bands == [(100_000, 101_000), (102_000, 103_000), (100_500, 101_000)]
+        assert [shape["x0"] for shape in shapes if shape["type"] == "line" and shape["xref"] == "x"] == [101_000]
+        assert [shape["y0"] for shape in shapes if shape.get("yref") == "y"] == [700.0]
+        texts = [trace["text"] for trace in figure["data"] if "text" in trace]
+        assert texts == [["epoch 0", "epoch 1", "epochs 2 to 9", "epochs 2 to 9"], ["out of &lt;memory&gt;"]]
 
 
 class TestSmoothing:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from gpumon.common.text import clean, cut
 from gpumon.model.metrics import Unit
 from gpumon.reports.figures.run_series import RunSeries
 
+_Range = TypeVar("_Range", tuple[int, int], tuple[float, float])
 GAPS = 50
 """Largest number of ranges between gaps that are drawn. If there are more, only the longest are drawn."""
 
@@ -52,7 +53,7 @@ def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
     return result
 
 
-def longest(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def longest(ranges: Sequence[_Range]) -> list[_Range]:
     """Return only the `GAPS` longest of these ranges, in their original order."""
     return sorted(sorted(ranges, key=lambda span: span[0] - span[1])[:GAPS])
 
@@ -77,11 +78,19 @@ def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any
     }  # fmt: skip
 
 
-def out_of_memory_line(at: float) -> dict[str, Any]:
-    """Return a vertical line over all panels. `at`: time of the out-of-memory error (s since 1970)."""
+def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
+    """Return a shape over the full height of the figure, from `begin` to `end` (s since 1970)."""
+    return {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
+        "fillcolor": color, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+
+
+def event_line(at: float, color: str = "@bad") -> dict[str, Any]:
+    """Return a vertical line over all panels, such as for an out-of-memory error. `at`: time (s since 1970)."""
     return {
         "type": "line", "xref": "x", "yref": "paper", "x0": instant(at), "x1": instant(at), "y0": 0, "y1": 1,
-        "line": {"color": "@bad", "width": 1.5, "dash": "dot"},
+        "line": {"color": color, "width": 1.5, "dash": "dot"},
     }  # fmt: skip
 
 

@@ -7,13 +7,15 @@ over one axis. What is unknown stays a gap: lines end there, and nothing is fill
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.reports.figures.axes import known_ranges, literal, note
+from gpumon.reports.figures.axes import band_shape, event_line, known_ranges, literal, longest, note
+from gpumon.reports.figures.run import BANDS, SHADES
 
 Document = Mapping[str, Any]
 Figure = dict[str, Any]
@@ -64,9 +66,17 @@ class Axis:
 
 
 def plotly_figure(document: Document, look: Look | None = None) -> Figure:
-    """Return the figure of a document. Its x axis is in the unit of `x_factor`, which `layout.meta` has for scripts."""
+    """Return the figure of a document. Its x axis is in the unit of `x_factor`, which `layout.meta` has for scripts.
+
+    Times are milliseconds since 1970, which scripts move into the viewer's time zone. The color `@holderN` is that of
+    the user with index N in `layout.meta`.
+    """
     look = look or Look()
-    panels = [panel for panel in document["panels"] if not look.panels or panel["key"] in look.panels]
+    panels = [panel for panel in document["panels"] if not look.panels or panel["key"] in look.panels] or [
+        *document["panels"]
+    ]
+    is_time = document["axis"] == "time"
+    holders = [*dict.fromkeys(user for *_, user in document["held"])]
     factor, x_title = x_factor(document)
     height = TOP + FOOT + sum(HEAD + TALL for _ in panels)
     data: list[Line] = []
@@ -82,9 +92,13 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
             "anchor": _axis("y", len(panels) - 1), "title": {"text": x_title, "standoff": 6},
             "separatethousands": True, "unifiedhovertitle": {"text": _place(document, x_title)},
         },
-        "meta": {"factor": factor, "axis": document["axis"]},
-        "annotations": [], "shapes": [],
+        "meta": {"factor": factor, "axis": document["axis"], "holders": holders, "logged": []},
+        "annotations": [], "shapes": [*_background(document)] if is_time else [],
     }  # fmt: skip
+    if is_time:
+        layout["hoversubplots"] = "axis"  # one label with the values of all panels
+        layout["xaxis"] |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S"}
+        del layout["xaxis"]["unifiedhovertitle"], layout["xaxis"]["separatethousands"]
     plot_height = height - TOP - FOOT
     for index, panel in enumerate(panels):
         top = 1 - index * (HEAD + TALL) / plot_height
@@ -104,11 +118,19 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
         ]  # fmt: skip
         data += [{"xaxis": "x", "yaxis": _axis("y", index), **line} for line in drawn]
         layout["annotations"] += _head(panel, ceiling)
+        layout["shapes"] += _limit_lines(panel, _axis("y", index), scale)
+        layout["annotations"] += _limit_texts(panel, _axis("y", index), scale)
+        if panel["unit"] == LOGGED_UNIT and _has_log(panel):
+            layout["meta"]["logged"].append(name)
+        if is_time and index == 0:
+            data += _pointer_lines(document, panel)
     return {"data": [_scaled(line, factor) for line in data], "layout": layout}
 
 
 def x_factor(document: Document) -> tuple[float, str]:
     """Return the factor from positions of a document to those of its figure, and the title of the axis."""
+    if document["axis"] == "time":
+        return 1000.0, ""
     if document["axis"] != "since":
         return 1.0, _AXIS_TITLES.get(document["axis"], "")
     factor, name = next((factor, name) for least, factor, name in _SECONDS_STEPS if document["end"] >= least)
@@ -221,6 +243,7 @@ def _y_range(panel: Mapping[str, Any], scale: Axis, *, is_log: bool) -> dict[str
     top = panel.get("top")
     if panel["zero"] and top:
         values = [value for line in panel["lines"] for value in line["mean"] if value is not None]
+        values += [limit["at"] for limit in panel["limits"]]
         return {"range": [0, max([top, *values]) * scale.factor * 1.04]}
     return {"rangemode": "tozero"} if panel["zero"] else {}
 
@@ -243,49 +266,164 @@ def _bold(text: dict[str, Any]) -> dict[str, Any]:
 def _lines(
     document: Document, panel: Mapping[str, Any], line: Line, scale: Axis, look: Look, is_log: bool
 ) -> Iterator[Line]:
-    """Yield the traces of a line: its values, those that stand alone between gaps, and their mean if it is smoothed."""
+    """Yield the traces of a line: its range, its values, those that stand alone between gaps, and its smoothed mean."""
     x, y = with_gaps(document, line)
     values = [None if value is None or (is_log and value <= 0) else value * scale.factor for value in y]
-    color = f"@{line['role']}"
-    hover = {
-        "name": literal(line.get("label") or panel["title"]),
-        "hovertemplate": f"%{{y:{scale.format}}}{scale.suffix}",
-    }
-    is_smoothed = look.smoothing > 0 and line.get("look") != "dots"
-    faint = {"line": {"color": f"{color}/0.3", "width": 1}, "hoverinfo": "skip", "hovertemplate": None}
-    usual: Line = {
-        "mode": "lines",
-        "x": x,
-        "y": values,
-        "line": {"color": color, "width": 1.6},
-        "connectgaps": False,
-        **hover,
-    }
-    if line.get("look") == "dots":
-        usual["line"] |= {"width": 1, "dash": "dot"}
-        if len(values) <= _MARKERS:
-            usual |= {"mode": "lines+markers", "marker": {"color": color, "size": 5}}
-    yield {**usual, **faint} if is_smoothed else usual
-    if is_smoothed:
-        raw = [units.MISSING if value is None else f"{value:.4g}" for value in values]
-        yield {**usual, "y": smoothed(values, look.smoothing), "line": {"color": color, "width": 2}, "customdata": raw,
-               "hovertemplate": f"%{{y:{scale.format}}} (%{{customdata}})"}  # fmt: skip
-    lone = [begin for begin, end in known_ranges(values) if end - begin == 1]
-    if lone and usual["mode"] == "lines":
-        yield {"mode": "markers", "x": [x[index] for index in lone], "y": [values[index] for index in lone],
-               "marker": {"color": color, "size": 4}, "hoverinfo": "skip", "name": hover["name"]}  # fmt: skip
+    name = literal(line.get("label") or panel["title"])
+    hover = {"name": name, "hovertemplate": f"%{{y:{scale.format}}}{scale.suffix}"}
+    parts = [(f"@{line['role']}", values)] if line.get("role") else _by_holder(document, x, values)
+    for color, part in parts:
+        if line.get("low") and not is_log:
+            yield from _range(document, line, scale, color, part)
+        is_smoothed = look.smoothing > 0 and line.get("look") != "dots"
+        faint = {"line": {"color": f"{color}/0.3", "width": 1}, "hoverinfo": "skip", "hovertemplate": None}
+        usual: Line = {
+            "mode": "lines", "x": x, "y": part, "line": {"color": color, "width": 1 if line.get("look") else 1.6},
+            "connectgaps": False, **hover,
+        }  # fmt: skip
+        if line.get("look") == "dots":
+            usual["line"]["dash"] = "dot"
+            if len(part) <= _MARKERS:
+                usual |= {"mode": "lines+markers", "marker": {"color": color, "size": 5}}
+        yield {**usual, **faint} if is_smoothed else usual
+        if is_smoothed:
+            raw = [units.MISSING if value is None else f"{value:.4g}" for value in part]
+            yield {**usual, "y": smoothed(part, look.smoothing), "line": {"color": color, "width": 2},
+                   "customdata": raw, "hovertemplate": f"%{{y:{scale.format}}} (%{{customdata}})"}  # fmt: skip
+        lone = [begin for begin, end in known_ranges(part) if end - begin == 1]
+        if lone and usual["mode"] == "lines":
+            yield {"mode": "markers", "x": [x[index] for index in lone], "y": [part[index] for index in lone],
+                   "marker": {"color": color, "size": 4}, "hoverinfo": "skip", "name": name}  # fmt: skip
+
+
+def _by_holder(
+    document: Document, x: Sequence[float], values: Sequence[float | None]
+) -> list[tuple[str, list[float | None]]]:
+    """Return a color and the values of each user who held the GPU; gray where no holder is known."""
+    spans = sorted(document["held"])
+    holders = [*dict.fromkeys(user for *_, user in document["held"])]
+    begins = [begin for begin, *_ in spans]
+    users = []
+    for position in x:
+        index = bisect_right(begins, position) - 1
+        users.append(spans[index][2] if index >= 0 and position <= spans[index][1] else "")
+    parts = []
+    for user in dict.fromkeys(users):
+        # With the point after the last one, as the line up to there is of the same user.
+        part = [value if user in users[max(0, index - 1) : index + 1] else None for index, value in enumerate(values)]
+        if any(value is not None for value in part):
+            parts.append((f"@holder{holders.index(user)}" if user in holders else "@mut", part))
+    return parts
+
+
+def _range(document: Document, line: Line, scale: Axis, color: str, part: Sequence[float | None]) -> Iterator[Line]:
+    """Yield an area from the lowest to the highest value for each range of points without a gap."""
+    if line["low"] == line["high"]:
+        return
+    x, low = with_gaps(document, {**line, "mean": line["low"]})
+    _, high = with_gaps(document, {**line, "mean": line["high"]})
+    # Plotly would fill across gaps, so each range without gaps has its own pair of edges.
+    for begin, end in longest(known_ranges(part)):
+        edge = {
+            "mode": "lines",
+            "x": x[begin:end],
+            "line": {"width": 0, "color": color},
+            "hoverinfo": "skip",
+            "name": "",
+        }
+        for values, fill in ((high, {}), (low, {"fill": "tonexty", "fillcolor": f"{color}/0.2"})):
+            y = [None if value is None else value * scale.factor for value in values[begin:end]]
+            yield {**edge, "y": y, **fill}
+
+
+def _background(document: Document) -> Iterator[dict[str, Any]]:
+    """Yield shapes behind all panels: every second epoch, phases other than training, gaps, and events."""
+    for run in document["runs"]:
+        bands = run["bands"]
+        every = -(-len(bands) // BANDS) if bands else 1
+        for index in range(0, len(bands), 2 * every):
+            group = bands[index : index + every]
+            yield band_shape(group[0][0], group[-1][1], "@mut/0.06")
+        for begin, end, _ in run["phases"] if len(run["phases"]) <= SHADES else ():
+            yield band_shape(begin, document["end"] if end is None else end, "@mut/0.16")
+    for begin, end in unseen_spans(document):
+        yield band_shape(begin, end, "@warn/0.1")
+    for event in document["events"]:
+        if event["level"] in ("warn", "bad"):
+            yield event_line(event["time"], f"@{event['level']}")
+
+
+def unseen_spans(document: Document) -> list[tuple[float, float]]:
+    """Return the longest times without samples: those that the document names, else gaps of its first sampled line."""
+    if document.get("unseen"):
+        return [(begin, end) for begin, end in longest([*map(tuple, document["unseen"])])]
+    lines = [line for panel in document["panels"] for line in panel["lines"] if not line.get("joined")]
+    if not lines:
+        return []
+    x, y = with_gaps(document, lines[0])
+    gaps = known_ranges([0.0 if value is None else None for value in y])
+    return longest([(x[max(0, begin - 1)], x[min(end, len(x) - 1)]) for begin, end in gaps])
+
+
+def _limit_lines(panel: Mapping[str, Any], axis: str, scale: Axis) -> Iterator[dict[str, Any]]:
+    """Yield a line for each threshold of a panel."""
+    for limit in panel["limits"]:
+        at = limit["at"] * scale.factor
+        yield {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at,
+               "line": {"color": "@warn", "width": 1, "dash": "dash"}}  # fmt: skip
+
+
+def _limit_texts(panel: Mapping[str, Any], axis: str, scale: Axis) -> Iterator[dict[str, Any]]:
+    for limit in panel["limits"]:
+        at = limit["at"] * scale.factor
+        yield note(literal(limit["text"]), 0, at, "@warn", yref=axis, xanchor="left", yanchor="bottom")
+
+
+def _pointer_lines(document: Document, panel: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield invisible points with what the pointer shows besides values: the epoch and phase of a run, and events."""
+    base: Line = {"xaxis": "x", "yaxis": "y", "name": "", "hovertemplate": "%{text}<extra></extra>"}
+    x, values = with_gaps(document, panel["lines"][0])
+    known = [value for value in values if value is not None]
+    factor = y_axis(panel).factor
+    low = 0.0 if panel["zero"] or not known else min(known) * factor
+    for run in document["runs"]:
+        name = f"{literal(run['name'], 24)}: " if len(document["runs"]) > 1 else ""
+        yield {**base, "mode": "lines", "line": {"width": 0, "color": "@mut"}, "x": x, "y": [low] * len(x),
+               "text": [name + text for text in _epoch_texts(run, x)]}  # fmt: skip
+    events = document["events"]
+    if events and known:
+        colors = [f"@{event['level'] or 'mut'}" for event in events]
+        yield {**base, "mode": "markers", "x": [event["time"] for event in events],
+               "y": [max(known) * factor] * len(events), "text": [literal(event["text"]) for event in events],
+               "marker": {"color": colors, "size": 7, "symbol": "diamond"}}  # fmt: skip
+
+
+def _epoch_texts(run: Mapping[str, Any], times: Sequence[float]) -> Iterator[str]:
+    """Yield the epoch and phase of a run at each time; several epochs that are drawn as one have a range."""
+    bands, phases = run["bands"], run["phases"]
+    band_begins, phase_begins = [band[0] for band in bands], [phase[0] for phase in phases]
+    for time in times:
+        index = bisect_right(band_begins, time) - 1
+        if index < 0 or time > bands[index][1]:
+            yield "between epochs"
+            continue
+        band = bands[index]
+        text = f"epochs {band[2]} to {band[4]}" if len(band) > 4 and band[4] != band[2] else f"epoch {band[2]}"
+        index = bisect_right(phase_begins, time) - 1
+        is_within = index >= 0 and (phases[index][1] is None or time < phases[index][1])
+        yield f"{text}, {literal(phases[index][2], 40)}" if is_within else text
 
 
 def with_gaps(document: Document, line: Line) -> tuple[list[float], list[float | None]]:
     """Return the positions and values of a line, with an unknown value where points are too far apart."""
     positions: Sequence[float] = document["times"][line["x"]]
-    longest = MISSED * max(line.get("step") or 0.0, document["interval"]) or math.inf
+    most = MISSED * max(line.get("step") or 0.0, document["interval"]) or math.inf
     if line.get("joined"):
-        longest = math.inf
+        most = math.inf
     x: list[float] = []
     y: list[float | None] = []
     for position, value in zip(positions, line["mean"], strict=True):
-        if x and position - x[-1] > longest:
+        if x and position - x[-1] > most:
             x.append((x[-1] + position) / 2)
             y.append(None)
         x.append(position)

@@ -12,6 +12,8 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.reports.figures.axes import (
+    band_shape,
+    event_line,
     instant,
     json_numbers,
     known_ranges,
@@ -19,7 +21,6 @@ from gpumon.reports.figures.axes import (
     longest,
     note,
     out_of_memory_caption,
-    out_of_memory_line,
     scale_of,
     x_axis,
 )
@@ -27,15 +28,6 @@ from gpumon.reports.figures.logged import NAME_CELLS, Diverged, logged_lines
 from gpumon.reports.figures.run_series import RunSeries, diverged_points
 from gpumon.storage.ledger.records import DeviceRow, MarkRow
 from gpumon.storage.ledger.summary import EpochSummary
-
-
-def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
-    """Return a shape over the full height of the figure, from `begin` to `end` (s since 1970)."""
-    return {
-        "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
-        "fillcolor": color, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
-
 
 COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Colors of the parts of device memory, in the order of `memory.PARTS`."""
@@ -156,7 +148,7 @@ def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
 
 def out_of_memory_lines(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:
     """Yield a vertical line for each out-of-memory error."""
-    yield from (out_of_memory_line(mark.time) for mark in marks if mark.mark is Mark.OUT_OF_MEMORY)
+    yield from (event_line(mark.time) for mark in marks if mark.mark is Mark.OUT_OF_MEMORY)
 
 
 def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]:

@@ -53,7 +53,7 @@ function card(world, data) {
 }
 
 async function live(answers, { query = "", values = { uuid: "GPU-1", outline: "" } } = {}) {
-  const world = load(["00", "10", "12", "15", "20", "49", "50", "52", "56", "57"], answers);
+  const world = load(["00", "10", "12", "15", "20", "49", "50", "52", "56", "57", "85"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline", "data-panels": "gpu.utilization gpu.power", "data-state": "state" });
   Object.assign(gpumon.feed, { state: "live", now: NOW, interval: 1 });
@@ -382,7 +382,7 @@ test("a figure that did not come is asked for again", async () => {
 });
 
 function kept(query = "", answers = []) {
-  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57", "58"], answers);
+  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57", "58", "85"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-kept-figure": "course", "data-loading": "Loading.", "data-empty": "Nothing.", "data-whole": "All" });
   const figure = gpumon.keptFigure(found.place);

@@ -41,8 +41,8 @@
       step("›", "Later", (a, b, wide) => [a + wide / 2, b + wide / 2]));
   };
 
-  // Files of a chart; `name()` is what they are called.
-  g.chartFiles = function (chart, name) {
+  // Files of a chart; `name()` is what they are called. On a phone the menu has what stands beside it elsewhere, too: `more`.
+  g.chartFiles = function (chart, name, more) {
     const stem = () => name().replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) || "chart";
     const caption = () => [name(), (chart.doc.axis === "time" ? chart.range : [g.feed.now]).map(g.text.moment).join(" – ")].join(" · ") + ` ${g.text.zone(g.feed.now)}`.trimEnd();
     const item = (text, click) => g.make("button", { type: "button", text, click: () => { if (chart.doc) { click(); menu.close(); } } });
@@ -50,6 +50,7 @@
       item("PNG", () => chart.png(caption(), (blob) => { if (blob) { g.saveFile(`${stem()}.png`, "image/png", blob); } })),
       item("SVG", () => g.saveFile(`${stem()}.svg`, "image/svg+xml", chart.svg(caption()))),
       item("CSV", () => g.saveFile(`${stem()}.csv`, "text/csv", chart.csv())));
+    if (more) { menu.box.prepend(g.make("button", { type: "button", class: "narrow", text: more.textContent, click: () => { menu.close(); more.click(); } })); }
     menu.put("Download");
     return menu.node;
   };

@@ -23,8 +23,9 @@
     const chart = g.panels(place, (range) => go(range));
     const choice = g.panelChoice("gpu", () => usualPanels.split(" "), () => load(true));
     const fileName = () => [document.title, place.dataset.name].filter(Boolean).join(" ");
+    const explorer = g.explorer(fileName, explored);
     card.querySelector("h2").after(cells, back);
-    card.querySelector(".cardhead").append(g.chartTools(chart, (range) => go(range)), choice.node, g.chartFiles(chart, fileName));
+    card.querySelector(".cardhead").append(g.chartTools(chart, (range) => go(range)), choice.node, explorer, g.chartFiles(chart, fileName, explorer));
     place.before(note);
     let view = { window: windows.dataset.usual, range: null };
     let subject = "";
@@ -62,6 +63,12 @@
     }
 
     function clear() { asked = ""; chart.clear(); first = true; }
+
+    // The address of the chart as a figure: the time that is seen, in as many points as there are.
+    function explored() {
+      const [from, to] = seen();
+      return `${address}${encodeURIComponent(subject)}&as=figure&panels=${encodeURIComponent(choice.shown().join(","))}&from=${from}&to=${to}${g.position.exact()}`;
+    }
 
     // A link that shows the same elsewhere; the browser's history keeps pages and windows, and not each zoom.
     function remember(isStep) {

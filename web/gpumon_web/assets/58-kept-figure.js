@@ -20,8 +20,9 @@
     let part = null; // that one, with its chart, once it came
     let timer = 0;
     let wasSilent = false;
+    const explorer = g.explorer(() => document.title, explored);
     head.querySelector("h2").after(words, back);
-    head.append(g.chartTools(chart, go), choice.node, g.chartFiles(chart, () => document.title));
+    head.append(g.chartTools(chart, go), choice.node, explorer, g.chartFiles(chart, () => document.title, explorer));
     place.before(over.node);
     place.after(note);
     g.hide(place, true);
@@ -33,6 +34,12 @@
       g.hide(back, !range);
       if (shown) { shownAgain(true); }
       refine();
+    }
+
+    // The address of the chart as a figure: the panels and the time that are seen.
+    function explored() {
+      const time = range ? `&from=${range[0]}&to=${range[1]}` : "";
+      return `${shown.figure}&panels=${encodeURIComponent(choice.shown().join(","))}${time}${g.position.exact()}`;
     }
 
     const edges = (doc) => [doc.begin, doc.end];

@@ -4,26 +4,50 @@
   const COLOR = /^@(\w+?)(?:\/([\d.]+))?$/;
 
   // Only under keys of colors, so that no text of a stranger is taken for one. Lists of numbers are passed on as they are.
-  function painted(value, key) {
+  function painted(value, key, holders) {
     if (typeof value === "string") {
       const named = key.endsWith("color") && COLOR.exec(value);
-      return named ? g.theme.color(named[1], named[2]) : value;
+      return named ? g.theme.color(roleOf(named[1], holders), named[2]) : value;
     }
-    if (Array.isArray(value)) { return value.length && typeof value[0] === "object" && value[0] ? value.map((one) => painted(one, "")) : value; }
+    if (Array.isArray(value)) {
+      const isOfParts = value.length && (key === "color" || (typeof value[0] === "object" && value[0]));
+      return isOfParts ? value.map((one) => painted(one, key === "color" ? key : "", holders)) : value;
+    }
     if (!value || typeof value !== "object") { return value; }
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, painted(one, name)]));
+    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, painted(one, name, holders)]));
+  }
+
+  // `holder2` has the color of that user of the figure.
+  function roleOf(name, holders) {
+    return name.startsWith("holder") ? g.theme.ofUser(holders[Number(name.slice("holder".length))]) : name;
+  }
+
+  const minutes = (time) => -new Date(time).getTimezoneOffset();
+  const utc = (offset) => `UTC${offset < 0 ? "−" : "+"}${Math.floor(Math.abs(offset) / 60)}${offset % 60 ? `:${String(Math.abs(offset) % 60).padStart(2, "0")}` : ""}`;
+
+  // Plotly shows times as UTC, so those of a figure are moved into the viewer's zone, as it is at the end of the figure.
+  function inZone({ data, layout }, { axis }) {
+    if (axis !== "time") { return { data, layout }; }
+    const [begin, end] = layout.xaxis.range;
+    const offset = minutes(end);
+    const moved = (time) => time + offset * 60000;
+    const xaxis = { ...layout.xaxis, range: [moved(begin), moved(end)] };
+    if (minutes(begin) !== offset) { xaxis.title = { text: `times in ${utc(offset)}: the clocks were changed` }; }
+    const shapes = layout.shapes.map((one) => (one.xref === "x" ? { ...one, x0: moved(one.x0), x1: moved(one.x1) } : one));
+    return { data: data.map((line) => ({ ...line, x: line.x.map(moved) })), layout: { ...layout, xaxis, shapes } };
   }
 
   // A figure as it is drawn in `width` px: `range` is the part of the axis that is seen, in the units of the document.
   g.paintFigure = function (figure, width, range) {
-    const { data, layout } = painted(figure, "");
+    const { data, layout } = painted(figure, "", figure.layout.meta.holders);
     const { factor } = figure.layout.meta;
     const values = layout.annotations.filter((one) => one.name === "value").map((one) => -(one.xshift || 0));
     const room = width - Math.max(0, ...values) - 2 * VALUE;
     const annotations = layout.annotations.filter((one) => one.name !== "value" || room > 0);
     const xaxis = range ? { ...layout.xaxis, range: range.map((one) => one * factor) } : layout.xaxis;
     const family = getComputedStyle(document.body).fontFamily;
-    return { data, layout: { ...layout, annotations, xaxis, autosize: true, font: { ...layout.font, family } } };
+    const font = { ...layout.font, family };
+    return inZone({ data, layout: { ...layout, annotations, xaxis, autosize: true, font } }, figure.layout.meta);
   };
   const VALUE = 96; // px of the last value of a line, in the head of a panel
 
@@ -36,9 +60,12 @@
       const at = g.place(line.x, x);
       const near = at > 0 && (at === line.x.length || x - line.x[at - 1] < line.x[at] - x) ? at - 1 : at;
       if (!g.known(line.y[near])) { return ""; }
+      if (line.text) { return line.text[near]; }
       return `${line.name} ${written(written(line.hovertemplate, "y", short(line.y[near])), "customdata", (line.customdata || [])[near])}`;
     });
-    return `${written(gd.layout.xaxis.unifiedhovertitle.text, "x", short(x))}: ${values.filter(Boolean).join(", ")}`;
+    const { unifiedhovertitle: title } = gd.layout.xaxis;
+    const place = title ? written(title.text, "x", short(x)) : new Date(x).toISOString().slice(0, 19).replace("T", " ");
+    return `${place}: ${values.filter(Boolean).join(", ")}`;
   }
 
   // The keys ← and → read the values of the figure in `host`, for screen readers as a sentence; Esc ends that. `graph` gives

@@ -49,14 +49,15 @@ def notes(particulars: Cells) -> list[Cells]:
 def course(document: Cells) -> Cells | None:
     """Return the chart; None if there is nothing to draw.
 
-    If run and GPUs are known, `finer` is the address that returns a part of the chart at full resolution.
+    If the run is known, `figure` is the address of the chart as a figure of Plotly; if its GPUs are known, too, `finer`
+    is the address of a part of the chart at full resolution.
     """
     chart: Cells | None = document.get("chart")
-    if chart is None:
-        return None
-    if not document.get("id") or not document.get("device"):
+    if chart is None or not document.get("id"):
         return chart
-    return {**chart, "finer": "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})}
+    device = document.get("device") or ""
+    address = "api/run/zoom?" + urlencode({"id": document["id"], "gpu": device})
+    return {**chart, "figure": f"{address}&as=figure", **({"finer": address} if device else {})}
 
 
 def gpu_choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:

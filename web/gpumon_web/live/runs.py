@@ -86,10 +86,12 @@ class Runs:
             ),
         )  # fmt: skip
 
-    def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
+    def zoomed(
+        self, run: str, device: str, begin: float | None, end: float | None, figure_of: tuple[str, ...] | None = None
+    ) -> Future[Packed]:
         """Return the chart of a run on a device (a UUID) at full resolution from `begin` to `end` (s since 1970).
 
-        Without a valid range it covers the whole run.
+        Without a valid range it covers the whole run. With `figure_of`, return these panels as a figure of Plotly.
         """
 
         def start(_: Any) -> Future[Any]:
@@ -97,11 +99,17 @@ class Runs:
                 self._feed.refresh()
                 recent = self._feed.history.only(*self._devices_of(run, device), metrics=COURSE)
             ring = self._ring(run, device)
+            if figure_of is not None:
+                live = self._live().get(run)
+                return self._work.ask(
+                    run_zoom.explored_figure,
+                    lambda: (self._paths(), run, device, live, ring, recent, begin, end, figure_of, self._now()),
+                )
             return self._work.ask(
                 run_zoom.zoomed_figure, lambda: (self._paths(), run, device, ring, recent, begin, end)
             )
 
-        return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
+        return self._answers.get(("zoom", run, device, begin, end, figure_of), self._fresh, start)
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """Return all rows of the tables for which `kept` returns only the newest."""

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpumon.reports.figures.plotly_figure import plotly_figure
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon_web.auth.http_errors import error_response
 from gpumon_web.charts.gpu_chart import USUAL, GpuChartWindow, gpu_chart
@@ -111,6 +112,7 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         begin, end = read_number(request, "from"), read_number(request, "to")
         points = max(2, min(read_whole(request, "points") or MAX_POINTS, MAX_POINTS))
         panels = read_list(request, "panels") or USUAL
+        is_figure = _is_figure(request)
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
@@ -133,6 +135,8 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
             def make() -> Packed:
                 window = GpuChartWindow(first, last, points, panels)
                 chart = gpu_chart(history, epochs, sample, processes, interval, log, window)
+                if is_figure:
+                    return _packed({"figure": plotly_figure(chart)})
                 document = {"uuid": uuid, "begin": first, "end": last, "known": extent, "chart": chart}
                 problem = feed.history.problem
                 return _packed({**document, "problem": problem} if problem else document)
@@ -148,7 +152,7 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         def start() -> Future[Packed]:
             with feed.lock:
                 feed.refresh()
-                key = (feed.boot, feed.newest, gpu_id, begin, end, length, points, panels)
+                key = (feed.boot, feed.newest, gpu_id, begin, end, length, points, panels, is_figure)
             return answers.get(key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple))
 
         return await send(request, start, "this GPU")
@@ -162,13 +166,14 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
     async def zoom(request: Request) -> Response:
         run, device = read_text(request, "id"), read_text(request, "gpu")
         begin, end = read_number(request, "from"), read_number(request, "to")
+        figure_of = read_list(request, "panels") if _is_figure(request) else None
         open_position = position_opener(request)
         what = "this run on this GPU"
         if open_position is None:
-            return await send(request, partial(runs.zoomed, run, device, begin, end), what)
+            return await send(request, partial(runs.zoomed, run, device, begin, end, figure_of), what)
 
         def make() -> Packed:
-            return open_position().runs.zoomed(run, device, begin, end).result(MAX_WAIT)
+            return open_position().runs.zoomed(run, device, begin, end, figure_of).result(MAX_WAIT)
 
         return await send(request, lambda: sources.figures.ask(make, tuple), what)
 
@@ -206,6 +211,11 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
 
 def _add(server: FastAPI, path: str, view: View) -> None:
     server.add_route(f"/api/{path}", view, methods=["GET"], name=f"{PREFIX}{path.replace('.', '_')}")
+
+
+def _is_figure(request: Request) -> bool:
+    """Whether a chart is requested as a figure of Plotly."""
+    return read_text(request, "as") == "figure"
 
 
 def _packed(value: Any) -> Packed:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
+from gpumon.reports.figures.plotly_figure import Look, plotly_figure
 from gpumon.reports.figures.run_series import run_series, zoom
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
@@ -17,6 +18,7 @@ from gpumon_web.charts.run_chart import run_chart
 from gpumon_web.charts.run_gpus import EACH, DeviceCourse
 from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_course import update_epochs
+from gpumon_web.stored.run_list import Live
 from gpumon_web.stored.run_page import (
     LONG,
     Recent,
@@ -25,6 +27,7 @@ from gpumon_web.stored.run_page import (
     find_run,
     merge_recent,
     read_epochs,
+    run_document,
     run_drawing,
     select_devices,
 )
@@ -46,6 +49,28 @@ def zoomed_figure(
     except GpumonError as error:
         return Packed(b"", unread=str(error))
     return packed(document) if document is not None else NOTHING
+
+
+def explored_figure(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, recent: RecentHistory,
+    begin: float | None, end: float | None, panels: Sequence[str], now: float,
+) -> Packed:  # fmt: skip
+    """Return some panels of a run's chart as a figure of Plotly, with the points of `zoomed_figure` if it has any."""
+    try:
+        with Ledgers(paths) as ledgers:
+            match = find_run(ledgers, run)
+            document = _document(match[0], run, device, ring, recent, begin, end) if match else None
+    except GpumonError as error:
+        return Packed(b"", unread=str(error))
+    chart = document["chart"] if document else None
+    if chart is None:
+        whole, _ = run_document(paths, run, device, live, ring, now, None)
+        chart = whole.get("chart") if whole else None
+    if chart is None:
+        return NOTHING
+    if begin is not None and end is not None and begin < end:
+        chart = {**chart, "begin": begin, "end": end}
+    return packed({"figure": plotly_figure(chart, Look(panels))})
 
 
 def _document(
