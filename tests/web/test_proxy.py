@@ -34,6 +34,12 @@ def proxy(link: str, header: str, keeps_host: bool) -> Iterator[tuple[str, list[
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            self.forward(None)
+
+        def do_POST(self) -> None:
+            self.forward(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def forward(self, body: bytes | None) -> None:
             if not self.path.startswith(f"{PREFIX}/"):
                 outside.append(self.path)
                 self.send_response(404)
@@ -45,18 +51,18 @@ def proxy(link: str, header: str, keeps_host: bool) -> Iterator[tuple[str, list[
             headers[header] = PREFIX
             connection = HTTPConnection(behind, timeout=PATIENCE)
             try:
-                connection.request("GET", self.path.removeprefix(PREFIX), headers=headers)
+                connection.request(self.command, self.path.removeprefix(PREFIX), body, headers)
                 answer = connection.getresponse()
-                body = answer.read()
+                content = answer.read()
             finally:
                 connection.close()
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:
                     self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -95,4 +101,8 @@ def test_every_page_works_below_a_path_whether_the_proxy_names_it_or_not(
         assert urlsplit(address).path == f"{PREFIX}/api/run.csv"
         page.reload()
         expect(page.locator("#page-run h1")).to_have_text("resnet50")
+        page.get_by_role("button", name="Explore").click()
+        expect(page.locator("dialog .main-svg").first).to_be_visible()
+        page = visitor.open("#/compare?runs=sim-0-0,sim-1-0")
+        expect(page.locator("#compare-graph .main-svg").first).to_be_visible()
         assert outside == []
