@@ -491,6 +491,13 @@ def test_ids_are_told_apart_whatever_letters_they_have() -> None:
     assert len(parse_ids(",".join(map(str, range(99))))) == MAX_RUNS
 
 
+def test_runs_without_a_course_have_no_figure(tmp_path: Path) -> None:
+    found = {**document(three(tmp_path)), "missing": "", "chart": None}
+    shown = outputs(found, Choice(",".join(IDS)))
+    assert (shown["figure"], shown["values"], shown["panels"]) == (None, [], [])
+    assert "no course" in shown["ends"]
+
+
 def test_eight_long_runs_have_no_more_points_than_a_screen_shows(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         ids = [training(book, f"net{number}-1a2b", 500, seed=number, phases=False) for number in range(8)]

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.builders import sample, tick
 from tests.programs import until
+from tests.runs import Book
 from tests.web.conftest import PATIENCE_MS, Visitor, on_a_port, visit
 from tests.web.served import Served
 from tests.web.test_compare import IDS, three
@@ -213,6 +214,18 @@ class TestStrangers:
 
 
 class TestMissing:
+    def test_runs_without_a_course(self, browser: Browser, tmp_path: Path) -> None:
+        with Book(tmp_path) as book:
+            for run in IDS[:2]:
+                book.rank(book.run(run, epochs=None))
+            path = str(book.path)
+        with on_a_port(Served([tick(1)], [path])) as link, visit(browser, link) as visitor:
+            page = visitor.open(f"#/compare?runs={','.join(IDS[:2])}")
+            expect(page.locator("#compare-ends")).to_contain_text("no course")
+            expect(page.locator(".values-table")).to_be_hidden()
+            content = "getComputedStyle(document.getElementById('compare-course'), '::before').content"
+            until(lambda: page.evaluate(content) == "none")
+
     @pytest.mark.parametrize("runs", ["", "nope", IDS[0], "x" * 2000])
     def test_too_few_runs(self, browser: Browser, tmp_path: Path, runs: str) -> None:
         served = Served([tick(1)], [three(tmp_path)])

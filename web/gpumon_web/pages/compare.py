@@ -32,6 +32,7 @@ _LISTS = (
     "runs", "best", "axes", "scales", "smoothing", "panels", "values", "numbers", "notes", "differs", "config_notes",
 )  # fmt: skip
 """Outputs that are empty without a comparison."""
+_NO_COURSE = "There is no course of these runs."
 _NO_NUMBERS = "No value of these runs was measured."
 
 
@@ -207,9 +208,9 @@ def outputs(document: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
         ],
         "panels": comparison.panel_choices(all_panels, keys, choice.address),
         "count": f"{len(keys)} of {len(all_panels)} panels",
-        "ends": "; ".join(filter(None, (document["ends"], *(_left_out(chart, look) if chart else ())))),
+        "ends": "; ".join(filter(None, (document["ends"], *(_left_out(chart, look) if chart else [_NO_COURSE])))),
         "figure": plotly_figure(chart, look) if chart else None,
-        "values": comparison.values_table(chart, keys) if chart else "There is no course of these runs.",
+        "values": comparison.values_table(chart, keys) if chart else [],
         "intervals": "whole runs: of one value each there is no interval" if not document["by_epochs"]
         else "medians over epochs, in parentheses the 95 % interval of the difference from A"
         if document["shows_intervals"] else "medians over epochs",
