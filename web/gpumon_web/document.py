@@ -50,8 +50,8 @@ PAGE_SCRIPT = """\
 _PLOTLY = "_dash-component-suites/plotly/package_data/plotly.min.js"
 INLINE_SCRIPTS = (THEME_SCRIPT, PAGE_SCRIPT)
 _NO_SCRIPT = (
-    '<noscript><p class="problem">This page needs JavaScript, which is off in this browser. '
-    "'gpumon status' and 'gpumon top' show the same in a terminal.</p></noscript>"
+    "This page needs JavaScript, which is off in this browser. 'gpumon status' and 'gpumon top' show the same in a "
+    "terminal."
 )
 
 
@@ -67,7 +67,7 @@ def head_markup(styles: Bundle, scripts: Bundle, prefix: str) -> str:
 
 def body_markup(pages: Mapping[str, Page], *, signs_out: bool) -> str:
     """Return the elements of the body, with the layout of every page."""
-    return f"{_NO_SCRIPT}{to_html(skeleton(pages, signs_out=signs_out))}\n<script>{PAGE_SCRIPT}</script>"
+    return f"{to_html(skeleton(pages, signs_out=signs_out))}\n<script>{PAGE_SCRIPT}</script>"
 
 
 def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
@@ -108,6 +108,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
                     html.Button(id="theme", className="icon", type="button", title="Light or dark"),
                 ],
             ),
+            html.Noscript(html.P(_NO_SCRIPT, className="problem")),
             html.Div(id="player", className="player", role="region", hidden=True, **aria(label="Playback")),
             html.P(id="problem", className="problem", hidden=True, role="alert"),
             html.P(id="notice", className="notice", hidden=True, role="status"),
