@@ -21,6 +21,7 @@ from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.data import ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.components.page import KINDS, Now, Page, Rows
+from gpumon_web.markup import to_html
 from tests.web.clustered import ENGINE, NOW, PRICES, Cluster, TableEngine, cluster, row
 from tests.web.test_page_modules import NAMING, parts
 
@@ -51,6 +52,13 @@ def known(page: Page) -> Now:
 
 def args(page: Page) -> dict[str, str]:
     return {**page.args, **({"id": {"node": "gn001", "person": "ada"}[page.name]} if page.needs_id else {})}
+
+
+def test_document_has_the_layout_of_every_page() -> None:
+    answer = shown().client.get("/")
+    assert answer.status_code == 200
+    for one in CLUSTER_PAGES.values():
+        assert to_html(one.layout()) in answer.get_data(as_text=True)
 
 
 def test_layout_and_values_name_the_same(page: Page) -> None:

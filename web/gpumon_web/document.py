@@ -72,6 +72,8 @@ def body_markup(pages: Mapping[str, Page], *, signs_out: bool) -> str:
 
 def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
     """Return the elements of all pages, without values: the scripts fill them."""
+    # Dash insists on its element, also where it draws nothing.
+    no_dash = [] if any(page.is_dash for page in pages.values()) else [html.Div(id=ROOT)]
     return html.Div(
         id="app",
         children=[
@@ -116,7 +118,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
             html.Main(
                 id="main",
                 tabIndex="-1",
-                children=[section(page) for page in pages.values()],
+                children=[*(section(page) for page in pages.values()), *no_dash],
             ),
             *([_sign_out()] if signs_out else []),
         ],
