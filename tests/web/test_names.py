@@ -211,9 +211,9 @@ def test_users_who_are_called_the_same_are_idle_as_long_as_the_longest_and_not_a
     users = [process(1, user="ada"), process(2, user="bob")]
     node.add(tick(second, idle, users[: 1 + (second > 50)]) for second in range(1, 202))
     exporter = Exporter(named_frames(node.live, People(HIDDEN)))
-    page = Page(exporter.scrape().body)
+    page = Page(exporter.scrape())
     assert page.values("gpumon_gpu_user_idle_seconds") == [200]
     assert page.values("gpumon_user_held_seconds_total") == [200 + 150], "each holds it the whole time"
     node.add(tick(second, idle, users[:1]) for second in range(202, 205))
-    assert Page(exporter.scrape().body).values("gpumon_gpu_user_idle_seconds") == [203], "the other one has gone"
+    assert Page(exporter.scrape()).values("gpumon_gpu_user_idle_seconds") == [203], "the other one has gone"
     node.close()
