@@ -41,7 +41,7 @@ def test_elements_texts_and_attributes() -> None:
         id="a", className="card", tabIndex="-1", **{"data-bind": "name", "aria-label": "A"},
     )  # fmt: skip
     assert to_html(tree) == (
-        '<section id="a" class="card" tabindex="-1" data-bind="name" aria-label="A">'
+        '<section class="card" id="a" tabindex="-1" aria-label="A" data-bind="name">'
         'before <b>7</b><ul><li hidden="">x</li></ul><br></section>'
     )
 

@@ -52,7 +52,9 @@ def _element(component: dict[str, Any]) -> Iterator[str]:
     tag, properties = component["type"].lower(), component["props"]
     if component["namespace"] != _NAMESPACE or tag in _RAW:
         raise MarkupError(f"not an element with text: {component['namespace']}.{component['type']}")
-    attributes = (_attribute(name, value) for name, value in properties.items() if name not in _OF_DASH)
+    # Dash has `data-*` and `aria-*` in another order in each process.
+    names = sorted(properties.keys() - _OF_DASH, key=lambda name: ("-" in name, name))
+    attributes = (_attribute(name, properties[name]) for name in names)
     yield f"<{tag}{''.join(attributes)}>"
     if tag not in _VOID:
         yield from _parts(properties.get("children"))
