@@ -60,8 +60,8 @@ def test_users_with_all_costs_fit_their_card(browser: Browser) -> None:
         "('th, td')].filter((one) => one.getBoundingClientRect().right > box.right + 0.5).length; }"
     )
     with opened(browser, cluster(3), 1440) as page:
-        expect(page.locator("table.people thead")).to_contain_text("CO₂")
-        found = {width: at(page, width).locator("table.people").evaluate(beyond) for width in WIDE}
+        expect(page.locator(".page:not([hidden]) table.people thead")).to_contain_text("CO₂")
+        found = {width: at(page, width).locator(".page:not([hidden]) table.people").evaluate(beyond) for width in WIDE}
     assert found == dict.fromkeys(WIDE, 0)
 
 
@@ -71,10 +71,10 @@ def test_a_long_name_of_a_node_takes_two_lines_of_its_tile_and_no_column_of_othe
         expect(tile).to_have_attribute("title", LONG)
         assert tile.evaluate("one => one.querySelector('b').getBoundingClientRect().height") < 40
         for table in ("runs", "free_gpus"):
-            link = page.locator(f"[data-rows={table}] .name").filter(has_text="node-with").first
+            link = page.locator(f".page:not([hidden]) [data-rows={table}] .name").filter(has_text="node-with").first
             expect(link).to_have_attribute("title", LONG)
             assert link.evaluate("one => one.getBoundingClientRect().width") < 250
-            assert page.locator(f"[data-rows={table}] th").last.evaluate(
+            assert page.locator(f".page:not([hidden]) [data-rows={table}] th").last.evaluate(
                 "one => one.getBoundingClientRect().right <= one.closest('.card').getBoundingClientRect().right"
             )
 
@@ -92,15 +92,15 @@ def test_a_phone_shows_the_whole_label_and_users_in_little_height(browser: Brows
         label = page.locator("#label")
         expect(label).to_have_text("SIMULATED or REPLAY: 38 nodes")
         assert label.evaluate("one => one.scrollWidth <= one.clientWidth")
-        rows = page.locator("table.people tbody tr")
+        rows = page.locator(".page:not([hidden]) table.people tbody tr")
         assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 150
         wide = "all => all.every((one) => one.getBoundingClientRect().right <= innerWidth)"
-        assert page.locator("table.people tbody :is(td, th)").evaluate_all(wide)
+        assert page.locator(".page:not([hidden]) table.people tbody :is(td, th)").evaluate_all(wide)
 
 
 def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(browser: Browser) -> None:
     with opened(browser, cluster(3), 390) as page:
-        rows = page.locator("[data-rows=free_gpus] tbody tr")
+        rows = page.locator(".page:not([hidden]) [data-rows=free_gpus] tbody tr")
         assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 64
         seen = "all => all.every((one) => { const box = one.getBoundingClientRect(); return box.width > 8 &&"
         seen += " box.left >= 0 && box.right <= innerWidth && one.scrollWidth <= one.clientWidth; })"
@@ -109,7 +109,7 @@ def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(brows
 
 def test_on_a_phone_a_heading_of_two_lines_begins_at_the_left(browser: Browser) -> None:
     with opened(browser, cluster(3), 390, "#/person/bob") as page:
-        heading = page.locator("[data-rows=hours] tbody th").first
+        heading = page.locator(".page:not([hidden]) [data-rows=hours] tbody th").first
         assert heading.evaluate("one => getComputedStyle(one).textAlign") == "left"
 
 
@@ -181,7 +181,7 @@ def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser) -> None
     tables = (("users", names[0]), ("users", names[1]), ("runs", names[0]), ("idle_holders", names[1]))
     with opened(browser, answers, 1440) as page:
         for width, (table, name) in product((1440, 1024, 768, 400), tables):
-            rows = at(page, width).locator(f"[data-rows={table}]")
+            rows = at(page, width).locator(f".page:not([hidden]) [data-rows={table}]")
             expect(rows.locator(".person").filter(has_text=name).first).to_have_attribute("title", name)
             # Read at once: a resize may replace the rows at any time.
             content, is_whole = rows.evaluate(
@@ -217,7 +217,7 @@ def test_a_tablet_shows_the_names_in_the_head_whole_and_free_gpus_as_a_table(bro
     with opened(browser, answers, 768) as page:
         for name in ("#label", "#hostname"):
             assert page.locator(name).evaluate("one => one.scrollWidth <= one.clientWidth")
-        rows = page.locator("[data-rows=free_gpus] tbody tr")
+        rows = page.locator(".page:not([hidden]) [data-rows=free_gpus] tbody tr")
         assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 50
         tops = page.locator(".headline").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
         assert max(tops[:5]) - min(tops[:5]) < 3
