@@ -136,6 +136,36 @@ def test_one_that_falls_off_the_bus_is_told_and_the_others_are_watched_on(stub: 
     reader.until_codes(0, 0, 94)
 
 
+def test_gpus_that_the_driver_no_longer_lists_keep_the_error_before(stub: Stub, reader: Reader) -> None:
+    reader.until_codes(0, 0, 0)
+    stub.xid(1, 48)
+    stub.xid(2, 79)
+    reader.until_codes(0, 48, 79)
+    stub.gpus = 1
+    until(lambda: reader.read()["states"][1:] == [Availability.LOST] * 2)
+    found = reader.until_codes(0, 48, 79)
+    assert found["missing"] == [None] * 3
+    stub.driver_error = 9
+    gone = until(lambda: (found := reader.read())["states"] == [Availability.NO_DRIVER] * 3 and found)
+    assert sorted(code for code in gone["codes"] if code > 0) == [48, 79]
+    reader.until_opened()
+    stub.driver_error = 0
+    until(lambda: reader.read()["states"] == [Availability.OK, Availability.LOST, Availability.LOST])
+    reader.until_codes(0, 48, 79)
+    stub.gpus = 3
+    until(lambda: reader.read()["states"] == [Availability.OK] * 3)
+    reader.until_codes(0, 0, 0)
+
+
+def test_a_driver_that_goes_away_leaves_the_errors_before(stub: Stub, reader: Reader) -> None:
+    reader.until_codes(0, 0, 0)
+    stub.xid(1, 79)
+    reader.until_codes(0, 79, 0)
+    stub.driver_error = 9
+    until(lambda: reader.read()["states"] == [Availability.NO_DRIVER] * 3)
+    assert reader.read()["codes"][1] == 79
+
+
 def test_a_driver_that_was_loaded_anew_is_watched_again(stub: Stub, reader: Reader) -> None:
     reader.until_codes(0, 0, 0)
     stub.xid(0, 119)

@@ -18,6 +18,7 @@ from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import NAMELESS, NO_VALUES, Discovery, Identity, identify
 from gpumon.sources.nvml.executor import AnyCall
 from gpumon.sources.nvml.return_codes import NOT_SUPPORTED
+from tests.builders import sample
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
 
@@ -176,6 +177,14 @@ def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all
     (sample,) = looks.scan().absent
     assert (sample.device.uuid, sample.device.name) == ("GPU-1", "H100")
     assert "gpu.utilization" in sample.device.missing, "nothing of it is known now"
+
+
+def test_a_gpu_that_is_lost_at_the_start_keeps_the_error_before(looks: Discovery) -> None:
+    before = [sample(0)._replace(device=Device("GPU-0", 0, "H100")), sample(1, xid=79.0)]
+    looks.restore([before[0], before[1]._replace(device=Device("GPU-1", 1, "H100"))])
+    (absent,) = looks.scan().absent
+    assert (absent.device.uuid, absent.value("gpu.xid")) == ("GPU-1", 79)
+    assert "gpu.xid" not in absent.device.missing
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,11 @@ class NvmlDevice:
         """Time of the newest utilization sample that `read` has returned (ns, CLOCK_MONOTONIC)."""
         return self._sample_buffer.newest
 
+    @property
+    def worst_xid(self) -> float:
+        """Code of the worst XID error, even if the GPU was lost since; 0 if none. May be read from any thread."""
+        return float(self._xids.worst(self.uuid)) if self._xids is not None else 0.0
+
     def read(self, now: float) -> DeviceReading:
         """Make the calls that are due at `now` (seconds); other metrics keep their last value.
 
@@ -156,8 +161,8 @@ class NvmlDevice:
         if self._xids is None:
             return
         if self._calls.state is not _OK:
-            if worst := self._xids.worst(self.uuid):
-                self._latest.values[XID] = float(worst)  # why the device is gone
+            if worst := self.worst_xid:
+                self._latest.values[XID] = worst  # why the device is gone
             self._xid_state = None
             return
         state = self._xids.state(self.uuid)

@@ -13,9 +13,9 @@ from gpumon.common.errors import NoCardError, SourceError
 from gpumon.common.numbers import NAN
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
-from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver
-from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.device import XID, NvmlDevice
 from gpumon.sources.nvml.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, UNKNOWN, advice, availability
@@ -80,7 +80,7 @@ class DeviceScan:
 
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
-    """Samples without values, for GPUs that cannot be read: lost GPUs, and GPUs that have never been read."""
+    """Samples of `absent_sample`, for GPUs that cannot be read: lost GPUs, and GPUs that have never been read."""
     started_at: Mapping[int, int] = field(default_factory=dict)
     """Start times of pending identity calls, by GPU index (ns, CLOCK_MONOTONIC)."""
     codes: tuple[int, ...] = ()
@@ -114,11 +114,13 @@ class DeviceScan:
 
     def without_driver(self, problem: str) -> DeviceScan:
         """Return the same GPUs with all of them absent, because the driver has the given problem."""
-        rows = [sample.device for sample in self.absent]
+        absent = [sample._replace(state=Availability.NO_DRIVER) for sample in self.absent]
         for device in self.devices:
-            rows += [device.device, *(instance.device for instance in device.instances)]
-        absent = tuple(Sample(device, Availability.NO_DRIVER, NO_VALUES) for device in rows)
-        return replace(self, devices=(), absent=absent, started_at={}, codes=(), problem=problem, is_driver_gone=True)
+            absent.append(absent_sample(device.device, Availability.NO_DRIVER, device.worst_xid))
+            absent += [absent_sample(instance.device, Availability.NO_DRIVER) for instance in device.instances]
+        return replace(
+            self, devices=(), absent=tuple(absent), started_at={}, codes=(), problem=problem, is_driver_gone=True
+        )
 
 
 class Discovery:
@@ -144,9 +146,10 @@ class Discovery:
         self._devices: list[NvmlDevice] = []
         self._last = DeviceScan()
         """Result of the last scan during which a driver was open."""
-        self._former: dict[str, Device] = {}
-        self._restored: dict[int, Device] = {}
-        """GPUs that an earlier daemon saw since the last boot, by index."""
+        self._former: dict[str, Sample] = {}
+        """Samples of GPUs that are gone, by UUID, with their worst XID error, which may be the reason."""
+        self._restored: dict[int, Sample] = {}
+        """Samples of GPUs that an earlier daemon saw since the last boot, by index."""
         self._refused: dict[int, int] = {}
         """Return codes, or `PENDING`, of GPUs without an identity, by index."""
         self._samples_until: dict[str, int] = {}
@@ -175,7 +178,7 @@ class Discovery:
         for index, candidates in by_index.items():
             present = [sample for sample in candidates if sample.state is not Availability.LOST] or candidates
             if len(present) == 1:
-                self._restored[index] = present[0].device
+                self._restored[index] = present[0]
 
     def scan(self) -> DeviceScan:
         """Open the driver if it is not open, and find its GPUs.
@@ -331,28 +334,30 @@ class Discovery:
     def _absent(self) -> tuple[Sample, ...]:
         default = Availability.LOST if self._library else Availability.NO_DRIVER
         former = list(self._former.values())
-        known = {device.index for device in (*former, *(device.device for device in self._devices))}
+        known = {sample.device.index for sample in former} | {device.device.index for device in self._devices}
         why = {
             index: Availability.STALE if code == PENDING else availability(code)
             for index, code in self._refused.items()
         }
-        rows = [Sample(device, why.get(device.index, default), NO_VALUES) for device in former]
-        rows += [
-            Sample(self._nameless(index, why[index]), why[index], NO_VALUES) for index in why if index not in known
-        ]
+        rows = [sample._replace(state=why.get(sample.device.index, default)) for sample in former]
+        rows += [self._nameless(index, why[index]) for index in why if index not in known]
         return tuple(rows)
 
-    def _nameless(self, index: int, why: Availability) -> Device:
-        """Return a device for a GPU that could not be identified. `why`: reason why it could not.
+    def _nameless(self, index: int, why: Availability) -> Sample:
+        """Return the sample of a GPU that could not be identified. `why`: reason why it could not.
 
-        The result is the restored device with this index if every identified GPU still has its earlier index.
+        It is of the restored device with this index if every identified GPU still has its earlier index.
         """
         device, before = unknown_device(index, why), self._restored.get(index)
         others = [other.device for other in self._devices]
-        if before is None or any(before.uuid == other.uuid for other in others):
-            return device
-        is_unchanged = all(self._restored.get(other.index, other).uuid == other.uuid for other in others)
-        return before._replace(missing=device.missing) if is_unchanged else device
+        earlier = {place: sample.device for place, sample in self._restored.items()}
+        if (
+            before is None
+            or any(before.device.uuid == other.uuid for other in others)
+            or any(earlier.get(other.index, other).uuid != other.uuid for other in others)
+        ):
+            return absent_sample(device, why)
+        return absent_sample(before.device._replace(missing=device.missing), why, before.value(XID))
 
     def _device_at(
         self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, uuids: Set[str]
@@ -388,9 +393,19 @@ class Discovery:
 
     def _retire(self, device: NvmlDevice) -> None:
         """Store the last row of a device that is gone, and the time of its last utilization sample."""
-        self._former[device.uuid] = device.device
+        self._former[device.uuid] = absent_sample(device.device, Availability.LOST, device.worst_xid)
         # A driver that comes back after a moment may return samples again.
         self._samples_until[device.uuid] = device.samples_until
+
+
+def absent_sample(device: Device, why: Availability, xid: float = NAN) -> Sample:
+    """Return the sample of a device that cannot be read: only its worst XID error is known. `xid`: its code."""
+    if not xid > 0:
+        return Sample(device, why, NO_VALUES)
+    values = NO_VALUES.copy()
+    values[GPU_INDEX[XID]] = xid
+    missing = {name: reason for name, reason in device.missing.items() if name != XID}
+    return Sample(device._replace(missing=missing), why, values)
 
 
 def _sleeping_gpu(index: int, address: str) -> Sample:
