@@ -39,13 +39,13 @@ from gpumon.common.paths import (
     tag_dir_for_client,
 )
 from gpumon.common.procfs import read_stat
-from gpumon.diagnosis.faults import MAX_XID
+from gpumon.diagnosis.faults import MAX_XID, unavailable_remedy
 from gpumon.live import NO_DAEMON, Live, follow
 from gpumon.model.events import XID
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Capability, Driver, Origin
-from gpumon.model.remedies import RESTART_MACHINE, advice_clause, reset
+from gpumon.model.remedies import clause
 from gpumon.model.units import bytes_binary, counted
 from gpumon.model.xids import Xid, worse, xid_of
 from gpumon.storage.events.query import EventFilter, read_events
@@ -119,7 +119,8 @@ def check_frame(
     asleep = [sample.device.label for sample in samples if sample.state is Availability.ASLEEP]
     if not answering and not asleep:
         reasons = ", ".join(sorted({sample.state.reason for sample in samples})) or "none was found"
-        first = _no_gpu(origin.problem) if origin.problem else _unreadable(GPUS, Condition.FAULT, samples, reasons)
+        remedy = _remedy(samples[0]) if samples else "check 'dmesg' for driver errors"
+        first = _no_gpu(origin.problem) if origin.problem else Check(GPUS, Condition.FAULT, reasons, remedy)
         explained = [
             sample for sample in samples if sample.state is Availability.RESET_REQUIRED or _fault(sample, xids)
         ]
@@ -181,21 +182,17 @@ def _fault(sample: Sample, xids: Mapping[str, int]) -> Xid | None:
 def _unreadable_gpu(sample: Sample, xids: Mapping[str, int]) -> Check:
     name, text = f"GPU {sample.device.label}", sample.condition.reason
     fault = _fault(sample, xids)
-    check = _unreadable(name, Condition.WARNING, [sample], f"{text}, after {fault.text}" if fault else text)
-    is_urgent = fault is not None and fault.is_repair and fault.severity == "critical"
-    if fault is None or not fault.action or (sample.condition is Availability.RESET_REQUIRED and not is_urgent):
-        return check
-    return check._replace(remedy=advice_clause(fault.action, sample.device))
+    return Check(name, Condition.WARNING, f"{text}, after {fault.text}" if fault else text, _remedy(sample, fault))
 
 
-def _unreadable(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:
-    """Return the check for GPUs that cannot be read, with a remedy for the first of them."""
-    remedy = "check 'dmesg' for driver errors"
-    if samples and samples[0].condition is Availability.RESET_REQUIRED:
-        remedy = f"{reset(samples[0].device)}; or {RESTART_MACHINE}"
-    elif samples and samples[0].state is Availability.NO_PERMISSION:
-        remedy = "check the GPU's device file, and which devices this container or job may use"
-    return Check(name, condition, text, remedy)
+def _remedy(sample: Sample, fault: Xid | None = None) -> str:
+    """Return what to do about a GPU that cannot be read."""
+    action = "Check 'dmesg' for driver errors."
+    if sample.condition is Availability.LOST:
+        action = ""
+    elif sample.state is Availability.NO_PERMISSION:
+        action = "Check the GPU's device file, and which devices this container or job may use."
+    return clause(unavailable_remedy(sample.device, sample.condition, fault, action))
 
 
 def _denied(samples: Sequence[Sample]) -> Iterator[Check]:

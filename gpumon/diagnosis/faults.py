@@ -10,11 +10,21 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
-from gpumon.model.metrics import BY_NAME
-from gpumon.model.remedies import advice, card, command, reset
+from gpumon.model.metrics import BY_NAME, Availability
+from gpumon.model.remedies import (
+    AFTER_LOSS,
+    RESTART_MACHINE,
+    advice,
+    card,
+    command,
+    reset,
+    sentence,
+    without_reset,
+)
 from gpumon.model.vendors import Vendor, find_vendor
 
 if TYPE_CHECKING:
+    from gpumon.model.device import Device
     from gpumon.model.xids import Xid
 
 SLOW_LINK, NVLINK_DOWN = OF_LINKS = ("slow_link", "nvlink_down")
@@ -57,6 +67,30 @@ def reported_fault(gpu: GpuContext) -> Xid | None:
     from gpumon.model.xids import xid_of  # imported here because the table is large and needed only in rare cases
 
     return xid_of(int(code))
+
+
+_UNREACHABLE = (Availability.LOST, Availability.NO_DRIVER)
+"""Conditions in which no command reaches a GPU."""
+
+
+def unavailable_remedy(device: Device, condition: Availability, fault: Xid | None, action: str = "") -> str:
+    """Return what to do about a GPU that cannot be read, in sentences; empty if nothing is known to help.
+
+    `action`: what to do about conditions other than a lost GPU and a required reset. The advice for the XID error
+    replaces it if it is an urgent repair, is left out if it is a repair that can wait, and is appended otherwise.
+    """
+    if condition is Availability.LOST:
+        action = action or sentence(AFTER_LOSS)
+    elif condition is Availability.RESET_REQUIRED:
+        action = sentence(f"{reset(device)}; or {RESTART_MACHINE}")
+    if fault is None:
+        return action
+    is_unreachable = condition in _UNREACHABLE
+    if fault.is_repair and fault.severity != "critical" and (action or is_unreachable):
+        return action
+    if fault.is_repair:
+        return advice(without_reset(fault.action) if is_unreachable else fault.action, device)
+    return f"{action} {advice(fault.action, device)}".strip()
 
 
 def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:

@@ -9,12 +9,12 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.throttling import THERMAL
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, Rule
-from gpumon.diagnosis.faults import FAULT_RULES, reported_fault
+from gpumon.diagnosis.faults import FAULT_RULES, reported_fault, unavailable_remedy
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, PROCESSES, Availability, Unit, title_within
-from gpumon.model.remedies import RESTART_MACHINE, advice, command, reset, sentence
+from gpumon.model.remedies import RESTART_MACHINE, command, reset
 from gpumon.model.vendors import find_vendor
 
 _JUDGED_FACTS = (
@@ -67,7 +67,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
-        finding = _unavailable(gpu, _create_instance(gpu) if is_part else _reset_or_restart(gpu))
+        finding = _unavailable(gpu, _create_instance(gpu) if is_part else "")
         if gpu.is_replaced:
             summary = f"{finding.summary}: {sample.device.uuid}; another GPU now has its index"
             finding = finding._replace(summary=summary)
@@ -80,8 +80,6 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     if sample.state is Availability.STALE:
         if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
             yield _unavailable(gpu, f"Check 'dmesg' for driver errors; if the GPU stays silent, {RESTART_MACHINE}.")
-    elif sample.state is Availability.RESET_REQUIRED:
-        yield _unavailable(gpu, _reset_or_restart(gpu))
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
 
@@ -94,7 +92,8 @@ def partly_unavailable(gpu: GpuContext) -> Iterator[Finding]:
         titles = [title_within(name) for name in sorted(names, key=lambda name: GPU_INDEX.get(name, len(GPU_INDEX)))]
         more = f" and {len(titles) - _MAX_TITLES} more" if len(titles) > _MAX_TITLES else ""
         summary = f"{condition.reason} (the driver's answer for {', '.join(titles[:_MAX_TITLES])}{more})"
-        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, _reset_or_restart(gpu))
+        action = unavailable_remedy(gpu.device, condition, reported_fault(gpu))
+        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
 
 
 def answers_with_errors(gpu: GpuContext) -> Iterator[Finding]:
@@ -207,29 +206,22 @@ def idle_text(gpu: GpuContext) -> str:
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
     """Return the finding about an unavailable GPU. If the driver reported an XID error, the finding names it.
 
-    `action`: what to do about the state. The advice for the XID error replaces `action` if it is an urgent repair, is
-    left out if it is a repair that can wait, and is appended to `action` otherwise.
+    `action`: as for `unavailable_remedy`.
     """
     sample, fault = gpu.status.sample, reported_fault(gpu)
     reason = sample.reason
     if sample.state is Availability.STALE and _seconds_unanswered(sample) > 0:
         reason = f"the driver has not answered for {units.duration(_seconds_unanswered(sample))}"
+    remedy = unavailable_remedy(gpu.device, sample.state, fault, action)
     if fault is None:
-        return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
+        return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, remedy)
     summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}
-    remedy = advice(fault.action, gpu.device)
-    if action and not (fault.is_repair and fault.severity == "critical"):
-        remedy = action if fault.is_repair else f"{action} {remedy}".rstrip()
     return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, remedy, evidence)
 
 
 def _seconds_unanswered(sample: Sample) -> float:
     """Return the seconds since the start of the unanswered driver call; if unknown, the age of the values."""
     return sample.unanswered if is_known(sample.unanswered) else sample.age
-
-
-def _reset_or_restart(gpu: GpuContext) -> str:
-    return sentence(f"{reset(gpu.device)}; or {RESTART_MACHINE}")
 
 
 def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:

@@ -12,6 +12,8 @@ from gpumon.model.vendors import find_vendor
 STOP_DAEMON = "stop gpumon ('gpumon daemon stop')"
 """First step of a reset, because a driver does not reset a GPU that a program has open."""
 RESTART_MACHINE = "restart the machine, which ends everything that runs on it"
+AFTER_LOSS = f"check 'dmesg', then {RESTART_MACHINE}"
+"""What to do about a GPU that the driver lost. It cannot be reset, because the driver does not reach it."""
 
 
 def command(device: Device, template: str) -> str:
@@ -66,6 +68,18 @@ def advice_clause(template: str, device: Device) -> str:
     )
 
 
+def without_reset(template: str) -> str:
+    """Return a template that says to restart the machine in place of a reset, for a GPU that no command reaches."""
+    repairs = ("{reset}", "{restart}", "{other_end}")
+    others = [clause for clause in template.split("; ") if not any(repair in clause for repair in repairs)]
+    return "; ".join(["{restart}", *others])
+
+
 def sentence(clause: str) -> str:
     """Return a clause as a sentence."""
     return f"{clause[:1].upper()}{clause[1:]}."
+
+
+def clause(sentence: str) -> str:
+    """Return a sentence as a clause."""
+    return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"

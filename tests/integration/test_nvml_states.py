@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.remedies import AFTER_LOSS
 from tests.nvml import Process, Stub, of_a_first_read
 from tests.programs import environment, gpumon, status
 from tests.sourced import Gpu, Source, nvml_source
@@ -158,6 +159,17 @@ def test_no_gpu_that_answers_is_a_problem_with_what_to_do(source: Source, stub: 
     assert "must be reset" in source(3.0).problem
     fail(stub, 0, gpu=1)
     assert source(4.0).problem == ""
+
+
+def test_gpus_that_all_went_have_the_remedy_of_lost_ones_however_the_driver_says_so(source: Source, stub: Stub) -> None:
+    source(1.0)
+    stub.gpus = 0
+    assert AFTER_LOSS in source(1.0 + LOOK).problem
+    stub.gpus = 2
+    assert source(1.0 + 2 * LOOK).problem == ""
+    stub.set_lost(0)
+    stub.set_lost(1)
+    assert AFTER_LOSS in source(1.0 + 3 * LOOK).problem
 
 
 def test_a_library_that_no_longer_fits_its_driver_is_said_so_while_running_too(source: Source, stub: Stub) -> None:

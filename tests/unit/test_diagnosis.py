@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -27,9 +28,11 @@ from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability, Unit
-from gpumon.model.remedies import advice
+from gpumon.model.remedies import RESTART_MACHINE, advice, clause
 from gpumon.model.run import RunFacts
-from gpumon.model.xids import xid_of
+from gpumon.model.xids import XIDS, xid_of
+from gpumon.sources.nvml.return_codes import GPU_IS_LOST
+from gpumon.sources.nvml.return_codes import advice as advice_of_code
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.summary import EpochSummary
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
@@ -474,7 +477,7 @@ def test_a_live_run_waits_for_a_share_of_the_phases_in_which_that_is_measured_as
 
 @pytest.mark.parametrize(
     "broken", [
-        sample(3, Availability.LOST), sample(3, Availability.RESET_REQUIRED),
+        sample(3, Availability.RESET_REQUIRED),
         *(sample(3, **{**HEALTHY, name: 1.0}) for name in ("ecc_uncorrected", "remapping_pending", "recovery_action")),
         sample(3, **{**HEALTHY, "recovery_action": 4.0}),
     ],
@@ -483,3 +486,20 @@ def test_advice_to_reset_a_gpu_names_it_by_its_uuid(broken: Sample) -> None:
     broken = broken._replace(device=broken.device._replace(name="NVIDIA H100", uuid="GPU-3c"))
     (finding,) = of_gpu(broken)
     assert "'sudo nvidia-smi -i GPU-3c --gpu-reset'" in finding.action
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.NO_DRIVER])
+@pytest.mark.parametrize("xid", [math.nan, *(float(xid.code) for xid in XIDS if xid.is_repair)])
+def test_no_gpu_that_commands_do_not_reach_is_to_be_reset(state: Availability, xid: float) -> None:
+    (finding,) = of_gpu(sample(3, state, xid=xid))
+    assert not re.search(r"\breset\b", finding.action)
+    is_urgent = state is Availability.LOST or (xid > 0 and xid_of(int(xid)).severity == "critical")
+    assert (RESTART_MACHINE[1:] in finding.action) is is_urgent
+
+
+def test_the_remedy_of_a_lost_gpu_is_that_of_a_driver_that_lost_all() -> None:
+    (finding,) = of_gpu(sample(3, Availability.LOST))
+    assert advice_of_code(GPU_IS_LOST).partition(": ")[2] == clause(finding.action)
+    (finding,) = of_gpu(sample(3, Availability.LOST, xid=48.0))
+    assert clause(finding.action).startswith(RESTART_MACHINE)
+    assert finding.evidence == {"xid": 48.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -16,11 +17,12 @@ from gpumon.cli.doctor import lines
 from gpumon.cli.doctor_checks import check_frame, file_checks, logged_xids, package_checks
 from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.paths import HISTORY, Places, make_live_dir, tag_dir_for_client
+from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.events import XID
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
-from gpumon.model.remedies import advice_clause
+from gpumon.model.remedies import advice_clause, clause
 from gpumon.model.xids import xid_of
 from gpumon.sources.nvml.installation import check_installation, find_installation
 from gpumon.storage.history.schema import HISTORY_FILE
@@ -243,6 +245,14 @@ def test_the_xid_errors_of_a_gpu_come_from_the_log_since_it_last_came_back(tmp_p
             event = (now - age * 10**9, kind, uuid, f'{{"code": {code}}}')
             connection.execute("INSERT INTO event VALUES (?, ?, ?, '', '', '', '', NULL, NULL, ?)", event)
     assert logged_xids(places, [first, second, "GPU-3"]) == {first: 79, second: 0}
+
+
+@pytest.mark.parametrize("xid", [math.nan, 48.0, 63.0, 79.0])
+@pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
+def test_a_gpu_that_cannot_be_read_has_the_remedy_of_its_finding(state: Availability, xid: float) -> None:
+    lost = sample(1, state, xid=xid)
+    (finding,) = JudgedFrame(frame_of(tick(samples=[sample(0), lost]))).findings()
+    assert named(of(sample(0), lost), "GPU 1").remedy == clause(finding.action)
 
 
 @pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])

@@ -18,7 +18,7 @@ from gpumon.model.origin import Driver
 from gpumon.sources.nvml.device import XID, NvmlDevice
 from gpumon.sources.nvml.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, UNKNOWN, advice, availability
+from gpumon.sources.nvml.return_codes import GPU_IS_LOST, NOT_SUPPORTED, SUCCESS, UNKNOWN, advice, availability
 from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, sleeping_gpus
 from gpumon.sources.nvml.xid import MOST, UnfreedSet, XidWatcher
 
@@ -267,13 +267,13 @@ class Discovery:
         if code != SUCCESS:
             scan = self._build_scan("" if self._devices else advice(code))
             return scan.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else scan
-        problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
         # If nothing has changed, reading the handles again would cost a call per GPU.
         if count != len(self._devices) or any(device.state not in _PRESENT for device in self._devices):
             self._update_devices(library, count)
         elif self._last.devices and not self._last.absent:
             return self._last
-        return self._build_scan(problem)
+        none = advice(GPU_IS_LOST) if self._former else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
+        return self._build_scan("" if count else none)
 
     def _update_devices(self, library: Library, count: int) -> None:
         known = {device.device.index: device for device in self._devices}

@@ -6,7 +6,7 @@ import pynvml
 
 from gpumon.common.text import clean
 from gpumon.model.metrics import Availability
-from gpumon.model.remedies import RESTART_MACHINE
+from gpumon.model.remedies import AFTER_LOSS, RESTART_MACHINE
 
 SUCCESS = int(pynvml.NVML_SUCCESS)
 
@@ -18,6 +18,9 @@ INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 
 
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+GPU_IS_LOST = int(pynvml.NVML_ERROR_GPU_IS_LOST)
 
 
 LIBRARY_NOT_FOUND = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
@@ -39,7 +42,7 @@ _AVAILABILITY: dict[int, Availability] = {
     int(pynvml.NVML_ERROR_INVALID_ARGUMENT): Availability.NOT_SUPPORTED,
     int(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH): Availability.NOT_SUPPORTED,
     int(pynvml.NVML_ERROR_NO_PERMISSION): Availability.NO_PERMISSION,
-    int(pynvml.NVML_ERROR_GPU_IS_LOST): Availability.LOST,
+    GPU_IS_LOST: Availability.LOST,
     int(pynvml.NVML_ERROR_UNINITIALIZED): Availability.NO_DRIVER,
     int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): Availability.NO_DRIVER,
     int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): Availability.NO_DRIVER,
@@ -55,7 +58,7 @@ _ADVICE: dict[int, str] = {
     int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated without restarting the machine "
     f"(library and kernel module differ): {RESTART_MACHINE}",
     int(pynvml.NVML_ERROR_NO_PERMISSION): "no permission to use the NVIDIA driver: check the mode of /dev/nvidia*",
-    int(pynvml.NVML_ERROR_GPU_IS_LOST): f"the driver lost a GPU: check 'dmesg', then {RESTART_MACHINE}",
+    GPU_IS_LOST: f"the driver lost a GPU: {AFTER_LOSS}",
     int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: 'gpumon status' says which, and how",
 }
 
