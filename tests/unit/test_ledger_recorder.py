@@ -164,6 +164,32 @@ def test_energy_is_interpolated_at_the_boundaries() -> None:
     assert ledger.usage(-1)["energy"] == pytest.approx(64 + 0.75 * 17 - 1, abs=1e-9), "from 1 to 8.75 s"
 
 
+def test_epochs_before_the_gpu_is_known_have_their_usage() -> None:
+    """A training that reports no GPU gets it from the driver's process list, some seconds after its start."""
+    ledger, make = Memory(), Course()
+    boundaries = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for epoch in range(6):
+        boundaries.append(make(Mark.EPOCH_BEGIN, 1.25 + epoch, epoch))
+        boundaries.append(make(Mark.EPOCH_END, 2.25 + epoch, epoch, ""))
+    boundaries.append(make(Mark.RUN_END, 7.5, phase=""))
+    unknown = run(gpus=(), started=(TIME + SECOND) / SECOND, step=0, wait=0.0)
+    ticks = [on(0.5 * n, of=unknown if n < 10 else None, energy=100.0 * n) for n in range(20)]
+    keep(ledger, spread(ticks, boundaries))
+    assert [ledger.usage(epoch)["energy"] for epoch in range(6)] == pytest.approx([200.0] * 6)
+
+
+def test_a_run_without_a_gpu_keeps_few_epochs_open() -> None:
+    ledger, make = Memory(), Course()
+    boundaries = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for epoch in range(2000):
+        boundaries.append(make(Mark.EPOCH_BEGIN, 1.0 + epoch / 250, epoch))
+        boundaries.append(make(Mark.EPOCH_END, 1.003 + epoch / 250, epoch, ""))
+    ticks = [on(n, of=run(gpus=(), started=(TIME + SECOND) / SECOND)) for n in range(10)]
+    keep(ledger, spread(ticks, boundaries), close=False)
+    assert len(ledger.all("epoch")) >= 1500
+    assert sum(row.table == "epoch" for batch in ledger.batches for row in batch.rows.values()) < 2 * 2000
+
+
 def stamped(at: float, reads: Sequence[float], boundaries: Sequence[Boundary], counters: float = 0.0) -> Tick:
     """A tick whose devices were read at `reads`, each at 500 W; `counters`: how much older the counters are."""
     mine = run(gpus=tuple(device(i).uuid for i in range(len(reads))), started=(TIME + SECOND) / SECOND)

@@ -150,6 +150,10 @@ class RankTraces:
 _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
 MAX_DEVICES = 64
 _FOREVER = 1 << 62
+_DEVICE_DELAY = 10 * SECOND
+"""Nanoseconds after the start of a rank in which its devices may become known; twice the time between two reads of the
+process list, and some delay on a busy machine."""
+_MAX_OPEN_EPOCHS = 64
 
 
 class RankRecorder:
@@ -278,13 +282,25 @@ class RankRecorder:
             for uuid, usage in self.device_usage.items():
                 if uuid in recent:
                     known_until = min(known_until, recent[uuid].known_until(horizon), usage.known_until(horizon))
-        for epoch in timeline.pop_ended(known_until):
+        ended_until = known_until if final or not self._may_get_devices(horizon) else 0
+        for epoch in timeline.pop_ended(ended_until):
             assert epoch.end is not None
             sums = {uuid: usage.pop_epoch(epoch.ordinal) for uuid, usage in self.device_usage.items()}
             self._ended_rows += epoch_rows(self.run, timeline, self.device_usage, epoch, epoch.end, sums=sums)
             self.dirty = True
         timeline.drop_spans(horizon - SAMPLE_RETENTION)
         return known_until
+
+    def _may_get_devices(self, now: int) -> bool:
+        """Return True if the devices of a new rank may still become known (`now`: ns, CLOCK_MONOTONIC).
+
+        A training that reports no devices gets them from the driver's process list, which is read every few seconds.
+        Epochs that ended before that are kept open, so that the usage in them is not lost. Their number is limited,
+        because open epochs are written again and again.
+        """
+        if self.device_usage or self.end_ns:
+            return False
+        return now - self.begin < _DEVICE_DELAY and len(self.timeline.epochs) <= _MAX_OPEN_EPOCHS
 
     @property
     def begin(self) -> int:
