@@ -390,12 +390,31 @@ def test_no_value_waits_longer_for_its_second_read_than_for_every_other(source: 
 def test_two_gpus_with_one_uuid_are_two_gpus_however_often_they_are_looked_for(source: Source, stub: Stub) -> None:
     stub.set_uuid(1, stub.uuid(0))
     before = [gpu.uuid for gpu in source(1.0).gpus]
-    assert before[0] == stub.uuid(0)
-    assert before[1].startswith("PCI-")
+    assert len(set(before)) == 2
+    assert all(uuid.startswith("PCI-") for uuid in before), "the UUID names none of them"
     stub.set_lost(1)
     source(2.0)
     stub.set_lost(1, False)
     assert [gpu.uuid for gpu in source(2.0 + LOOK).gpus] == before
+    stub.gpus = 1
+    source(2.0 + 2 * LOOK)
+    stub.set_uuid(1, "GPU-of-its-own")
+    stub.gpus = 2
+    after = source(2.0 + 3 * LOOK).gpus
+    assert [(gpu.uuid, gpu.state) for gpu in after] == [
+        (before[0], Availability.OK), ("GPU-of-its-own", Availability.OK),
+    ], "it is the card that was known by its address"  # fmt: skip
+
+
+def test_a_gpu_that_comes_with_the_uuid_of_another_one_leaves_it_to_none(source: Source, stub: Stub) -> None:
+    stub.gpus = 1
+    assert [gpu.uuid for gpu in source(1.0).gpus] == [stub.uuid(0)]
+    stub.set_uuid(1, stub.uuid(0))
+    stub.gpus = 2
+    both = source(1.0 + LOOK).gpus
+    assert [(gpu.uuid[:4], gpu.state) for gpu in both] == [("PCI-", Availability.OK)] * 2
+    assert len({gpu.uuid for gpu in both}) == 2
+    assert [gpu.uuid for gpu in source(1.0 + 2 * LOOK).gpus] == [gpu.uuid for gpu in both]
 
 
 def test_gpus_that_were_never_seen_are_read_within_3_s_behind_those_that_were(source: Source, stub: Stub) -> None:

@@ -187,6 +187,12 @@ def test_a_gpu_that_is_lost_at_the_start_keeps_the_error_before(looks: Discovery
     assert "gpu.xid" not in absent.device.missing
 
 
+def test_a_card_whose_address_answers_is_not_the_lost_one(looks: Discovery) -> None:
+    looks.restore([sample_of(Device("PCI-0000:00:00.0", 1, "H100", address="0000:00:00.0"))])
+    (absent,) = looks.scan().absent
+    assert (absent.device.uuid, absent.device.name) == ("index-1", NAMELESS)
+
+
 @pytest.mark.parametrize(
     "places",
     [

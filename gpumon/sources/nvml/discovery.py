@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -55,7 +55,7 @@ def identify(library: Library, index: int, known_handle: int | None) -> Identity
     code, uuid = library.text("nvmlDeviceGetUUID", handle)
     address = library.bus_address(handle)
     if code in (SUCCESS, NOT_SUPPORTED) and not uuid:  # a card without a UUID
-        uuid, code = (f"PCI-{address}", SUCCESS) if address else ("", NOT_SUPPORTED)
+        uuid, code = (_nameless_uuid(address), SUCCESS) if address else ("", NOT_SUPPORTED)
     name = library.text("nvmlDeviceGetName", handle)[1] if uuid else ""
     minor = library.minor(handle) if uuid else -1
     return Identity(code, handle, uuid, name or NAMELESS, address, minor)
@@ -152,6 +152,8 @@ class Discovery:
         """Samples of GPUs that an earlier daemon saw since the last boot, by index."""
         self._refused: dict[int, int] = {}
         """Return codes, or `PENDING`, of GPUs without an identity, by index."""
+        self._shared: set[str] = set()
+        """UUIDs that the driver returned for several GPUs. These GPUs are identified by their addresses."""
         self._samples_until: dict[str, int] = {}
         self._driver = Driver()
         self._xids: XidWatcher | None = None
@@ -214,6 +216,7 @@ class Discovery:
             self._retire(device)
         self._devices, self._last = [], DeviceScan()
         self._refused.clear()
+        self._shared.clear()
         self._pending.clear()
         self.close()
         return self.scan()
@@ -279,6 +282,12 @@ class Discovery:
         known = {device.device.index: device for device in self._devices}
         self._refused.clear()
         identities = self._identify_all(library, count, known)
+        uuids_of_cards = Counter(
+            known[index].uuid if identity.is_known and index in known else identity.uuid
+            for index, identity in enumerate(identities)
+            if identity is not None
+        )
+        self._shared |= {uuid for uuid, cards in uuids_of_cards.items() if uuid and cards > 1}
         devices: list[NvmlDevice] = []
         for index in range(count):
             uuids = {device.uuid for device in devices}
@@ -288,8 +297,11 @@ class Discovery:
         for device in self._devices:
             if device not in devices:
                 self._retire(device)
-        for device in devices:
-            self._former.pop(device.uuid, None)
+        self._former = {
+            uuid: sample
+            for uuid, sample in self._former.items()
+            if not any(_is_same_card(sample.device, device.device) for device in devices)
+        }
         self._devices = devices
 
     def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
@@ -353,7 +365,7 @@ class Discovery:
         earlier = {place: sample.device for place, sample in self._restored.items()}
         if (
             before is None
-            or any(before.device.uuid == other.uuid for other in others)
+            or any(_is_same_card(before.device, other) for other in others)
             or any(earlier.get(other.index, other).uuid != other.uuid for other in others)
         ):
             return absent_sample(device, why)
@@ -373,10 +385,13 @@ class Discovery:
                 self._refused[index] = identity.code if identity else PENDING
             return before
         if identity.is_known:
-            return before
+            if before is None or before.uuid not in self._shared:
+                return before
+            device = before.device
+            identity = Identity(SUCCESS, before.handle, before.uuid, device.name, device.address, device.minor)
         uuid = identity.uuid
-        if uuid in uuids:
-            uuid = f"PCI-{identity.address or index}"
+        if uuid in uuids or uuid in self._shared:
+            uuid = _nameless_uuid(identity.address or str(index))
         return NvmlDevice(
             library=library,
             handle=identity.handle,
@@ -408,9 +423,20 @@ def absent_sample(device: Device, why: Availability, xid: float = NAN) -> Sample
     return Sample(device._replace(missing=missing), why, values)
 
 
+def _nameless_uuid(address: str) -> str:
+    """Return what identifies a card without a UUID of its own."""
+    return f"PCI-{address}"
+
+
+def _is_same_card(one: Device, other: Device) -> bool:
+    """Return whether two devices are one card. A card without a UUID of its own is identified by its address."""
+    is_by_address = one.address != "" and _nameless_uuid(one.address) in (one.uuid, other.uuid)
+    return one.uuid == other.uuid or (is_by_address and one.address == other.address)
+
+
 def _sleeping_gpu(index: int, address: str) -> Sample:
     """Return the sample of a GPU that was already asleep when the driver was opened. It has no name until it wakes."""
-    device = unknown_device(index, Availability.ASLEEP)._replace(uuid=f"PCI-{address}")
+    device = unknown_device(index, Availability.ASLEEP)._replace(uuid=_nameless_uuid(address))
     return Sample(device, Availability.ASLEEP, NO_VALUES)
 
 
