@@ -17,6 +17,7 @@ from importlib import metadata
 from types import MappingProxyType
 
 from gpumon import __version__
+from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.callbacks.frameworks import OLDEST, is_too_old
 from gpumon.cli.daemon_lookup import RunningDaemon, find_daemon
 from gpumon.cli.daemon_stop import unit_of
@@ -39,7 +40,10 @@ from gpumon.common.paths import (
     tag_dir_for_client,
 )
 from gpumon.common.procfs import read_stat
-from gpumon.diagnosis.faults import MAX_XID, unavailable_remedy
+from gpumon.diagnosis.context import GpuContext, diagnose
+from gpumon.diagnosis.faults import FAULT_RULES, MAX_XID, unavailable_remedy
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.gpu import answers_with_errors
 from gpumon.live import NO_DAEMON, Live, follow
 from gpumon.model.events import XID
 from gpumon.model.frame import Frame, Sample
@@ -131,9 +135,13 @@ def check_frame(
     if asleep:
         text = f"GPU {', '.join(asleep)}: powered down, so not queried"
         checks.append(Check("asleep" if answering else GPUS, Condition.NOTE, text))
-    for sample in samples:
-        if sample.condition not in _ANSWERS:
-            checks.append(_unreadable_gpu(sample, xids))
+    for status in gpu_statuses(frame, []):
+        if status.sample.device.is_instance:
+            continue
+        if status.sample.condition in _ANSWERS:
+            checks += _faults(status, frame.time)
+        else:
+            checks.append(_unreadable_gpu(status.sample, xids))
     checks += _denied(answering)
     if origin.notice:
         checks.append(Check("processes", Condition.WARNING, origin.notice))
@@ -183,6 +191,13 @@ def _unreadable_gpu(sample: Sample, xids: Mapping[str, int]) -> Check:
     name, text = f"GPU {sample.device.label}", sample.condition.reason
     fault = _fault(sample, xids)
     return Check(name, Condition.WARNING, f"{text}, after {fault.text}" if fault else text, _remedy(sample, fault))
+
+
+def _faults(status: GpuStatus, now: float) -> Iterator[Check]:
+    """Yield checks for the critical hardware faults of a GPU that answers, with the remedies of `gpumon status`."""
+    for finding in diagnose((answers_with_errors, *FAULT_RULES), [GpuContext(status, now)]):
+        if finding.severity is Severity.CRITICAL:
+            yield Check(finding.subject.title, Condition.WARNING, finding.summary, clause(finding.action))
 
 
 def _remedy(sample: Sample, fault: Xid | None = None) -> str:

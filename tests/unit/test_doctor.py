@@ -17,6 +17,7 @@ from gpumon.cli.doctor import lines
 from gpumon.cli.doctor_checks import check_frame, file_checks, logged_xids, package_checks
 from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.paths import HISTORY, Places, make_live_dir, tag_dir_for_client
+from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.events import XID
 from gpumon.model.frame import Sample
@@ -30,6 +31,7 @@ from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, sample, tick
 
 ROOM = 1 << 20
+HEALTHY = {"utilization": 0.0, "memory_used": 0.0, "temperature": 40.0}
 
 
 class Machine:
@@ -253,6 +255,22 @@ def test_a_gpu_that_cannot_be_read_has_the_remedy_of_its_finding(state: Availabi
     lost = sample(1, state, xid=xid)
     (finding,) = JudgedFrame(frame_of(tick(samples=[sample(0), lost]))).findings()
     assert named(of(sample(0), lost), "GPU 1").remedy == clause(finding.action)
+
+
+@pytest.mark.parametrize("fault", [{"xid": 48.0}, {"xid": 79.0}, {"recovery_action": 2.0}])
+def test_a_gpu_that_answers_with_a_critical_fault_is_a_warning_with_the_remedy_of_its_finding(
+    fault: Mapping[str, float],
+) -> None:
+    frame = frame_of(tick(samples=[sample(0, **HEALTHY), sample(1, **{**HEALTHY, **fault})]))
+    (finding,) = (one for one in JudgedFrame(frame).findings() if one.severity is Severity.CRITICAL)
+    read, check = of(*frame.samples)
+    assert read.condition is Condition.OK, "all of them can be read"
+    assert check == Check("GPU 1", Condition.WARNING, finding.summary, clause(finding.action))
+
+
+@pytest.mark.parametrize("xid", [0.0, 13.0, 63.0, math.nan])
+def test_a_gpu_without_a_critical_fault_is_no_warning(xid: float) -> None:
+    assert [check.name for check in of(sample(0, **HEALTHY, xid=xid))] == ["GPUs"]
 
 
 @pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
