@@ -212,7 +212,7 @@ def price_run(
 def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
     """Return the cost of a run in the ledger. For a running run, this is the cost up to `now` (seconds since 1970)."""
     epochs = aggregate.epoch_summaries(record)
-    return price_run(aggregate.run_total(record, epochs, now), epochs, record.devices, prices, hour_of_day)
+    return price_run(aggregate.run_total(record, epochs), epochs, record.devices, prices, hour_of_day)
 
 
 def price_summary(

@@ -193,7 +193,7 @@ class WholeRun:
         self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
     ) -> None:
         self.record = record
-        self.total = aggregate.run_total(record, epochs, record.run.updated)
+        self.total = aggregate.run_total(record, epochs)
         between = between_epochs(record, times)
         shown = between is not None and is_worth_a_row(between, outside_phases(record), self.total)
         self.between: EpochSummary | None = between if shown else None

@@ -58,7 +58,7 @@ def lines(record: Record) -> Iterator[str]:
     """Yield the lines of the CSV table. The first one is the heading, which begins with a byte order mark."""
     rows = epoch_summaries(record)
     if not rows:
-        rows = [*step_summaries(record), run_total(record, [], record.run.updated)]
+        rows = [*step_summaries(record), run_total(record, [])]
     names = list(dict.fromkeys(name for epoch in rows for name in epoch.metrics))
     yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
     for epoch in rows:

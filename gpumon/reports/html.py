@@ -52,7 +52,7 @@ def page(
     the cost of the run. Raises MissingPackage if Plotly is not installed.
     """
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, now)
+    total = aggregate.run_total(record, epochs)
     devices = _drawn_devices(record, traces)
     logged = run_series(record, traces, "")
     spans = aggregate.phase_spans(record)

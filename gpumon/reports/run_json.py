@@ -61,7 +61,7 @@ def run_document(record: Record, now: float, prices: Prices | None = None) -> di
     """
     phases = aggregate.phase_summaries(record)
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, now)
+    total = aggregate.run_total(record, epochs)
     between = between_epochs(record, epochs)
     parts = [_phase(part) for part in outside_phases(record)]
     running = record.run.state is RunState.RUNNING
@@ -106,7 +106,7 @@ def run_to_json(run: RunRow, now: float) -> dict[str, Any]:
         "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
         "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
         "state": run.state.name.lower(), "watched": not run.unseen_seconds(now), "started": nullable(run.started),
-        "ended": nullable(run.ended), "updated": nullable(run.updated), "seconds": nullable(run.duration(now)),
+        "ended": nullable(run.ended), "updated": nullable(run.updated), "seconds": nullable(run.duration),
         "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
         "first_epoch": run.first_epoch, "epochs_before": run.epochs_before, "resumes": run.resumes or None,
     }  # fmt: skip

@@ -80,7 +80,7 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
     run = listed.run
     cells = {
         "id": run.id, "name": run.name if run.name not in run.id else "", "user": run.user,
-        "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration(now)),
+        "started": units.age(run.started, now), "seconds": units.fine_duration(run.duration),
         "state": state(run, now),
         "epoch": epoch_cell(listed), "gpus": str(listed.gpus or units.MISSING),
         "utilization_mean": _utilization(listed), "energy": energy, "tags": ", ".join(listed.tags),

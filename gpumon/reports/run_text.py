@@ -38,7 +38,7 @@ def lines(
     `width` if a single word is.
     """
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, now)
+    total = aggregate.run_total(record, epochs)
     for line in head(record, epochs, now):
         yield from wrapped(line.split(SEPARATOR), width)
     yield ""
@@ -111,7 +111,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     yield f"{state(run, now)}: {ending}" if ending else state(run, now)
     if run.unseen_seconds(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
-    yield f"{units.moment(run.started)}, {units.fine_duration(run.duration(now))}"
+    yield f"{units.moment(run.started)}, {units.fine_duration(run.duration)}"
     if epochs or run.epochs:
         done = None if record.done is None else record.done + run.epochs_before
         plan = f"of {run.epochs} epochs done" if run.epochs >= (done or 0) else "epochs done"

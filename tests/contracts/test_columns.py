@@ -137,9 +137,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 
 def command(record: Record) -> Shown:
-    columns, (row, *_) = run_tables.epoch_table(
-        epoch_summaries(record), {}, run_total(record, epoch_summaries(record), NOW)
-    )
+    columns, (row, *_) = run_tables.epoch_table(epoch_summaries(record), {}, run_total(record, epoch_summaries(record)))
     found = dict(zip((column.heading for column in columns), row, strict=True))
     return {column.key: (column.heading, found[column.heading]) for column in EPOCHS if column.heading in found}
 

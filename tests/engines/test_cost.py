@@ -108,7 +108,7 @@ def by_runs(directory: Path) -> dict[str, Charge]:
         for one in ledger.candidates():
             record = ledger.record(one.id)
             epochs = aggregate.epoch_summaries(record)
-            total = aggregate.run_total(record, epochs, END)
+            total = aggregate.run_total(record, epochs)
             charge = price_run(total, epochs, record.devices, PRICES, local_hour)
             found[record.run.user] = found[record.run.user].plus(charge)
     return found

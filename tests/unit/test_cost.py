@@ -211,7 +211,7 @@ def test_the_text_of_a_run_has_costs_of_each_epoch_only_where_there_are_prices(t
     assert "COST" in heading
     assert "POWER COST" not in heading
     epochs = aggregate.epoch_summaries(record)
-    of_all = price_run(aggregate.run_total(record, epochs, BEGAN + 9999), epochs, record.devices, prices)
+    of_all = price_run(aggregate.run_total(record, epochs), epochs, record.devices, prices)
     for title, charge in (("0", price_summary(epochs[0], record.devices, prices)), ("all", of_all)):
         line = next(line for line in told if line.startswith(f"{title} "))
         end = heading.index("  COST") + len("  COST")

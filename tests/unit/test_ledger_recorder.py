@@ -315,6 +315,28 @@ def test_all_that_is_known_of_an_open_epoch_is_written_with_the_last_tick_of_a_r
     assert json.loads(epoch["metrics"]) == {"loss": 0.0}
 
 
+def test_the_length_of_an_open_run_ends_where_its_energy_ends() -> None:
+    ledger = Memory()
+    ticks = [on(n, energy=100.0 * n) for n in range(1, 14)]
+    keep(ledger, spread(ticks, one_epoch(2.25, 60.0)[:2])[:-1], close=False)  # as after kill -9 of the daemon
+    length, whole = ledger.all("rank")[-1]["seconds"], ledger.usage(-1)
+    assert length == whole["seconds"] < 11.0
+    assert whole["energy"] == pytest.approx(100.0 * length)
+
+
+def test_the_energy_of_a_run_that_has_ended_is_a_bound_until_its_last_samples_are_known() -> None:
+    ledger = Memory()
+    ticks = spread([on(n, energy=100.0 * n) for n in range(12)], one_epoch(2.25, 7.75))
+    over = [*ticks[:9], ticks[9]._replace(samples=[])]
+    recorder = keep(ledger, over, close=False)
+    (rank,) = recorder._ranks.values()
+    rank.close_if_ended(gone=False)
+    rows = {row.key: row.values for row in rank.rows(ticks[7].monotonic_ns)}
+    whole = next(row for row in rows.values() if row.get("ordinal") == -1)
+    assert whole["seconds"] == 7.75
+    assert whole.get("energy") is None
+
+
 def test_mean_power_is_energy_by_time_where_energy_is_known() -> None:
     ledger = Memory()
     # The driver's reading lags by a second behind a load that comes and goes.

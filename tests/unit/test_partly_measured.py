@@ -59,7 +59,7 @@ def read(book: Book, name: str) -> tuple[Record, RunSummary]:
 class TestMarks:
     def test_of_each_column(self, book: Book, name: str, about: str, least: str) -> None:
         record, _ = read(book, name)
-        for stretch in (*aggregate.epoch_summaries(record), aggregate.run_total(record, (), NOW)):
+        for stretch in (*aggregate.epoch_summaries(record), aggregate.run_total(record, ())):
             assert {epoch_text.sign(column.key, stretch) for column in EPOCHS if column.needs_samples} == {about}
             assert {epoch_text.sign(column.key, stretch) for column in EPOCHS if column.is_peak} == {least}
 

@@ -148,7 +148,7 @@ def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[
         for table in ("rank", "epoch", "phase", "usage") for name in unknown & set(columns(table))
     ])  # fmt: skip
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, NOW)
+    total = aggregate.run_total(record, epochs)
     found, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record), total)
     by_heading = {column.heading: [row[i] for row in rows] for i, column in enumerate(found)}
     for heading, parts in HEADINGS.items():

@@ -133,7 +133,7 @@ def test_ranks_that_share_a_device_and_begin_apart_used_what_its_counter_passed_
             book.usage(key, ordinal, uuid, **own, energy_from=begun, energy_to=ended)
     record = record_of(book)
     (epoch,) = aggregate.epoch_summaries(record)
-    whole = aggregate.run_total(record, [epoch], NOW)
+    whole = aggregate.run_total(record, [epoch])
     assert [one.value("energy") for one in (epoch, whole)] == [5800.0, 5800.0]
 
 
@@ -168,7 +168,7 @@ def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: B
     book.db.execute("UPDATE rank SET batch = 32")
     book.db.commit()
     epochs = aggregate.epoch_summaries(record_of(book))
-    total = aggregate.run_total(record_of(book), epochs, NOW)
+    total = aggregate.run_total(record_of(book), epochs)
     columns, rows = run_tables.epoch_table(epochs, {}, total)
     found = dict(zip([column.heading for column in columns], rows[-1], strict=True))
     assert float(found["SAMPLES/S"]) == pytest.approx(32 * total.steps_per_second, rel=0.01)
@@ -199,7 +199,9 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
         (listed,) = ledger.runs()
     assert run_list.state(listed.run, listed.run.updated + 5) == "running"
     assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
-    assert listed.run.duration(NOW) == pytest.approx(listed.run.updated - listed.run.started)
+    assert listed.run.duration == pytest.approx(listed.run.updated - listed.run.started)
+    lengths = [run_json.run_document(record_of(book), listed.run.updated + late) for late in (0, 5, 3600)]
+    assert len({document["total"]["seconds"] for document in lengths}) == 1, "energy and steps do not grow either"
     assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
 
 
@@ -386,7 +388,7 @@ def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> Non
     record = record_of(book)
     train, validate = aggregate.phase_summaries(record)[0]
     assert (train.steps, validate.steps) == (10, None)
-    assert aggregate.run_total(record, aggregate.epoch_summaries(record), NOW).steps == 20
+    assert aggregate.run_total(record, aggregate.epoch_summaries(record)).steps == 20
     rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]
     assert all(row.split()[3] == units.MISSING for row in rows)
     assert len(rows) == 2
@@ -399,7 +401,7 @@ def test_a_training_that_counts_no_steps_has_no_number_of_them(book: Book) -> No
     book.epoch(key, 0, steps=0)
     record = record_of(book)
     (epoch,) = aggregate.epoch_summaries(record)
-    assert (epoch.steps, aggregate.run_total(record, [epoch], NOW).steps) == (None, None)
+    assert (epoch.steps, aggregate.run_total(record, [epoch]).steps) == (None, None)
     said = run_json.run_document(record, NOW)
     assert (said["total"]["steps"], said["epochs"][0]["steps"], said["ranks"][0]["steps"]) == (None, None, None)
 
@@ -419,7 +421,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     epochs = aggregate.epoch_summaries(record)
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
-    assert aggregate.run_total(record, epochs, NOW).steps == 10, "by the own count of the training"
+    assert aggregate.run_total(record, epochs).steps == 10, "by the own count of the training"
     assert "… epoch that has not ended, or whose end boundary was overwritten." in list(run_text.lines(record, NOW, 0))
 
 

@@ -53,7 +53,7 @@ def record_of(book: Book, run_id: str = "resnet50-1a2b") -> Record:
 def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
     """The table of `runs show`, by heading."""
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, NOW)
+    total = aggregate.run_total(record, epochs)
     columns, rows = run_tables.epoch_table(epochs, aggregate.phase_summaries(record) if phases else {}, total)
     return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
 
@@ -125,7 +125,7 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
     assert [row["ALLOC MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "≥5.0 GiB"], "the run goes on"
     record = record_of(book)
     epochs = aggregate.epoch_summaries(record)
-    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW)))
+    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs)))
     assert "≤ upper bound: the framework reached its peak earlier" in said
     assert "≥ lower bound: read between steps" in said
     _, ranks = run_tables.rank_table(record)
@@ -197,7 +197,7 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
         ("inf", "1.5"),
     ]
     assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in run_notes.notes(
-        record, aggregate.epoch_summaries(record), aggregate.run_total(record, aggregate.epoch_summaries(record), NOW)
+        record, aggregate.epoch_summaries(record), aggregate.run_total(record, aggregate.epoch_summaries(record))
     )
 
 
@@ -247,7 +247,7 @@ def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
     record = record_of(book)
     (epoch,) = aggregate.epoch_summaries(record)
     assert (epoch.seconds, epoch.sampled_share) == (pytest.approx(3.2), 1.0)
-    said = " ".join(run_notes.notes(record, [epoch], aggregate.run_total(record, [epoch], NOW)))
+    said = " ".join(run_notes.notes(record, [epoch], aggregate.run_total(record, [epoch])))
     assert "Incompletely sampled" not in said
     assert not any("sampled" in doubt for doubt in compare.compare([record, record]).doubts)
 
@@ -275,7 +275,7 @@ def test_no_epoch_that_is_named_as_incompletely_sampled_is_said_to_be_sampled_as
     judged = verdict(epochs[1], running=False)
     assert judged is not None
     assert judged.kind == PARTLY_SAMPLED
-    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW)))
+    said = " ".join(run_notes.notes(record, epochs, aggregate.run_total(record, epochs)))
     assert judged.text in said, "one text in all views"
     assert units.share(1.0) not in judged.text
 
@@ -310,7 +310,7 @@ def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) 
     book.run("old-3", started=began, ended=began + 7 * SECOND, state=RunState.FINISHED)
     with Ledger(str(book.path)) as ledger:
         runs = {listed.run.id: listed for listed in ledger.runs()}
-    assert [runs[id].run.duration(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
+    assert [runs[id].run.duration for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
     text = "\n".join(run_list.lines([runs["resnet50-1a2b"]], NOW, 0))
     assert " 12 s " in text
 
@@ -364,7 +364,7 @@ def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
             ledger.record("none", ordinals=(0, 1))
     assert [epoch.ordinal for epoch in aggregate.epoch_summaries(some)] == [10, 11, 12]
     assert sorted(aggregate.phase_summaries(some)) == [10, 11, 12]
-    assert aggregate.run_total(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
+    assert aggregate.run_total(some, []).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 100, "those other than training"
     assert {row.phase for row in times.usage} == {""}
 
@@ -379,7 +379,7 @@ def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book
         book.usage(key, ordinal, uuid, **measured(run_allocated_peak=GIB, memory_used_peak=42 * GIB))
     record = record_of(book)
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, NOW)
+    total = aggregate.run_total(record, epochs)
     for key, peak in (("framework_peak", "5.0 GiB"), ("memory_used_peak", "42.0 GiB")):
         assert [epoch_text.peak(key, one) for one in (*epochs, total)] == [peak, f"≥{peak}", f"≥{peak}"]
     said = " ".join(run_notes.notes(record, epochs, total))
@@ -395,7 +395,7 @@ def test_energy_that_is_missing_in_sampled_epochs_is_not_blamed_on_the_daemon(bo
     book.db.execute("UPDATE usage SET sampled = 0.5 * seconds WHERE ordinal = 3")
     record = record_of(book)
     epochs = aggregate.epoch_summaries(record)
-    notes = [*run_notes.notes(record, epochs, aggregate.run_total(record, epochs, NOW))]
+    notes = [*run_notes.notes(record, epochs, aggregate.run_total(record, epochs))]
     (energy,) = [note for note in notes if note.startswith("Incompletely measured")]
     (sampled,) = [note for note in notes if note.startswith("Incompletely sampled")]
     assert ("epoch 1" in energy, "epoch 2" in energy, "daemon" in energy) == (True, True, False)

@@ -244,7 +244,7 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     rows = step_summaries(record)
     assert [steps_text(row) for row in rows] == [f"{first}–{first + 9}" for first in range(1, 300, 10)]
     assert {row.steps for row in rows} == {10}
-    total = aggregate.run_total(record, [], NOW)
+    total = aggregate.run_total(record, [])
     assert (total.steps, total.seconds) == (300, pytest.approx(63.0))
     assert sum(row.seconds for row in rows) == pytest.approx(63.0 - 0.5), "the last evaluation is behind them"
     assert sum(row.value("energy") for row in rows) == pytest.approx(WATTS * 62.5, rel=1e-6)

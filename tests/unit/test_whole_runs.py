@@ -71,7 +71,7 @@ def test_epochs_and_what_lies_between_them_add_up_to_the_whole_in_time_and_energ
     keep(ledger, ticks(24, trained()))
     record = kept(ledger, tmp_path)
     epochs = aggregate.epoch_summaries(record)
-    total, rest = aggregate.run_total(record, epochs, NOW), between_epochs(record, epochs)
+    total, rest = aggregate.run_total(record, epochs), between_epochs(record, epochs)
     assert rest is not None
     assert sum(epoch.seconds for epoch in epochs) + rest.seconds == pytest.approx(total.seconds) == 18.5
     energies = [epoch.value("energy") for epoch in (*epochs, rest)]
@@ -202,7 +202,7 @@ def test_steps_outside_epochs_are_those_of_the_whole_but_for_evaluation(tmp_path
     mine = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=130, wait=2.0)
     keep(ledger, ticks(12, marks, mine))
     record = kept(ledger, tmp_path)
-    total = aggregate.run_total(record, [], NOW)
+    total = aggregate.run_total(record, [])
     assert (total.steps, total.trained, total.steps_per_second) == (120, 6.0, 20.0)
     assert (total.wait, total.wait_share) == (2.0, pytest.approx(2 / 6)), "of the time in which it was measured"
 
@@ -229,7 +229,7 @@ def test_the_steps_of_a_whole_run_are_those_of_its_rows(
     keep(ledger, ticks(13, mixed(), mine))
     record = kept(ledger, tmp_path)
     epochs = aggregate.epoch_summaries(record)
-    rest, total = between_epochs(record, epochs), aggregate.run_total(record, epochs, NOW)
+    rest, total = between_epochs(record, epochs), aggregate.run_total(record, epochs)
     assert rest is not None
     assert ([epoch.steps for epoch in epochs], rest.steps, total.steps) == ([20, 20], behind, whole)
     told = run_json.run_document(record, NOW)
@@ -248,7 +248,7 @@ def test_steps_outside_epochs_that_count_none_are_those_of_the_whole(tmp_path: P
     keep(ledger, ticks(13, marks, run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=0, epochs=1, step=10)))
     record = kept(ledger, tmp_path)
     epochs = aggregate.epoch_summaries(record)
-    assert (epochs[0].steps, aggregate.run_total(record, epochs, NOW).steps) == (None, 10)
+    assert (epochs[0].steps, aggregate.run_total(record, epochs).steps) == (None, 10)
 
 
 def test_a_command_has_one_row_and_no_tile_of_which_nothing_is_known(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_a_run_did_while_it_was_paused_is_not_of_it(tmp_path: Path) -> None
     keep(ledger, ticks(24, marks))
     record = kept(ledger, tmp_path)
     epochs = aggregate.epoch_summaries(record)
-    total, rest = aggregate.run_total(record, epochs, NOW), between_epochs(record, epochs)
+    total, rest = aggregate.run_total(record, epochs), between_epochs(record, epochs)
     assert rest is not None
     assert (total.seconds, rest.seconds, [part.phase for part in outside_phases(record)]) == (7.0, 3.0, ["validate"])
     assert total.value("energy") == pytest.approx(WATTS * 7)

@@ -217,10 +217,10 @@ def sum_epochs(epochs: Sequence[EpochSummary]) -> EpochSums:
     )
 
 
-def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: float) -> EpochSummary:
+def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums) -> EpochSummary:
     """Return a summary of the whole run. Its metrics are the last logged values.
 
-    `parts` are the epochs of the run, or their sums. A run that has not ended lasts until `now` (s since 1970). The
+    `parts` are the epochs of the run, or their sums. A run that has not ended lasts until its last measurement. The
     number of steps is the sum over the rows. The training's own step counter is not used, because after a resume it
     includes the steps of earlier runs.
     """
@@ -245,7 +245,7 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums, now: fl
         phase=WHOLE_EPOCH,
         begun=run.started,
         ended=run.ended,
-        seconds=run.duration(now),
+        seconds=run.duration,
         times=1,
         steps=steps,
         wait=wait,

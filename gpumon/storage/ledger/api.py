@@ -179,7 +179,7 @@ class PastRun:
     @cached_property
     def total(self) -> PastEpoch:
         """The whole run as one row. Its metrics are the last logged values."""
-        summary = aggregate.run_total(self._record, aggregate.epoch_summaries(self._record), time.time())
+        summary = aggregate.run_total(self._record, aggregate.epoch_summaries(self._record))
         return _epoch(self.id, summary)
 
     @cached_property
@@ -317,7 +317,7 @@ def _run(ledger: Ledger, summary: RunSummary) -> PastRun:
     return PastRun(
         id=run.id, name=run.name, user=run.user, hostname=run.hostname, framework=run.framework,
         state="unseen" if run.unseen_seconds(now) else run.state.name.lower(), started=run.started, ended=run.ended,
-        seconds=run.duration(now), epochs_planned=run.epochs or None, epochs_done=summary.done, gpus=summary.gpus,
+        seconds=run.duration, epochs_planned=run.epochs or None, epochs_done=summary.done, gpus=summary.gpus,
         energy=summary.energy, utilization=summary.utilization, tags=tuple(summary.tags), resumes=run.resumes,
         _ledger=ledger,
     )  # fmt: skip

@@ -317,13 +317,13 @@ class RankRecorder:
         rows of this rank. If false, a row of the table `progress` is included; from it, readers learn which epochs will
         not change any more, and the next daemon continues.
         """
-        yield from self._run_rows()
+        yield from self._run_rows(horizon)
         # Epochs and progress are written together, so that they agree after the daemon was killed.
         yield from self._epoch_rows(horizon)
         if not is_final:
             yield LedgerRow("progress", {"rank": self.run.key, "state": self._as_json()})
 
-    def _run_rows(self) -> Iterator[LedgerRow]:
+    def _run_rows(self, horizon: int) -> Iterator[LedgerRow]:
         """Yield the rows of the run, the rank, the run's metadata and the devices."""
         assert self.tick is not None
         key, run, tick = self.run.key, self.run, self.tick
@@ -338,7 +338,7 @@ class RankRecorder:
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
-            "seconds": duration, "metrics": numbers_json(run.metrics),
+            "seconds": self._duration(self.end_ns or horizon), "metrics": numbers_json(run.metrics),
             "package_energy": nullable(self.package.energy(duration)),
             "package_unknown": self.package.reason(duration) or None,
             "wait": nullable(run.wait) or None, "lost_events": self.timeline.lost,
@@ -368,7 +368,7 @@ class RankRecorder:
         steps = [*step_rows(key, timeline, self.device_usage, now)]
         self.step_row_count = sum(row.table == "step_row" for row in steps)
         yield from steps
-        seconds = self._duration(now.monotonic_ns)
+        seconds = self._duration(self.end_ns or now.monotonic_ns)  # samples up to the end may be missing yet
         for usage in self.device_usage.values():
             yield usage_row(key, WHOLE_RUN, WHOLE_EPOCH, usage, sums=usage.run_sums(), seconds=seconds)
         for mark in timeline.marks:

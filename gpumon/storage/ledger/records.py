@@ -107,35 +107,23 @@ class RunRow(NamedTuple):
     resumes: str
     """Id of the run that this one continues, or empty."""
     seconds: float = NAN
-    """Duration until the run's end or last update, measured with CLOCK_MONOTONIC."""
+    """Duration until the run's end or last measurement, measured with CLOCK_MONOTONIC."""
 
     @property
     def epochs_before(self) -> int:
         """Number of epochs that earlier runs of this training had completed."""
         return max(0, self.first_epoch - self.base)
 
-    def duration(self, now: float) -> float:
-        """Return the length of the run in seconds, up to its end, or up to `now` (s since 1970) while it is running.
+    @property
+    def duration(self) -> float:
+        """Length of the run in seconds, up to its end, or up to the last recorded measurement if it has no end.
 
-        If no daemon watches the run any more, the length ends at the last update. The duration by CLOCK_MONOTONIC is
-        used if it was recorded, because the wall clock may have been set during the run.
+        It never includes the time since then: the daemon may have been killed, and steps and energy end there, too. The
+        duration by CLOCK_MONOTONIC is used if it was recorded, because the wall clock may have been set during the run.
         """
-        is_live = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen_seconds(now)
         if self.seconds >= 0:
-            # The wall clock may be set during the run: use it only for the time since the last update.
-            return self.seconds + (max(0.0, now - self.updated) if is_live else 0.0)
-        end = self.ended
-        if not is_known(end):
-            end = now if is_live else self.updated
-        return max(0.0, end - self.started)
-
-    def measured_until(self, now: float) -> float:
-        """Return the end of the time with measurements of this run: the last update while it is running, else `now`.
-
-        Both times are seconds since 1970.
-        """
-        is_live = self.state is RunState.RUNNING and not self.unseen_seconds(now)
-        return self.updated if is_live and is_known(self.updated) else now
+            return self.seconds
+        return max(0.0, (self.ended if is_known(self.ended) else self.updated) - self.started)
 
     def is_settled(self, now: float) -> bool:
         """Return whether the run ended so long before `now` (s since 1970) that its rows no longer change."""

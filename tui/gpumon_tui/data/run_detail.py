@@ -154,7 +154,7 @@ def open_run(record: Record, now: float, prices: Prices | None = None) -> OpenRu
     """
     epochs = aggregate.epoch_summaries(record)
     is_running = record.run.state is RunState.RUNNING and not record.run.unseen_seconds(now)
-    total = aggregate.run_total(record, epochs, record.run.measured_until(now))
+    total = aggregate.run_total(record, epochs)
     priced = _Priced(price_run(total, epochs, record.devices, prices), record.devices, prices) if prices else None
     is_by_steps = not epochs and bool(record.step_rows)
     summaries = step_summaries(record) if is_by_steps else epochs

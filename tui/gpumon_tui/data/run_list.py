@@ -97,7 +97,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     """Return the details of a run; its first finding is the verdict."""
     record = ledger.record(run_id, phases=False)
     epochs = aggregate.epoch_summaries(record)
-    total = aggregate.run_total(record, epochs, record.run.measured_until(now))
+    total = aggregate.run_total(record, epochs)
     run_findings = findings(record, total, record.run.updated)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
@@ -124,7 +124,7 @@ def _listed_run(summary: RunSummary, now: float) -> ListedRun:
         is_over=run.state is not RunState.RUNNING or run.unseen_seconds(now) > 0,
         ended_badly=run.state in ENDED_BADLY, gpus=summary.gpus, epoch=epoch_cell(summary),
         share=min(1.0, ((summary.done or 0) + epochs_before) / run.epochs) if run.epochs and has_share else NAN,
-        started=run.started, seconds=run.duration(now), left=NAN, utilization=summary.utilization,
+        started=run.started, seconds=run.duration, left=NAN, utilization=summary.utilization,
         energy=summary.energy if is_known(summary.energy) else summary.energy_least,
         is_about=is_utilization_about(summary),
         is_least=not is_known(summary.energy) and is_known(summary.energy_least),

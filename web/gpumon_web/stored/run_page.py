@@ -137,7 +137,7 @@ def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None 
     `long`: sums of a long run, whose `record` only has some epochs.
     """
     run_epochs = RunEpochs(record, aggregate.epoch_summaries(record), long)
-    total = aggregate.run_total(record, run_epochs.sums, record.run.updated)
+    total = aggregate.run_total(record, run_epochs.sums)
     verdicts = verdicts_of(run_epochs.judged, running=record.run.state is RunState.RUNNING)
     epochs = [
         *_early_problems(run_epochs, verdicts),
@@ -223,7 +223,7 @@ def _page(
     record, stored_epochs = run_epochs.record, run_epochs.epochs
     devices = record.devices
     selection, gpus = select_devices(devices, device)
-    total = aggregate.run_total(record, run_epochs.sums, now)
+    total = aggregate.run_total(record, run_epochs.sums)
     logged = run_series(record, traces, "")
     recent = [
         _recent_data(
