@@ -98,7 +98,7 @@ class Progress(NamedTuple):
 
 
 def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) -> Progress:
-    """Return the progress of a run's slowest rank at `now` (s since 1970).
+    """Return the progress of a run (`Ranks.slowest`) at `now` (s since 1970).
 
     `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
     """

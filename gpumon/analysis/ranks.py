@@ -1,6 +1,6 @@
 """Combines the ranks of a run, for views that show one row for each run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -16,6 +16,29 @@ _WORST = (
 )  # fmt: skip
 
 
+class LoggedRank(NamedTuple):
+    """What a rank logged last, and how far it got."""
+
+    metrics: Mapping[str, float]
+    position: tuple[int, int]
+    """Newest epoch, or -1 and the number of steps if the training has no epochs."""
+    is_running: bool
+
+
+def last_logged(ranks: Sequence[LoggedRank]) -> dict[str, float]:
+    """Return the last value of each logged metric. `ranks`: the ranks of a run, sorted by rank number.
+
+    The lowest rank has priority, except over ranks that got further: a rank that ended in an earlier epoch than the one
+    that the run has reached is asked last.
+    """
+    running = [rank.position for rank in ranks if rank.is_running]
+    reached = min(running) if running else max((rank.position for rank in ranks), default=(-1, 0))
+    metrics: dict[str, float] = {}
+    for rank in sorted(ranks, key=lambda rank: rank.position < reached):
+        metrics |= {name: value for name, value in rank.metrics.items() if name not in metrics}
+    return metrics
+
+
 class Ranks(NamedTuple):
     """The ranks of one run on this machine. There is at least one."""
 
@@ -29,8 +52,23 @@ class Ranks(NamedTuple):
 
     @property
     def slowest(self) -> Run:
-        """The rank that is furthest behind. The other ranks wait for it."""
-        return min(self.all, key=lambda run: (run.epoch, run.step))
+        """The rank whose epoch, step and phase are those of the run.
+
+        This is the running rank that is furthest behind, because the others wait for it. If no rank is running any
+        more, it is the one that got furthest.
+        """
+        running = [run for run in self.all if run.state is RunState.RUNNING]
+        return min(running, key=_position) if running else max(self.all, key=_position)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last logged values of the run by name; see `last_logged`."""
+        return last_logged(
+            [
+                LoggedRank(run.metrics, (run.epoch, run.step if run.epoch < 0 else 0), run.state is RunState.RUNNING)
+                for run in self.all
+            ]
+        )
 
     @property
     def worst(self) -> Run:
@@ -99,6 +137,10 @@ def run_memory(runs: Sequence[Run], processes: Iterable[Process]) -> float:
     keys = {run.key for run in runs}
     used = _sum(process.memory_used for process in processes if process.run in keys)
     return used if is_known(used) else _sum(run.memory.reserved for run in runs)
+
+
+def _position(run: Run) -> tuple[int, int]:
+    return run.epoch, run.step
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -179,7 +179,7 @@ def live_run(
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=ranks.state,
-        epoch=run.epoch_text if run.epoch >= 0 else "",
+        epoch=ranks.worst.epoch_text if ranks.worst.epoch >= 0 else "",
         since_end=NAN if running else now - ended,
         exit_code=ranks.worst.facts.exit_code,
         exit_signal=ranks.worst.facts.exit_signal,

@@ -30,7 +30,10 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     run = record.run
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
-    newest = max((row.epoch for row in record.epochs), default=-1)
+    # If only some ranks died or failed, the epoch is that of the first of them, not of the ranks that went on.
+    ended = next((rank.key for rank in record.ranks if rank.state is run.state), "")
+    own = [row.epoch for row in record.epochs if row.rank == ended]
+    newest = max(own or [row.epoch for row in record.epochs], default=-1)
     diverged = {name for row in record.epochs for name, value in row.metrics.items() if not math.isfinite(value)}
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),

@@ -240,7 +240,7 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
         parts.append(f"{len(ranks.all)} of {first.world_size} ranks on this host")
-    logged = [f"{name} {units.logged_number(value)}" for name, value in first.metrics.items()]
+    logged = [f"{name} {units.logged_number(value)}" for name, value in ranks.metrics.items()]
     losses = [text for text in logged if "loss" in text.casefold()]
     kept += (losses or logged)[:1]
     return _line("run  ", [*parts, *logged], kept)

@@ -108,6 +108,8 @@ class TagReader:
         """All directories that have been scanned."""
         self._polls = 0
         self._ended: dict[BoardPath, _End] = {}
+        self._failed: set[tuple[int, str]] = set()
+        """User and id of the runs of which the last poll showed a rank that ended badly."""
         self._news_since: dict[int, int] = {}
         """For each user with at least `_NEWS_PER_USER` ended runs: failed runs that ended before this time (monotonic
         ns) are no longer in the list."""
@@ -127,6 +129,7 @@ class TagReader:
             budget.refill(clock.monotonic_ns)
         unread = sum(self._scan(directory, clock) for directory in tag_dirs(self._places))
         self._runs = {}
+        failed, self._failed = self._failed, set()
         if not self._boards:
             return Poll([], [], {}, unread=unread)
         self._news_since = self._oldest_news()
@@ -144,7 +147,12 @@ class TagReader:
                 withdrawn.append(board.name)
                 self._forget(path, board, self._end(path, board, clock))
                 continue
-            is_past = bool(board.ended) and self._is_past(path, board, run.state, clock)
+            ended_badly = run.state in ENDED_BADLY
+            # The other ranks are shown as long as the failed ones, because the run is shown by all its ranks.
+            is_news = ended_badly or (board.uid, run.id) in failed
+            is_past = bool(board.ended) and self._is_past(path, board, is_news, clock)
+            if ended_badly and not is_past:
+                self._failed.add((board.uid, run.id))
             if is_past and not self._past:
                 self._forget(path, board, self._end(path, board, clock))
                 continue
@@ -217,11 +225,11 @@ class TagReader:
             self._ended[path] = _End(self._polls, clock.monotonic_ns - ago)
         return self._ended[path]
 
-    def _is_past(self, path: BoardPath, board: BoardReader, state: RunState, clock: ClockReading) -> bool:
-        """Whether a run ended so long ago that it is no longer shown."""
+    def _is_past(self, path: BoardPath, board: BoardReader, is_news: bool, clock: ClockReading) -> bool:
+        """Whether a run ended so long ago that it is no longer shown. `is_news`: whether a rank of it ended badly."""
         end = self._end(path, board, clock).monotonic_ns
         ago = clock.monotonic_ns - end
-        if ago <= SHOWN_AFTER_END or state not in ENDED_BADLY:
+        if ago <= SHOWN_AFTER_END or not is_news:
             return ago > SHOWN_AFTER_END
         return ago > NEWS_AFTER_END or end < self._news_since.get(self._owners.of(board.uid), end)
 

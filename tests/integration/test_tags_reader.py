@@ -275,6 +275,26 @@ def test_a_run_that_ended_badly_is_shown_for_as_long_as_that_is_news(
     assert watching.poll().runs == []
 
 
+def test_a_rank_that_finished_is_shown_as_long_as_the_rank_that_died(start: Start, tmp_path: Path) -> None:
+    for rank, end in enumerate(("pass", "import os; os._exit(0)")):
+        launched = {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
+        child = start(WAITING.format(end=end), **launched, MASTER_ADDR="127.0.0.1", MASTER_PORT="1234")
+        hear(child)
+        tell(child)
+        child.wait()
+    clock = FakeClock(time.monotonic_ns(), time.time_ns())
+    watching = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
+    states = {RunState.FINISHED, RunState.DIED}
+    assert {run.state for run in watching.poll().runs} == states
+    clock.advance(RECENT - 10)
+    watching.poll()
+    assert {run.state for run in watching.poll().runs} == states
+    clock.advance(20)
+    for _ in range(3):
+        watching.poll()
+    assert watching.poll().runs == []
+
+
 def test_a_script_that_fails_again_and_again_fills_no_list(start: Start, tmp_path: Path) -> None:
     code = "import gpumon\nfor number in range(40):\n    try:\n        with gpumon.run(f'try {number}'): 1 / 0\n"
     child = start(code + "    except ZeroDivisionError: pass")

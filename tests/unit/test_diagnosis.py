@@ -316,6 +316,25 @@ def test_a_run_that_claims_gpus_without_a_process_there_is_a_finding() -> None:
     assert not diagnose(RUN_RULES, [live_run(ranks_of(over)[0], Epochs(), TIME)])
 
 
+@pytest.mark.parametrize("dead", [0, 1])
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED])
+def test_a_run_of_which_a_rank_died_goes_on_with_the_values_of_the_others(dead: int, state: RunState) -> None:
+    other = run(f"tag.{1 - dead}", rank=1 - dead, epoch=3, epochs=4, step=20, state=state, metrics={"loss": 0.25})
+    died = other._replace(
+        key=f"tag.{dead}", rank=dead, epoch=1, step=10, state=RunState.DIED, metrics={"loss": 0.5, "only": 1.0}
+    )
+    (ranks,) = ranks_of([other, died])
+    assert (ranks.slowest.epoch, ranks.metrics) == (3, {"loss": 0.25, "only": 1.0})
+    (finding,) = diagnose(RUN_RULES, [live_run(ranks, Epochs(), TIME)])
+    assert (finding.kind, finding.summary) == ("died", f"died in epoch {died.epoch_text}")
+
+
+def test_of_ranks_that_run_together_the_lowest_has_the_values_and_the_slowest_the_epoch() -> None:
+    fast = run("tag.0", epoch=3, step=16, metrics={"loss": 0.3})
+    (ranks,) = ranks_of([fast, run("tag.1", rank=1, epoch=2, step=15, metrics={"loss": 0.4})])
+    assert (ranks.slowest.epoch, ranks.metrics) == (2, {"loss": 0.3})
+
+
 def test_a_live_run_that_logs_no_number_has_diverged() -> None:
     for accuracy, told in ((0.5, "loss is"), (math.nan, "accuracy and loss are")):
         one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": accuracy})

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.text import cut, text_width
+from gpumon.diagnosis.past_findings import past_run
 from gpumon.model import units
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
@@ -203,6 +205,22 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
     lengths = [run_json.run_document(record_of(book), listed.run.updated + late) for late in (0, 5, 3600)]
     assert len({document["total"]["seconds"] for document in lengths}) == 1, "energy and steps do not grow either"
     assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_run_of_which_a_rank_died_has_the_last_values_of_the_other(book: Book, dead: int) -> None:
+    book.run(state=RunState.DIED, world_size=2, epochs=4, ended=(BEGAN + 40) * SECOND)
+    for rank, (epochs, state, loss) in enumerate(
+        [(2, RunState.DIED, 0.5), (4, RunState.FINISHED, 0.25)][:: -1 if dead else 1]
+    ):
+        ended = (BEGAN + 10 * epochs) * SECOND
+        key = book.rank("resnet50-1a2b", rank, state=state, ended=ended, metrics=json.dumps({"loss": loss}))
+        for ordinal in range(epochs):
+            book.epoch(key, ordinal)
+    record = record_of(book)
+    total = aggregate.run_total(record, aggregate.epoch_summaries(record))
+    assert total.metrics == {"loss": 0.25}
+    assert past_run(record, total, NOW).epoch == units.epoch(1, 4, 0)
 
 
 def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:

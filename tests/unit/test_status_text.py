@@ -221,3 +221,10 @@ def test_the_rank_that_matters_is_shown_however_many_there_are(changed: dict[str
     lines_of_ranks = [line.split()[1] for line in shown(frame_of(tick(1, [sample(0)], [], [*map(rank, range(24))])))
                       if line.startswith("     rank ")]  # fmt: skip
     assert lines_of_ranks == [*map(str, range(15)), "20"]
+
+
+def test_the_line_of_a_run_of_which_a_rank_died_has_the_epoch_and_the_values_of_the_other() -> None:
+    over = run("tag.1", rank=1, world_size=2, epoch=3, epochs=4, state=RunState.FINISHED, metrics={"loss": 0.25})
+    died = over._replace(key="tag.0", rank=0, epoch=1, state=RunState.DIED, metrics={"loss": 0.5})
+    (line,) = (line for line in shown(frame_of(tick(1, runs=[over, died]))) if line.startswith("run  "))
+    assert {"epoch 3 (4/4)", "loss 0.25", "2 of 2 ranks on this host"} < {*line.split("  ·  ")}

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpumon.analysis.rank_epochs import Span
+from gpumon.analysis.ranks import LoggedRank, last_logged
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.frame import RunState
 from gpumon.storage.ledger.combine import (
     by_stretch,
     highest,
@@ -299,11 +301,20 @@ def _rank(rank: RankRow, rows: Sequence[UsageRow], *, is_single: bool) -> EpochS
 
 
 def _last_logged(record: Record) -> dict[str, float]:
-    """Return the last value of each logged metric. The lowest rank that logged a metric has priority."""
-    metrics: dict[str, float] = {}
-    for rank in record.ranks:
-        metrics = {**metrics, **{name: value for name, value in rank.metrics.items() if name not in metrics}}
-    return metrics
+    """Return the last value of each logged metric; see `ranks.last_logged`."""
+    newest: dict[str, int] = {}
+    for row in record.epochs:
+        newest[row.rank] = max(newest.get(row.rank, -1), row.ordinal)
+    return last_logged(
+        [
+            LoggedRank(
+                rank.metrics,
+                (newest.get(rank.key, -1), rank.steps if not record.epochs else 0),
+                rank.state is RunState.RUNNING,
+            )
+            for rank in record.ranks
+        ]
+    )
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:

@@ -173,7 +173,7 @@ class Runs:
             return {
                 ranks.first.id: {
                     **run_row(ranks, frame, self._feed.epochs),
-                    "metrics": {name: logged_value(value) for name, value in ranks.first.metrics.items()},
+                    "metrics": {name: logged_value(value) for name, value in ranks.metrics.items()},
                     "step": ranks.slowest.step,
                     "wait": run_json.nullable(ranks.slowest.wait),
                     "label": self._feed.live.origin().label,
