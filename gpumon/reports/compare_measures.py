@@ -195,7 +195,7 @@ class WholeRun:
         self.record = record
         self.total = aggregate.run_total(record, epochs)
         between = between_epochs(record, times)
-        shown = between is not None and is_worth_a_row(between, outside_phases(record), self.total)
+        shown = between is not None and is_worth_a_row(between, outside_phases(record, between), self.total)
         self.between: EpochSummary | None = between if shown else None
 
     @property

@@ -168,7 +168,8 @@ def outside_rows(
     `phases`: if True, add a row for each phase outside epochs. For a run without epochs, the result is its rows of
     steps, if it has any, and its phases.
     """
-    parts, between = outside_phases(record), between_epochs(record, epochs)
+    between = between_epochs(record, epochs)
+    parts = outside_phases(record, between)
     if not epochs and record.step_rows:
         rows = [(steps_text(row) + (OPEN if not is_known(row.ended) else ""), row) for row in step_summaries(record)]
         return [*rows, *(_titled(part) for part in parts if part.phase != OTHER)]

@@ -250,7 +250,7 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     assert sum(row.value("energy") for row in rows) == pytest.approx(WATTS * 62.5, rel=1e-6)
     assert all(row.steps_per_second == pytest.approx(5.0) for row in rows), "without evaluation"
     assert all(row.wait_share == pytest.approx(0.25) for row in rows)
-    assert [part.times for part in outside_phases(record) if part.phase == "evaluate"] == [6]
+    assert [part.times for part in outside_phases(record, None) if part.phase == "evaluate"] == [6]
     lines = list(run_text.lines(record, NOW, 0))
     (heading,) = (line for line in lines if line.startswith("STEP "))
     assert heading.split()[-1] == "loss"

@@ -77,7 +77,7 @@ def test_epochs_and_what_lies_between_them_add_up_to_the_whole_in_time_and_energ
     energies = [epoch.value("energy") for epoch in (*epochs, rest)]
     assert sum(energies) == pytest.approx(total.value("energy"), rel=1e-9)
     assert rest.value("energy") == pytest.approx(WATTS * 10.25)
-    parts = outside_phases(record)
+    parts = outside_phases(record, rest)
     assert [(part.phase, part.times, part.seconds) for part in parts] == [
         ("other", 4, 3.5), ("evaluate", 2, 4.75), ("checkpoint", 1, 2.0),
     ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_time_that_two_epochs_share_because_ranks_are_apart_is_not_taken_from_th
     found = between_epochs(record, epochs)
     assert found is not None
     assert found.seconds == pytest.approx(rest)
-    assert found.seconds >= max(part.seconds for part in outside_phases(record) if part.phase == "evaluate")
+    assert found.seconds >= max(part.seconds for part in outside_phases(record, None) if part.phase == "evaluate")
 
 
 def test_the_row_between_epochs_is_in_every_output(tmp_path: Path) -> None:
@@ -282,6 +282,30 @@ def test_two_runs_without_epochs_are_compared_as_wholes(tmp_path: Path) -> None:
     assert compare.document(compared)["whole"][0]["medians"] == [19.0, 10.0]
 
 
+def test_no_phase_between_epochs_takes_longer_than_all_of_that_time(tmp_path: Path) -> None:
+    """One rank ends early, and is in a phase outside its epochs while the other is in an epoch."""
+    ledger, marks, ranks = Memory(), [], []
+    for rank, epochs in enumerate((3, 1)):
+        make = Course(KEY if not rank else "tag.1000.4712.abcd")
+        marks += [
+            make(Mark.RUN_BEGIN, 1.0, -1, ""),
+            *(make(mark, 1.0 + 5 * epoch + (5 if over else 0), epoch, "" if over else "train")
+              for epoch in range(epochs) for over, mark in enumerate((Mark.EPOCH_BEGIN, Mark.EPOCH_END))),
+            make(Mark.PHASE, 1.0 + 5 * epochs, epochs - 1, "evaluate"),
+            make(Mark.PHASE, 17.0 if not rank else 13.0, epochs - 1, ""),
+            make(Mark.RUN_END, 18.0 if not rank else 14.0, epochs - 1, ""),
+        ]  # fmt: skip
+        ranks.append(run(key=make.key, rank=rank, world_size=2, started=(TIME + SECOND) / SECOND, step=0))
+    marks.sort(key=lambda mark: mark.monotonic_ns)
+    keep(ledger, [one._replace(runs=ranks) for one in ticks(26, marks)])
+    record = kept(ledger, tmp_path)
+    rest = between_epochs(record, aggregate.epoch_summaries(record))
+    assert rest is not None
+    parts = {part.phase: part.seconds for part in outside_phases(record, rest)}
+    assert rest.seconds == pytest.approx(2.0)
+    assert parts == {"evaluate": pytest.approx(2.0)}, "nothing is left for other"
+
+
 def test_what_a_run_did_while_it_was_paused_is_not_of_it(tmp_path: Path) -> None:
     make, ledger = Course(), Memory()
     marks = [
@@ -298,7 +322,11 @@ def test_what_a_run_did_while_it_was_paused_is_not_of_it(tmp_path: Path) -> None
     epochs = aggregate.epoch_summaries(record)
     total, rest = aggregate.run_total(record, epochs), between_epochs(record, epochs)
     assert rest is not None
-    assert (total.seconds, rest.seconds, [part.phase for part in outside_phases(record)]) == (7.0, 3.0, ["validate"])
+    assert (total.seconds, rest.seconds, [part.phase for part in outside_phases(record, rest)]) == (
+        7.0,
+        3.0,
+        ["validate"],
+    )
     assert total.value("energy") == pytest.approx(WATTS * 7)
 
 
@@ -345,6 +373,6 @@ def test_phases_outside_epochs_with_ever_new_names_are_bounded(tmp_path: Path) -
     marks = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
     marks += [make(Mark.PHASE, 1.0 + 0.01 * n, -1, f"phase {n}") for n in range(1, 500)]
     keep(ledger, ticks(12, [*marks, make(Mark.RUN_END, 9.0, -1, "")]))
-    parts = outside_phases(kept(ledger, tmp_path))
+    parts = outside_phases(kept(ledger, tmp_path), None)
     assert len(parts) <= 34
     assert sum(part.seconds for part in parts) == pytest.approx(8.0)

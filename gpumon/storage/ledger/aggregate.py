@@ -97,16 +97,24 @@ def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total:
     return summary.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
 
 
-def outside_phases(record: Record) -> list[EpochSummary]:
+def outside_phases(record: Record, between: EpochSummary | None) -> list[EpochSummary]:
     """Return the phases outside epochs, in the order in which they were first entered.
 
-    In a run without epochs, these are all phases of the run.
+    In a run without epochs, these are all phases of the run. `between`: result of `between_epochs`. A rank may be in a
+    phase while others are still in an epoch, so no phase counts for longer than `between`, and the phase `other` is
+    what the other phases leave of it.
     """
     groups: dict[str, list[PhaseRow]] = {}
     for row in sorted(record.outside, key=lambda row: row.position if is_known(row.position) else math.inf):
         if row.phase != WHOLE_EPOCH:
             groups.setdefault(row.phase, []).append(row)
-    return [_summed(record, phase, rows) for phase, rows in groups.items()]
+    parts = [_summed(record, phase, rows) for phase, rows in groups.items()]
+    if between is None or between.ranks < 2 or not is_known(between.seconds):
+        return parts
+    parts = [replace(part, seconds=min(part.seconds, between.seconds)) for part in parts]
+    left = max(0.0, between.seconds - sum(part.seconds for part in parts if part.phase != OTHER))
+    parts = [replace(part, seconds=min(part.seconds, left)) if part.phase == OTHER else part for part in parts]
+    return [part for part in parts if part.seconds > 0 or part.phase != OTHER]
 
 
 def _outside_measured(record: Record) -> float:

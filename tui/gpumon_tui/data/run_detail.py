@@ -26,7 +26,7 @@ from gpumon.reports.run_tables import COMMIT_LETTERS, about_lines, outside_rows,
 from gpumon.reports.run_text import gpus
 from gpumon.storage.history.open import open_history
 from gpumon.storage.ledger import aggregate
-from gpumon.storage.ledger.aggregate import entry_order, outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.aggregate import between_epochs, entry_order, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import highest
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record, RunRow
@@ -183,7 +183,7 @@ def open_run(record: Record, now: float, prices: Prices | None = None) -> OpenRu
     other_rows = [
         row(index, title, summary, None, False) for index, (title, summary) in enumerate(others, len(summaries))
     ]
-    between = [(part.phase, part.seconds) for part in outside_phases(record)]
+    between = [(part.phase, part.seconds) for part in outside_phases(record, between_epochs(record, epochs))]
     return OpenRun(
         # Drop thousands of rows in this thread, because freeing them later would block the view.
         record=replace(record, epochs=(), usage=(), phases=()),
