@@ -60,6 +60,23 @@ def test_an_epoch_that_logged_nothing_has_no_value_though_samples_still_see_that
     assert after == [(10, 2.0), (20, 1.0)]
 
 
+def test_the_last_value_is_that_of_the_last_epoch_though_a_rank_died_in_an_earlier_one(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        ended = (BEGAN + 40) * SECOND
+        book.run("net-1a2b", started=BEGAN * SECOND, ended=ended, state=RunState.DIED, world_size=2, epochs=4)
+        first = book.rank("net-1a2b", 0, state=RunState.FINISHED, ended=ended)
+        died = book.rank("net-1a2b", 1, state=RunState.DIED, ended=(BEGAN + 15) * SECOND)
+        for ordinal, loss in enumerate((1.0, 0.5, 0.375, 0.25)):
+            book.epoch(first, ordinal, metrics=json.dumps({"loss": loss}))
+        book.epoch(died, 0)
+        book.epoch(died, 1, ended=None, seconds=5.0)
+        seen = [*[1.0] * 20, *[0.5] * 10, *[0.375] * 10]
+        book.trace(first, "", {"loss": [(value,) * 3 for value in seen]}, begun=BEGAN * SECOND)
+        served = Served((), [str(book.path)])
+    found = served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"]
+    assert points(found, "logged.loss")[-1] == (BEGAN + 40, 0.25)
+
+
 def test_a_constant_that_an_open_epoch_logs_anew_is_drawn_up_to_its_newest_sample(tmp_path: Path) -> None:
     found = chart(tmp_path, [2.0, 2.0, 2.0], [2.0] * 30, RunState.RUNNING)
     assert points(found, "logged.loss")[-1] == (BEGAN + 29.5, 2.0)

@@ -47,7 +47,9 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
     for index, epoch in enumerate(epochs):
         previous = epochs[index - 1] if index else None
         follows = previous is not None and previous.ordinal == epoch.ordinal - 1 and name in previous.metrics
-        end = epoch.ended if is_known(epoch.ended) else math.inf
+        # An epoch in which a rank died has no end, although the others went on to the next.
+        after = epochs[index + 1].begun if index + 1 < len(epochs) else math.inf
+        end = epoch.ended if is_known(epoch.ended) else after
         part = points[bisect_right(times, epoch.begun + step / 2) : bisect_left(times, end - step / 2)]
         own = without_earlier(part, earlier_values) if part else part
         if own and not follows:
