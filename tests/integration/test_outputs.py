@@ -58,6 +58,8 @@ WORDS: dict[str, list[list[str]]] = {
                ["export", "--tls-cert", "nowhere.pem", "--tls-key", "nowhere.pem"],
                ["export", "--socket-group", "video"]],
     "doctor": [["doctor"], ["doctor", "--json"], ["doctor", "--help"], ["doctor", "--dir", "nowhere"]],
+    "service": [["service"], ["service", "--help"], ["service", "status"], ["service", "install", "--print"],
+                ["service", "uninstall", "--print"], ["service", "begin"]],
     "completion": [["completion"], ["completion", "--help"], ["completion", "zsh"], ["completion", "tcsh"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],

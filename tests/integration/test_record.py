@@ -135,7 +135,7 @@ def test_what_makes_no_sense_is_one_line(
 def test_a_portion_of_what_is_no_recording_is_refused_by_every_command(name: str, env: dict[str, str]) -> None:
     done = gpumon(name, "--from", "10m", env=env)
     assert done.returncode == 2
-    assert done.stderr == "gpumon: --from and --to are for a recording: pass one with --source replay:FILE\n"
+    assert done.stderr == "gpumon: --speed, --from and --to are for a recording: pass one with --source replay:FILE\n"
 
 
 def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path: Path) -> None:
