@@ -68,7 +68,7 @@ def test_each_finding_of_a_failed_run_is_a_sentence(tmp_path: Path) -> None:
     assert [(one["about"], one["text"]) for one in noted] == [
         ("failed", "The run failed in epoch 3 (4/4)."),
         ("throttled", "The run was throttled 60 % of the time."),
-        ("throttled", "Epochs 0–2 were throttled: 3 of 4 epochs."),
+        ("throttled", "Epochs 0–2 were throttled: 3 of the 3 that were measured."),
         ("not finished", "Epoch 3 did not finish."),
     ]
 
