@@ -120,7 +120,7 @@ def whole_gpus(frame: Frame) -> dict[int, Sample]:
     return {sample.device.index: sample for sample in frame.samples if not sample.device.is_instance}
 
 
-_OF_A_BUSY_MACHINE = (" is made every ", "cannot write the last history to ")
+_OF_A_BUSY_MACHINE = (" is called only every ", "cannot write the last history to ")
 """Lines of a daemon whose calls take long, and whose last writes do: it waits a few seconds for them when it stops."""
 
 
