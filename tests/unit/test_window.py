@@ -201,8 +201,8 @@ def test_one_metric_is_asked_for_by_its_name_alone(live: Live) -> None:
 
 def test_an_arrow_table_has_a_row_for_each_time_device_and_metric(live: Live, now: float) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = live.to_arrow("3h", metrics=["gpu.utilization", "host.load"])
-    window = live.window("3h", metrics=["gpu.utilization", "host.load"])
+    table = live.to_arrow("3h", end=now, metrics=["gpu.utilization", "host.load"])
+    window = live.window("3h", end=now, metrics=["gpu.utilization", "host.load"])
     assert table.num_rows == len(window) * (len(window.devices) + 1)
     rows = table.to_pylist()
     assert rows[5]["time"].timestamp() == window.time[5]
@@ -216,15 +216,15 @@ def test_an_arrow_table_has_a_row_for_each_time_device_and_metric(live: Live, no
     assert live.to_arrow(begin="2001-01-01", end="2001-01-02").num_rows == 0
 
 
-def test_a_pandas_frame_has_times_as_rows_and_metrics_by_device_as_columns(live: Live) -> None:
+def test_a_pandas_frame_has_times_as_rows_and_metrics_by_device_as_columns(live: Live, now: float) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = live.to_pandas("3h", metrics=["gpu.utilization", "host.load"])
-    window = live.window("3h")
+    frame = live.to_pandas("3h", end=now, metrics=["gpu.utilization", "host.load"])
+    window = live.window("3h", end=now)
     assert frame.index.equals(pandas.to_datetime(window.time, unit="s", utc=True))
     assert frame.columns.names == ["metric", "device"]
     assert np.array_equal(frame["gpu.utilization"][GPU], window["gpu.utilization"][:, 0], equal_nan=True)
     assert np.array_equal(frame["host.load", ""], window["host.load"], equal_nan=True)
-    low = live.to_pandas("3h", value="low", metrics=["gpu.utilization"])
+    low = live.to_pandas("3h", end=now, value="low", metrics=["gpu.utilization"])
     assert low["gpu.utilization", GPU].iloc[5] == pytest.approx(0.25)
     with pytest.raises(UsageError, match="no such value"):
         window.to_pandas("median")
