@@ -107,7 +107,24 @@ def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) ->
     if not duration > 0:
         duration = _mean_epoch_seconds(run, now, monotonic_ns)
     left = time_left(run, duration, now, monotonic_ns) if ranks.state is RunState.RUNNING else NAN
-    return Progress(share_done(run, duration, now), left, duration)
+    done = share_done(run, duration, now)
+    if unended := _unended_epochs(ranks):
+        done = max(0.0, done - len(unended) / run.epochs)
+    return Progress(done, left, duration)
+
+
+def _unended_epochs(ranks: Ranks) -> set[int]:
+    """Return planned epochs that the run has passed but that a rank left unended, because it died or was stopped.
+
+    The ledger does not count them as done either (`RunSummary.done`).
+    """
+    run = ranks.slowest
+    end = run.epoch + (run.state is RunState.FINISHED)
+    return {
+        rank.epoch
+        for rank in ranks.all
+        if run.epochs and run.base <= rank.epoch < end and rank.state not in (RunState.RUNNING, RunState.FINISHED)
+    }
 
 
 def share_done(run: Run, duration: float, now: float) -> float:

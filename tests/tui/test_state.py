@@ -245,6 +245,29 @@ def test_progress_of_a_finished_run_is_full() -> None:
 
 
 @pytest.mark.parametrize(
+    "first, second, done",
+    [
+        ((RunState.DIED, 2), (RunState.FINISHED, 3), 3 / 4),
+        ((RunState.DIED, 2), (RunState.RUNNING, 3), 2 / 4),
+        ((RunState.DIED, 2), (RunState.RUNNING, 2), 2 / 4),
+        ((RunState.FINISHED, 2), (RunState.FINISHED, 3), 4 / 4),
+        ((RunState.STOPPED, 3), (RunState.FINISHED, 3), 3 / 4),
+        ((RunState.DIED, -1), (RunState.FINISHED, 3), 4 / 4),
+    ],
+)
+def test_an_epoch_that_a_dead_rank_left_unended_is_not_done(
+    first: tuple[RunState, int], second: tuple[RunState, int], done: float
+) -> None:
+    ranks = Ranks(
+        tuple(
+            RUN._replace(rank=rank, state=state, epoch=epoch, epochs=4, epoch_started=START, updated=START)
+            for rank, (state, epoch) in enumerate((first, second))
+        )
+    )
+    assert progress(ranks, Epochs(), START).done == done
+
+
+@pytest.mark.parametrize(
     ("run", "text", "done", "left"),
     [
         (RUN._replace(epoch=0), "0 (1/10)", 0.05, 95.0),
