@@ -245,7 +245,7 @@ def test_progress_of_a_finished_run_is_full() -> None:
 
 
 @pytest.mark.parametrize(
-    "first, second, done",
+    ("first", "second", "done"),
     [
         ((RunState.DIED, 2), (RunState.FINISHED, 3), 3 / 4),
         ((RunState.DIED, 2), (RunState.RUNNING, 3), 2 / 4),
