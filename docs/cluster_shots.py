@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.cluster_engine import scraping, simulated
 
-HERE = Path(__file__).parent
+IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
 GPUS = 8
 INTERVAL = 60
@@ -91,7 +91,7 @@ def take(nodes: int, link: str) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         settle(browser, link)
         for ending, ((width, scale), theme) in SHOTS.items():
-            picture(browser, link, HERE / f"cluster-{nodes}{ending}.png", width, scale, theme)
+            picture(browser, link, IMAGES / f"cluster-{nodes}{ending}.png", width, scale, theme)
         browser.close()
 
 

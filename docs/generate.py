@@ -1,4 +1,4 @@
-"""Writes `docs/metrics.md` from the metric table and from what the NVIDIA source reads, and `docs/columns.md`.
+"""Writes `docs/reference/metrics.md` and `docs/reference/columns.md` from the tables of metrics and columns.
 
     python docs/generate.py
 
@@ -26,8 +26,9 @@ from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization import SAMPLES_EVERY
 from gpumon.sources.nvml.values import EVERY_TICK, RETRY_UNSUPPORTED
 
-PAGE = Path(__file__).parent / "metrics.md"
-COLUMNS_PAGE = Path(__file__).parent / "columns.md"
+REFERENCE = Path(__file__).parent / "reference"
+PAGE = REFERENCE / "metrics.md"
+COLUMNS_PAGE = REFERENCE / "columns.md"
 
 _INTRODUCTION = """\
 # Metrics
@@ -65,7 +66,7 @@ def driver_functions(call: Call) -> list[str]:
 
 
 def metrics_page() -> str:
-    """The text of docs/metrics.md."""
+    """The text of docs/reference/metrics.md."""
     parts = [_INTRODUCTION, "## Of a GPU\n", *_table(GPU_METRICS), "\n## Of the host\n", *_table(HOST_METRICS)]
     parts += ["\n## Driver calls for NVIDIA GPUs, and their periods\n", *_calls()]
     parts += [f"\n{_GPM}{_PROCESSES}", "\nThe batch requests these fields:\n", *_fields()]
@@ -86,7 +87,7 @@ a bound, and `≈` before a value that may still change or comes from only a par
 
 
 def columns_page() -> str:
-    """The text of docs/columns.md."""
+    """The text of docs/reference/columns.md."""
     parts = [_COLUMNS_INTRODUCTION]
     for title, columns in TABLES.items():
         parts += [f"## {title}\n", *_columns(columns), ""]
@@ -139,7 +140,7 @@ _GPM = (
     "the time since the sample before. Each value is such a mean, of a second, or of the interval if that is longer; "
     "there is none before the second sample, nor across a time in which the GPU was gone. A share above 100 %, a "
     "negative number or NaN is missing. `gpumon daemon --no-gpm` switches GPM off: see "
-    "[Running the daemon](operating.md#performance-counters).\n\n"
+    "[Running the daemon](../operate/daemon.md#performance-counters).\n\n"
 )
 
 _PROCESSES = (

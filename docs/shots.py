@@ -25,7 +25,7 @@ from gpumon.common.paths import Places
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 
-HERE = Path(__file__).parent
+IMAGES = Path(__file__).parent / "images"
 CHROMIUM = "/usr/bin/chromium"
 PAGES = {"gpu": "#/gpu/0?window=600", "runs": "#/runs", "run": "#/run/sim-0-0"}
 SETTLES = 75.0
@@ -63,7 +63,7 @@ def terminals() -> None:
             )
             page = browser.new_page(viewport={"width": width, "height": height})
             page.set_content(f"<style>body {{ margin: 0 }} svg {{ display: block; width: {width}px }}</style>{drawn}")
-            page.screenshot(path=HERE / f"{name}.png")
+            page.screenshot(path=IMAGES / f"{name}.png")
         browser.close()
 
 
@@ -114,7 +114,8 @@ def take(link: str) -> None:
                 page.goto(link + place)
                 page.locator(".page:not([hidden]) tbody tr").first.wait_for()
                 page.wait_for_timeout(4000)
-                page.screenshot(path=HERE / f"web-{name}{ending}.png", full_page=name in ("gpu", "run") and not ending)
+                long = name in ("gpu", "run") and not ending
+                page.screenshot(path=IMAGES / f"web-{name}{ending}.png", full_page=long)
             context.close()
         browser.close()
 

@@ -1,7 +1,7 @@
 """Columns of all tables: epochs, runs, ranks, processes, GPUs and users.
 
-Text tables, CSV, JSON and its schema, reports, the terminal and the browser view, comparisons and `docs/columns.md`
-derive from this module. Titles, units and the rules for combining devices and epochs are defined nowhere else.
+Text tables, CSV, JSON and its schema, reports, both views, comparisons and `docs/reference/columns.md` derive from this
+module. Titles, units and the rules for combining devices and epochs are defined nowhere else.
 
 Values are in base units, as in `metrics`. A missing value is NaN.
 """

@@ -1,6 +1,6 @@
 """All data of a run for other programs, for `gpumon runs export`.
 
-CSV and Parquet have a row for each rank, epoch, phase and device; docs/runs.md lists the columns. The name of each
+CSV and Parquet have a row for each rank, epoch, phase and device; docs/read/runs.md lists the columns. The name of each
 column ends with its unit.
 """
 

@@ -1,8 +1,8 @@
 """Binary layout of a tag board, the small file in which one training process publishes its run.
 
 A board is named `tag.<uid>.<pid>.<8 hex>` and has 122880 bytes, little-endian, at fixed offsets. The training writes it
-through its own mapping. Readers use `pread` and trust only bytes that a CRC covers. `docs/architecture.md` has the
-measurements behind each choice.
+through its own mapping. Readers use `pread` and trust only bytes that a CRC covers. `docs/inside/architecture.md`
+has the measurements behind each choice.
 
 | offset | bytes | what |
 |---|---|---|

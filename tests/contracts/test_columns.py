@@ -111,8 +111,8 @@ def test_a_column_says_what_it_is(column: Column) -> None:
 
 def test_the_page_on_columns_is_up_to_date() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["columns_page"]()
-    page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
-    assert page == made, "docs/columns.md is not what the tables say: run 'python docs/generate.py'"
+    page = (ROOT / "docs" / "reference" / "columns.md").read_text(encoding="utf-8")
+    assert page == made, "docs/reference/columns.md is not what the tables say: run 'python docs/generate.py'"
 
 
 RUN = "resnet50-1a2b"
@@ -376,7 +376,7 @@ def test_a_column_of_gpus_is_the_same_in_every_view(view: View, read: Callable[[
 
 def test_a_column_of_a_metric_has_its_unit_and_meaning() -> None:
     described = openapi.schemas()["gpu"]["properties"]
-    page = (ROOT / "docs" / "columns.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "columns.md").read_text(encoding="utf-8")
     for column in GPUS:
         if column.unit is not None and column.metric:
             metric = METRICS[column.metric]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
-EXTENDING = ROOT / "docs" / "extending.md"
+ARCHITECTURE = ROOT / "docs" / "inside" / "architecture.md"
+EXTENDING = ROOT / "docs" / "inside" / "extending.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-PAGES = [CONTRIBUTING, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [CONTRIBUTING, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 VIEWS = {name: ROOT / name / f"gpumon_{name}" for name in ("tui", "web")}
 GUIDES = (ARCHITECTURE, CONTRIBUTING, EXTENDING)
 TREE = ("gpumon", "tui", "web", "tests", "docs", "benchmarks", "examples")

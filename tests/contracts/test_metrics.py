@@ -244,7 +244,7 @@ def test_the_schema_calls_ratio_what_the_table_calls_ratio() -> None:
 
 def test_the_page_on_json_names_every_key() -> None:
     found = the_document()
-    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     gpu = found["gpus"][0]
     parts = [found, found["daemon"], found["driver"], gpu["run"], gpu["processes"][0], found["runs"][0]]
     keys = {key for part in parts for key in part} | GPU_KEYS | {"hostname"}
@@ -253,5 +253,5 @@ def test_the_page_on_json_names_every_key() -> None:
 
 def test_the_page_on_metrics_is_up_to_date() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["metrics_page"]()
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert page == made, "docs/metrics.md is not what the tables say: run 'python docs/generate.py'"
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert page == made, "docs/reference/metrics.md is not what the tables say: run 'python docs/generate.py'"

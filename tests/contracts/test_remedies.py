@@ -23,7 +23,7 @@ from tests.builders import frame_of, sample, tick
 
 ROOT = Path(__file__).parents[2]
 CODE = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
-TEXTS = ("web/gpumon_web/**/*.js", "deploy/**/*.yml", "deploy/**/*.service", "docs/*.md", "README.md")
+TEXTS = ("web/gpumon_web/**/*.js", "deploy/**/*.yml", "deploy/**/*.service", "docs/**/*.md", "README.md")
 CHANGING = r"--gpu-reset|-r\b|-mig\b|-pm\b|-pl\b|-cgi\b|-dgi\b"
 """Arguments of nvidia-smi that change GPUs: all of the machine where none is named."""
 NAMELESS = {

@@ -41,4 +41,4 @@ def test_spelling_is_american(texts: dict[str, str]) -> None:
 
 
 def test_the_texts_are_there(texts: dict[str, str]) -> None:
-    assert {"README.md", "docs/runs.md", "gpumon/model/units.py"} <= texts.keys()
+    assert {"README.md", "docs/read/runs.md", "gpumon/model/units.py"} <= texts.keys()

@@ -10,7 +10,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
-BESIDE = ("pyproject.toml", "README.md", "docs/*.md", "docs/*.py", "benchmarks/**/*.py", "web/gpumon_web/assets/*.js")
+BESIDE = (
+    "pyproject.toml",
+    "README.md",
+    "docs/**/*.md",
+    "docs/*.py",
+    "benchmarks/**/*.py",
+    "web/gpumon_web/assets/*.js",
+)
 """Where names of the product are used, too."""
 CALLED_BY_OTHERS = re.compile(r"_.*_$|_$|on_")
 """Names that Python and notebooks look for, and the hooks of frameworks, which a mixin may bring them."""

@@ -24,7 +24,7 @@ FOLDER = ROOT / "deploy" / "grafana"
 PATHS = sorted(FOLDER.glob("*.json"))
 BUILT_IN = {"$__rate_interval": "5m", "$__range": "1h", "${datasource}": "", "$__all": ""}
 """What Grafana puts in by itself."""
-GUIDE = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "operate" / "prometheus.md").read_text(encoding="utf-8")
 OF_GUIDE = [
     line
     for block in re.findall(r"```promql\n(.*?)```", GUIDE, re.DOTALL)

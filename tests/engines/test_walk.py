@@ -1,4 +1,4 @@
-"""The walk of docs/prometheus.md, line by line, as a new operator types it."""
+"""The walk of docs/operate/prometheus.md, line by line, as a new operator types it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engines.programs import UNPACKED, free_port
 from tests.programs import PATIENCE, environment, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
-GUIDE = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "operate" / "prometheus.md").read_text(encoding="utf-8")
 WALK = GUIDE[GUIDE.index("## The walk") : GUIDE.index("## What an exporter tells")]
 NODE, SERVER, ASK = re.findall(r"```sh\n(.*?)```", WALK, re.DOTALL)
 

@@ -1,6 +1,6 @@
 """The table of faults of a driver: the other GPUs keep every tick, nothing is made up, and all is back within 3 s.
 
-On a daemon at 10 Hz with eight GPUs, read through its ring. `docs/faults.md` has the results for people.
+On a daemon at 10 Hz with eight GPUs, read through its ring. `docs/inside/driver-faults.md` has the results for people.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The profiles of NVIDIA's mock driver, mocknvml of its k8s-test-infra repository, against what gpumon shows of them.
 
-docs/faults.md says how to build it, and what it imitates otherwise than a driver.
+docs/inside/driver-faults.md says how to build it, and what it imitates otherwise than a driver.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def built() -> Path:
     """The directory with the library and the profiles."""
     named = os.environ.get(HERE, "")
     if not named:
-        pytest.skip(f"{HERE} does not name a built mocknvml of NVIDIA/k8s-test-infra (docs/faults.md says how)")
+        pytest.skip(f"{HERE} does not name a built mocknvml of NVIDIA/k8s-test-infra (docs/inside/driver-faults.md)")
     return Path(named)
 
 

@@ -71,7 +71,8 @@ def need(*packages: str) -> None:
 
 def recipe(word: str) -> str:
     """The one example in the page on runs that contains `word`."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "runs.md").read_text(), re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs" / "read" / "runs.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (found,) = [block for block in blocks if word in block]
     return str(found)
 

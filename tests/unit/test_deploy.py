@@ -72,7 +72,7 @@ def test_gpumon_has_every_option_that_it_is_started_with(words: str) -> None:
 
 
 def test_the_unit_of_the_guide_is_the_one_that_is_shipped() -> None:
-    guide = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "operate" / "daemon.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```ini\n(.*?)```", guide, re.DOTALL)
     assert told == (DEPLOY / "systemd" / "gpumon.service").read_text(encoding="utf-8")
 

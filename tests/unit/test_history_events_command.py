@@ -24,7 +24,7 @@ from tests.programs import PATIENCE
 from tests.unit.conftest import Printed
 
 GIB = 2.0**30
-DOCS = Path(__file__).parents[2] / "docs" / "history.md"
+DOCS = Path(__file__).parents[2] / "docs" / "read" / "history.md"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
 NOW = BEGAN + 86400.0 * 2
-DOCS = Path(__file__).parents[2] / "docs" / "runs.md"
+DOCS = Path(__file__).parents[2] / "docs" / "read" / "runs.md"
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """GPM, the performance counters of Hopper and newer: the activity of each part of a GPU between two samples.
 
 The driver takes samples of the counters and computes means from two of them. No root privileges are needed.
-`docs/operating.md` names other programs that read these counters.
+`docs/operate/daemon.md` names other programs that read these counters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Combines usage over several devices or several periods, by the rules in `model.columns`.
 
 Over devices, energy is summed, utilization is averaged, and the memory peak is the peak of the fullest device.
-docs/runs.md has a table of all rules. The functions work on whole columns, because runs may have thousands of epochs.
+docs/reference/columns.md has a table of all rules. The functions work on whole columns, because runs may have
+thousands of epochs.
 """
 
 from __future__ import annotations

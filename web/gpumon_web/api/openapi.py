@@ -106,7 +106,7 @@ OWN: Mapping[str, Schema] = {
         "min": _LINE, "mean": _LINE, "max": _LINE,
         "missing": {
             "enum": [*(why.name.lower() for why in Availability), None],
-            "description": "why the newest sample has no value, by the names of docs/metrics.md",
+            "description": "why the newest sample has no value, by the names of docs/reference/metrics.md",
         },
         "gaps": list_schema("gap"),
     }),

@@ -41,7 +41,7 @@ def add_api(server: FastAPI, data: ApiData, send: Sender, cookie: str) -> None:
 
     @server.get(f"{V1}status", dependencies=checks, **_about("status", "GPUs, processes and runs now"))
     async def status(request: Request, query: NoParameters) -> Response:
-        """The object that `gpumon status --json` prints, of the newest sample: docs/json.md has its keys."""
+        """The object that `gpumon status --json` prints, of the newest sample: docs/reference/json.md has its keys."""
         return await send(request, partial(now.status, data), "this")
 
     @server.get(f"{V1}findings", dependencies=checks, **_about("findings", "What needs attention now"))

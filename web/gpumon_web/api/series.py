@@ -53,7 +53,7 @@ class SeriesParameters(WindowParameters):
     metric: Annotated[
         tuple[Annotated[str, OneOf(tuple(metric.name for metric in METRICS))], ...],
         Field(min_length=1, max_length=METRICS_AT_ONCE), COMMAS,
-    ] = Field(description="metrics, as in docs/metrics.md")  # fmt: skip
+    ] = Field(description="metrics, as in docs/reference/metrics.md")  # fmt: skip
     gpu: Annotated[tuple[Text, ...], Field(min_length=1, max_length=GPUS_AT_ONCE), COMMAS] = Field(
         (), description="GPUs by index, UUID or label (`0:1`, a MIG instance); without it, all that there are now"
     )
