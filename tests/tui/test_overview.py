@@ -45,7 +45,6 @@ from gpumon_tui.widgets.lines import Room
 from gpumon_tui.widgets.overview import OverviewPicture
 from gpumon_tui.widgets.overview_past import _EpochRow, _format_logged
 from tests.builders import judged, sample
-from tests.builders import run as run_of
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
@@ -665,7 +664,7 @@ def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overvie
 
 def test_a_loss_of_any_size_fits_into_its_column() -> None:
     for loss in (3.301e-5, -3.301e-5, 33010.0, -33010.2, 123456.7, 2.5e9, 0.98641):
-        text, _ = loss_text(run_of(metrics={"loss": loss}))
+        text, _ = loss_text({"loss": loss})
         assert len(text) <= LOSS
         assert float(text.replace("−", "-")) == pytest.approx(loss, rel=0.1)
 

@@ -31,7 +31,7 @@ from gpumon_tui.render.findings import attention_lines
 from gpumon_tui.render.gpu_columns import arrange_gpus, numbers
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, gpu_status
 from gpumon_tui.render.overview_layout import overview_plan
-from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
+from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_texts
 from gpumon_tui.render.overview_section import StyledText, fit_columns
 from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.state import View
@@ -360,6 +360,16 @@ def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
         assert from_frame(joined, None, Epochs(), START).metric == f"loss {said}"
         (other,) = ranks_of([RUN._replace(metrics={"loss": 0.5, "acc": value})])
         assert run_told(other)["loss"] == (said, theme.CRITICAL), "whatever it is the value of"
+
+
+def test_a_run_shows_the_loss_of_the_ranks_that_go_on() -> None:
+    dead = RUN._replace(epoch=1, world_size=2, metrics={"loss": 9.0}, state=RunState.DIED)
+    alive = RUN._replace(key="b", rank=1, epoch=4, world_size=2, metrics={"loss": 0.5})
+    (joined,) = ranks_of([dead, alive])
+    assert run_told(joined)["loss"] == ("0.5000", theme.PLAIN)
+    assert from_frame(joined, None, Epochs(), START).metric == "loss 0.5000"
+    (unlogged,) = ranks_of([dead._replace(metrics={}), alive])
+    assert "loss" not in empty_run_columns([unlogged])
 
 
 def test_metrics_with_long_names_have_room() -> None:

@@ -16,7 +16,7 @@ from gpumon.common.program import callable_commands
 from gpumon.diagnosis.finding import FindingGroup, Severity
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
-from gpumon.model.frame import Run, RunState
+from gpumon.model.frame import RunState
 from gpumon.model.process import Process
 from gpumon.reports import epoch_text
 from gpumon.reports.run_tables import OPEN
@@ -202,7 +202,7 @@ def finding_row(group: FindingGroup, cells: int, left_margin: int, subject: int)
 def empty_run_columns(runs: Sequence[Ranks]) -> frozenset[str]:
     """Return the titles of columns for which no run has a value."""
     has_loss, has_active = (
-        any(loss_text(ranks.first)[0] for ranks in runs),
+        any(loss_text(ranks.metrics)[0] for ranks in runs),
         any(ranks.state is RunState.RUNNING for ranks in runs),
     )
     titles = () if has_loss else ("loss", "change")
@@ -246,7 +246,7 @@ def run_texts(
     progress_text = slowest.step_text if is_by_steps else ""
     if slowest.epoch >= 0:
         progress_text = units.epoch_position(*position)
-    loss, ink = loss_text(first)
+    loss, ink = loss_text(ranks.metrics)
     has_left = is_active and isfinite(run_progress.left)
     return (
         (safe(first.name), theme.RUN),
@@ -267,22 +267,22 @@ def run_texts(
     )
 
 
-def loss_name(run: Run) -> str:
-    """Return the name of the loss among a run's logged metrics; empty if there is none."""
-    return next((name for name in run.metrics if "loss" in name.lower()), "")
+def loss_name(metrics: Mapping[str, float]) -> str:
+    """Return the name of the loss among the logged metrics of a run; empty if there is none."""
+    return next((name for name in metrics if "loss" in name.lower()), "")
 
 
-def loss_text(run: Run) -> StyledText:
+def loss_text(metrics: Mapping[str, float]) -> StyledText:
     """Return the loss, or else the first logged value; a non-finite value takes precedence and is marked as an
     alarm.
     """
-    non_finite = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
+    non_finite = next(((name, value) for name, value in metrics.items() if not isfinite(value)), None)
     if non_finite is not None:
         return units.logged_number(non_finite[1]), theme.CRITICAL
-    name = loss_name(run)
+    name = loss_name(metrics)
     if not name:
         return "", theme.PLAIN
-    value = run.metrics[name]
+    value = metrics[name]
     texts = (units.padded_logged_number(value), *(units.signed(f"{value:.{digits}e}") for digits in (1, 0)))
     return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
 

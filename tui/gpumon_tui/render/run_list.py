@@ -96,7 +96,8 @@ def from_frame(
     `now` and `monotonic_ns` as in `progress`.
     """
     first, slowest, run_progress = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
-    name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
+    metrics = ranks.metrics
+    name = next(iter(sorted(metrics, key=lambda name: "loss" not in name.casefold())), "")
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
     if slowest.epoch >= 0:
@@ -118,7 +119,7 @@ def from_frame(
         is_about=stored is not None and stored.is_about,
         tags=tags,
         text=search_text(first.name, first.id, first.user, first.framework, state, *tags), is_kept=stored is not None,
-        metric=f"{name} {units.padded_logged_number(first.metrics[name])}" if name else "",
+        metric=f"{name} {units.padded_logged_number(metrics[name])}" if name else "",
         written=stored.written if stored and not is_over else NAN,
     )  # fmt: skip
 

@@ -129,7 +129,7 @@ class EpochPicture(SectionPicture):
             return
         key, epochs = ranks.first.key, self.view.epochs
         if opened is None:
-            loss = loss_name(ranks.first)
+            loss = loss_name(ranks.metrics)
             self._metrics = (loss,) if loss else ()
             self._live_count = epochs.epoch_count(key)
             return

@@ -12,7 +12,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import FindingGroup
 from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
-from gpumon.model.frame import Frame, Run, RunState
+from gpumon.model.frame import Frame, RunState
 from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.cache import Cache
@@ -129,22 +129,24 @@ class RunPicture(SectionPicture):
         run_progress = progress(ranks, view.epochs, view.now, view.monotonic_ns)
         if view.age > 0:  # with outdated data it is unknown whether the run is active
             run_progress = run_progress._replace(left=NAN)
-        first = ranks.first
         pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(item).rate for item in view.ranks))
         texts = overview_rows.run_texts(
             ranks, run_progress, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
-            change=self._change(first),
+            change=self._change(ranks),
         )  # fmt: skip
         pieces = LineBuilder()
         add_row(pieces, self._columns, texts)
         return pieces
 
-    def _change(self, run: Run) -> float:
+    def _change(self, ranks: Ranks) -> float:
         """Return the change of the run's loss from the previous epoch, whose final value only the ledger has."""
-        view, name = self.view, overview_rows.loss_name(run)
+        view, metrics, slowest = self.view, ranks.metrics, ranks.slowest
+        name = overview_rows.loss_name(metrics)
         if not name or not any(RUN_COLUMNS[column.column_index].title == "change" for column in self._columns):
             return NAN
-        may_be_recorded = run.state is RunState.RUNNING and not view.is_loading and are_recorded(view)
+        # The values belong to the epoch of the ranks that go on, not to that of a first rank that died earlier.
+        run = ranks.first._replace(metrics=metrics, epoch=max(ranks.first.epoch, slowest.epoch))
+        may_be_recorded = slowest.state is RunState.RUNNING and not view.is_loading and are_recorded(view)
 
         def ledger_value(epoch: int) -> float:
             ended = view.ledger_runs.ended_epoch(run.id, epoch).result if may_be_recorded else None
