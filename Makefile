@@ -19,7 +19,7 @@ COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 TYPES = nice $(BIN)/mypy >$(VENV)/types-said 2>&1 & types=$$!; status=0
 SAID = wait $$types || status=1; cat $(VENV)/types-said; exit $$status
 
-.PHONY: help tui web test test-all man golden lint style gpu bench clean
+.PHONY: help tui web test test-all docs man golden lint style gpu bench clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,6 +40,10 @@ test: $(VENV)/tests style $(VENV)/rewritten  ## everything that a change must pa
 test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, all of the fuzzing, and every combination of sizes and frameworks
 	$(COMPILE)
 	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS) || status=1; $(SAID)
+
+docs: $(VENV)/sphinx  ## the documentation as a site in .cache/site; a broken link is an error
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs .cache/site
+	@echo "open $(CURDIR)/.cache/site/index.html"
 
 man: $(VENV)/tests  ## write the manual page docs/gpumon.1 from the options of the commands
 	COLUMNS=80 $(BIN)/argparse-manpage --module gpumon.cli.parser --function whole_parser --project-name gpumon --prog gpumon \
@@ -80,6 +84,10 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[web]'
 	@touch $@
 	@echo "installed: $(CURDIR)/$(BIN)/gpumon (with $(CURDIR)/$(BIN) in PATH: gpumon)"
+
+$(VENV)/sphinx: pyproject.toml | $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
 
 $(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
 	sh tests/setup.sh $(BIN)
