@@ -6,7 +6,7 @@
 
 Steps are the finished tasks that scikit-learn reports: the fits of a search, the iterations of an estimator. There are
 no epochs. For an older scikit-learn or another estimator, write `with gpumon.run(...)` around the fit; a loop over
-`partial_fit` can have epochs with `run.epochs()` (docs/read/runs.md).
+`partial_fit` can have epochs with `run.epochs()` (docs/train/scikit-learn.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All data of a run for other programs, for `gpumon runs export`.
 
-CSV and Parquet have a row for each rank, epoch, phase and device; docs/read/runs.md lists the columns. The name of each
-column ends with its unit.
+CSV and Parquet have a row for each rank, epoch, phase and device; docs/reference/columns.md lists the columns. The name
+of each column ends with its unit.
 """
 
 from __future__ import annotations

@@ -376,8 +376,8 @@ def run(
     run and comes from the launcher by default.
 
     `log_to` names where gpumon writes its values of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
-    logger, a function of a dict and the epoch's number, or a list of these (docs/read/runs.md). The end of the run
-    waits at most `log_wait` seconds for the values of the last epochs.
+    logger, a function of a dict and the epoch's number, or a list of these (docs/train/loggers.md). The end of the
+    run waits at most `log_wait` seconds for the values of the last epochs.
 
     Raises nothing: an invalid argument is ignored with a warning, and if the run cannot be published, the returned
     object works but publishes nothing. Only an unknown argument name raises TypeError, as for any Python function.

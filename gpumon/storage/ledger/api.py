@@ -63,8 +63,8 @@ class PastEpoch:
     energy_per_step: float
     """Energy per training step in joules."""
     usage: Mapping[str, float]
-    """Measured values by column name, such as `utilization_mean`, `energy` or `memory_used_peak`. `docs/read/runs.md`
-    lists the names."""
+    """Measured values by column name, such as `utilization_mean`, `energy` or `memory_used_peak`.
+    `docs/reference/columns.md` lists the names."""
     metrics: Mapping[str, float]
     """Metrics that the training logged in this epoch, by name."""
 

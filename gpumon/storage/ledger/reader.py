@@ -56,7 +56,7 @@ from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import damage_error
 
-NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/read/runs.md)"
+NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/train/index.md)"
 """Message for an empty ledger. It is correct with and without a running daemon."""
 _MAX_METADATA_ROWS = 1024
 """Maximum number of parameters, notes or tags that are read for a run. gpumon itself records fewer."""

@@ -1,0 +1,138 @@
+"""Commands, outputs, code and names of files in the documentation are those of the program."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import shlex
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import main
+from gpumon.cli.parser import whole_parser
+from gpumon.common.errors import UsageError
+from tests import documented
+from tests.conftest import ROOT
+from tests.documented import PAGES, Shown
+
+SHOWN = [shown for page in PAGES for shown in documented.outputs(page)]
+COMMANDS = [(page, command) for page in PAGES for command in documented.commands(page)]
+MENTIONS = [(page, command) for page in PAGES for command in documented.mentions(page)]
+INCOMPLETE = re.compile(r"the following arguments are required|expected (?:one|at least one) argument")
+"""Errors of a command that is named without its arguments."""
+CODE = [(page, code) for page in PAGES for code in documented.blocks(page, "python")]
+LONGEST_README = 150
+Print = Callable[[Shown], str]
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("documented") / "state"
+    documented.fill(directory)
+    return directory
+
+
+@pytest.fixture
+def printed(
+    state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Print]:
+    """Run a command on the machine of the documentation; gives what it prints."""
+    places = {"GPUMON_STATE_DIR": state_dir, "GPUMON_DIR": tmp_path / "live", "XDG_CONFIG_HOME": tmp_path}
+    for name, value in {**places, "TZ": "UTC", "COLUMNS": documented.COLUMNS}.items():
+        monkeypatch.setenv(name, str(value))
+    time.tzset()
+
+    def run(shown: Shown) -> str:
+        if not shown.is_simulated:
+            monkeypatch.setattr(time, "time", lambda: float(documented.NOW))
+            monkeypatch.setattr(time, "time_ns", lambda: documented.NOW * 10**9)
+        assert main(shlex.split(shown.command)[1:]) == 0
+        return re.sub(r"no daemon: \S+ does not exist", "no daemon", capsys.readouterr().out)
+
+    yield run
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=str)
+def test_outputs_are_those_of_the_program(shown: Shown, printed: Print) -> None:
+    output = printed(shown)
+    if os.environ.get("GPUMON_REWRITE_DOCS"):
+        documented.rewrite(shown, output)
+    elif shown.is_simulated:
+        assert documented.masked(shown.output) == documented.masked(output)
+    else:
+        assert shown.output.rstrip("\n") == output.rstrip("\n"), "see tests/documented.py for how to update pages"
+
+
+def test_pages_show_outputs() -> None:
+    assert len(SHOWN) > 1
+    assert len(COMMANDS) > 40
+    assert len(MENTIONS) > 80
+    assert len(CODE) > 10
+
+
+def words_of(line: str) -> list[str]:
+    """The arguments of the first command in a line of a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in lexer:
+        if set(word) <= set(";|&()<>"):
+            break
+        words.append(word)
+    return words[1:]
+
+
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    return whole_parser()
+
+
+def parse_error(parser: argparse.ArgumentParser, command: str) -> str:
+    """Why the program would refuse a command; empty if it would not."""
+    words = [word for word in words_of(command) if word != "--help"]
+    try:
+        parser.parse_args(words)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: getattr(value, "stem", value))
+def test_commands_are_understood(page: Path, command: str, parser: argparse.ArgumentParser) -> None:
+    assert parse_error(parser, command) == "", page
+
+
+def test_mentioned_commands_exist(parser: argparse.ArgumentParser) -> None:
+    errors = {(page.name, command): parse_error(parser, command) for page, command in MENTIONS}
+    assert {name: error for name, error in errors.items() if error and not INCOMPLETE.search(error)} == {}
+
+
+@pytest.mark.parametrize(("page", "code"), CODE, ids=lambda value: getattr(value, "stem", ""))
+def test_python_compiles(page: Path, code: str) -> None:
+    ast.parse(textwrap.dedent(code), str(page))
+
+
+def test_pages_that_texts_name_are_there() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    texts = [ROOT / name for name in listed.split("\0") if not name.startswith("docs/images/")]
+    named = {
+        name
+        for path in texts
+        if path.is_file() and path.suffix not in {".gz", ".png", ".woff2", ".ico"}
+        for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|png|1)\b", path.read_text(encoding="utf-8", errors="replace"))
+    }
+    assert len(named) > 10
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
