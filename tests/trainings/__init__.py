@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run
 from gpumon.model.run import NO_METADATA, PAUSED, Parameter
 from gpumon.tracking.tag_reader import TagReader
-from tests import documented
 from tests.conftest import ROOT, cannot
 from tests.programs import environment
 
@@ -71,9 +71,10 @@ def need(*packages: str) -> None:
 
 def recipe(word: str) -> str:
     """The one example on the pages about trainings that contains `word`."""
-    pages = sorted((ROOT / "docs" / "train").glob("*.md"))
-    (code,) = (code for page in pages for code in documented.blocks(page, "python") if word in code)
-    return code
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "train").glob("*.md")))
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = (block for block in blocks if word in block)
+    return block
 
 
 def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False, **more: str) -> str:

@@ -210,7 +210,7 @@ def by_sklearn() -> None:
         pipeline.set_callbacks(sklearn_callback.GpuMonitor("pipeline")).fit(X, Y > 0)
     held = {"gpumon": gpumon, "batches": [(X[:32], Y[:32]), (X[32:], Y[32:])], "x_held": X, "y_held": Y}
     exec(recipe("partial_fit"), {**held, "model": SGDRegressor()})
-    exec(recipe("search.fit"), {**held, "search": GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2)})
+    exec(recipe("search.fit(x_held"), {**held, "search": GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2)})
     count = Count()
     regression = LogisticRegression(max_iter=5, tol=0)
     regression.set_callbacks(sklearn_callback.GpuMonitor("iterations"), count).fit(X, Y > 0)
