@@ -55,7 +55,10 @@ def undocumented(source: Source) -> Iterator[str]:
         yield "the module"
     for node in source.tree.body:
         # The options and the body of a command are explained by its module's docstring, which is its help.
-        is_command = source.path.parent == COMMANDS and getattr(node, "name", "") in ("add_options", "run")
+        is_command = COMMANDS in (source.path.parent, source.path.parent.parent) and getattr(node, "name", "") in (
+            "add_options",
+            "run",
+        )
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not is_command:
             documented = node.name.startswith("_") or ast.get_docstring(node)
             # An overload is explained where the function itself is.

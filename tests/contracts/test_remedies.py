@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.gpu_status import gpu_statuses
-from gpumon.cli.doctor_checks import _unreadable_gpu
+from gpumon.cli.doctor.gpus import _unreadable_gpu
 from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.gpu import GPU_RULES
 from gpumon.model import remedies

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.doctor import lines
-from gpumon.cli.doctor_checks import check_frame, file_checks, logged_xids, package_checks
+from gpumon.cli.doctor import machine as doctor_machine
+from gpumon.cli.doctor.files import file_checks
+from gpumon.cli.doctor.gpus import check_frame, logged_xids
+from gpumon.cli.doctor.packages import package_checks
 from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.paths import HISTORY, Places, make_live_dir, tag_dir_for_client
 from gpumon.diagnosis.finding import Severity
@@ -311,7 +314,13 @@ def test_what_the_driver_refuses_this_user_is_told_and_what_a_card_lacks_is_not(
 
 def packages(versions: Mapping[str, str], *, has_gpu: bool = True, encoding: str = "utf-8") -> list[Check]:
     found = {"nvidia-ml-py": "13.615.71", **versions}
-    return package_checks(has_gpu, lambda name: found.get(name, ""), encoding)
+
+    class Installed(doctor_machine.Packages):
+        def version(self, name: str) -> str:
+            return found.get(name, "")
+
+    facts = doctor_machine.GpuFacts(("NVIDIA H100",), ("GPU-0",), "12.4") if has_gpu else doctor_machine.GpuFacts()
+    return package_checks(doctor_machine.Machine(environ={}, packages=Installed([]), gpus=facts), encoding)
 
 
 def test_a_torch_for_cpus_is_a_warning_where_there_are_gpus() -> None:

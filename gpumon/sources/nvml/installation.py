@@ -41,6 +41,10 @@ class Installation:
     nodes: tuple[tuple[str, bool], ...] = ()
     """Name of each device file in /dev, and whether its mode lets this user open it."""
     is_wsl: bool = False
+    kernel: str = ""
+    """Release of the running kernel."""
+    module_kernels: tuple[str, ...] = ()
+    """Kernels for which NVIDIA's module is installed. Only filled if there are GPUs but the module is not loaded."""
 
     @property
     def bound(self) -> int:
@@ -55,12 +59,16 @@ class Installation:
 
 
 def find_installation(
-    root: str = "", find_library: Callable[[], str] | None = None, may_open: Callable[[str], bool] | None = None
+    root: str = "",
+    find_library: Callable[[], str] | None = None,
+    may_open: Callable[[str], bool] | None = None,
+    kernel: str = "",
 ) -> Installation:
     """Find the parts of the driver. `root`: directory put before the paths in sysfs and /dev, for tests.
 
     `find_library`: returns the library's path, empty if it is not installed, and raises OSError if it cannot be loaded.
-    `may_open`: returns whether the permissions of a device file let this user open it.
+    `may_open`: returns whether the permissions of a device file let this user open it. `kernel`: release of the running
+    kernel, os.uname() if empty.
     """
     may_open = may_open or _may_open
     names, devices, modules = _list_folder(f"{root}/dev"), f"{root}{PCI_DEVICES}", f"{root}/sys/module"
@@ -70,15 +78,19 @@ def find_installation(
         library = (find_library or _find_library)()
     except OSError as error:
         load_error = clean(str(error))
+    gpus = list_gpus(devices)
+    module = clean(read_line(f"{modules}/{DRIVER}/version"))
     return Installation(
         sees_bus=os.path.isdir(devices),
-        gpus=tuple((address, clean(kernel_driver(f"{devices}/{address}"))) for address in list_gpus(devices)),
+        gpus=tuple((address, clean(kernel_driver(f"{devices}/{address}"))) for address in gpus),
         sees_modules=os.path.isdir(modules),
-        module=clean(read_line(f"{modules}/{DRIVER}/version")),
+        module=module,
         library=library,
         load_error=load_error,
         nodes=tuple((name, may_open(f"{root}/dev/{name}")) for name in nodes),
         is_wsl="dxg" in names,
+        kernel=kernel or os.uname().release,
+        module_kernels=_kernels_with_module(f"{root}/lib/modules") if gpus and not module else (),
     )
 
 
@@ -140,9 +152,12 @@ def _check_module(installation: Installation) -> Check | None:
             return None
         if not installation.sees_modules:
             return Check(name, Condition.NOTE, "the kernel's modules are hidden here")
-        remedy = (
-            "load it with 'sudo modprobe nvidia', or see why that fails (Secure Boot, or no module for this kernel)"
-        )
+        if installation.module_kernels and installation.kernel not in installation.module_kernels:
+            other = installation.module_kernels[-1]
+            text = f"NVIDIA's kernel module is installed for the kernel {other}, but {installation.kernel} is running"
+            remedy = f"'sudo dkms autoinstall -k {installation.kernel}', or restart with the kernel {other}"
+            return Check(name, Condition.FAULT, text, remedy)
+        remedy = "load it with 'sudo modprobe nvidia'; if that fails, 'dmesg' shows the reason, such as Secure Boot"
         text = "NVIDIA's kernel module is not loaded"
         return Check(name, Condition.FAULT, text, remedy if installation.library else _INSTALL)
     library, module = installation.library_version, installation.module
@@ -207,6 +222,26 @@ def _check_nodes(installation: Installation, gpu_count: int) -> Check | None:
     if not gpu_count:
         text += "; a container or a job may still not be allowed to"
     return Check(name, Condition.OK, text)
+
+
+_MODULE_FOLDERS = (
+    "updates/dkms", "updates", "extra", "extra/nvidia", "extramodules", "misc", "video", "kernel/drivers/video",
+    "kernel/drivers/video/nvidia", "kernel/nvidia",
+)  # fmt: skip
+"""Folders of a kernel's modules in which distributions, DKMS and NVIDIA's installer put the driver."""
+
+
+def _kernels_with_module(folder: str) -> tuple[str, ...]:
+    """Return the releases of the kernels for which NVIDIA's module is installed. `folder`: /lib/modules."""
+    return tuple(
+        clean(kernel)
+        for kernel in sorted(_list_folder(folder))
+        if any(
+            name.startswith("nvidia.ko")
+            for part in _MODULE_FOLDERS
+            for name in _list_folder(f"{folder}/{kernel}/{part}")
+        )
+    )
 
 
 def _version_numbers(version: str) -> list[int]:

@@ -6,6 +6,7 @@ The exit code is 3 if no GPU can be read, 1 for another fault, and 0 if there ar
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import Namespace
@@ -13,7 +14,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import __version__
-from gpumon.cli.doctor_checks import GPUS, check_gpus, daemon_checks, file_checks, package_checks, running_daemon
+from gpumon.cli.doctor.bundle import write_bundle
+from gpumon.cli.doctor.environment import environment_checks
+from gpumon.cli.doctor.files import daemon_checks, file_checks, running_daemon
+from gpumon.cli.doctor.gpus import GPUS, check_gpus
+from gpumon.cli.doctor.host import host_checks
+from gpumon.cli.doctor.kernel_log import kernel_log_checks
+from gpumon.cli.doctor.machine import Machine
+from gpumon.cli.doctor.packages import package_checks
 from gpumon.cli.options import add_places, chosen_source, reads_hardware, resolve_options
 from gpumon.cli.streams import terminal_width
 from gpumon.common.check_result import Check, CheckSection, Condition
@@ -42,6 +50,8 @@ def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[
     """Yield `first`, then each section; `width` in cells, 0 for no limit."""
     yield from _wrap("", first, width)
     for section in sections:
+        if not section.checks:
+            continue
         yield ""
         yield section.title
         for check in section.checks:
@@ -67,6 +77,9 @@ _SETTINGS = "settings"
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
+    parser.add_argument(
+        "--bundle", metavar="FILE", help="also write a file for bug reports, without names, addresses and UUIDs"
+    )
     add_places(parser)
 
 
@@ -74,9 +87,12 @@ def run(arguments: Namespace) -> int:
     sections = _sections(arguments)
     checks = [check for section in sections for check in section.checks]
     can_read = not any(check.condition is Condition.FAULT for check in sections[0].checks)
-    verdict = _verdict(checks, can_read=can_read)
+    verdict = first_line(checks, can_read=can_read)
+    document = _document(sections, verdict, can_read=can_read)
+    if arguments.bundle:
+        write_bundle(arguments.bundle, document, Machine())
     if arguments.json:
-        _print_json(sections, verdict, can_read=can_read)
+        print(json.dumps(document, allow_nan=False))
     else:
         print(*lines(sections, f"gpumon {__version__} on {os.uname().nodename}: {verdict}", terminal_width()), sep="\n")
     sys.stdout.flush()
@@ -101,30 +117,42 @@ def _sections(arguments: Namespace) -> list[CheckSection]:
     gpus = check_gpus(places, arguments)
     daemon, no_daemon_reason = running_daemon(places)
     files = file_checks(places, arguments.history_size, daemon)
+    host, environment, packages = machine_sections(Machine(gpus=gpus.facts), encoding=sys.stdout.encoding or "")
     return [
         CheckSection("GPUs", [*examine_hardware(gpus.readable), *gpus.checks]),
+        host,
+        environment,
         CheckSection("Daemon and files", [*settings, *daemon_checks(places, daemon, no_daemon_reason), *files]),
-        CheckSection("Packages", package_checks(gpus.readable > 0, encoding=sys.stdout.encoding or "")),
+        packages,
     ]
 
 
-def _verdict(checks: Sequence[Check], *, can_read: bool) -> str:
-    """Return the result in one clause, with the first fault, which usually causes the others."""
+def machine_sections(machine: Machine, encoding: str = "utf-8") -> tuple[CheckSection, CheckSection, CheckSection]:
+    """Return the checks of host, environment and packages. `encoding`: encoding of the output."""
+    return (
+        CheckSection("Host", [*kernel_log_checks(machine), *host_checks(machine)]),
+        CheckSection("Environment", list(environment_checks(machine))),
+        CheckSection("Packages", package_checks(machine, encoding)),
+    )
+
+
+def first_line(checks: Sequence[Check], *, can_read: bool) -> str:
+    """Return the result in one clause, with the first fault or warning, which usually causes the others."""
     fault = next((check for check in checks if check.condition is Condition.FAULT), None)
     if fault is not None and not can_read:
         return f"no GPU can be read: {fault.text}"
     gpus = next(check.text for check in checks if check.name == GPUS)
     if fault is not None:
         return f"{gpus}, but {fault.text}"
-    warnings = [check.name for check in checks if check.condition is Condition.WARNING]
+    warnings = [check for check in checks if check.condition is Condition.WARNING]
     if not warnings:
         return f"all is well: {gpus}"
-    return f"{gpus}; {counted(len(warnings), 'warning')} ({', '.join(dict.fromkeys(warnings))})"
+    others = f" (and {counted(len(warnings) - 1, 'other warning')})" if len(warnings) > 1 else ""
+    return f"{gpus}, but {warnings[0].text}{others}"
 
 
-def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: bool) -> None:
-    import json
-
+def _document(sections: Sequence[CheckSection], verdict: str, *, can_read: bool) -> dict[str, object]:
+    """Return the report as the JSON object of `--json`."""
     checks = [
         {
             "section": section.title,
@@ -136,7 +164,7 @@ def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: boo
         for section in sections
         for check in section.checks
     ]
-    document = {
+    return {
         "schema": SCHEMA,
         "version": __version__,
         "hostname": os.uname().nodename,
@@ -144,5 +172,3 @@ def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: boo
         "can_read_gpus": can_read,
         "checks": checks,
     }
-    json.dump(document, sys.stdout, allow_nan=False)
-    print()
