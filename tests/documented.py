@@ -14,8 +14,11 @@ from pathlib import Path
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
+from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.row_keys import STEP_ROWS, WHOLE_RUN
+from tests import months
 from tests.activity import keep
+from tests.builders import device
 from tests.conftest import ROOT
 from tests.runs import Book, measured, training
 from tests.web.states import DOWN, STEP, lab_tick
@@ -25,6 +28,8 @@ NOW = 1_795_795_200
 """2026-11-27 16:00 UTC, when the commands of the documentation run, on a machine with nine days of history."""
 COLUMNS = "110"
 """Width of the outputs."""
+SHORT = (SHAPES[-1]._replace(keep=2 * 86400),)
+"""Tiers of the history of GPU 0: two days of the coarsest one."""
 HOUR = 3600
 DAY = 24 * HOUR
 
@@ -86,6 +91,7 @@ def fill(state_dir: Path) -> None:
     begin = NOW - 9 * DAY
     ticks = (lab_tick(1, second, begin + second, STEP) for second in range(0, 9 * DAY, STEP) if second not in DOWN)
     keep(state_dir / "history.sqlite", ticks, stopped=lambda: NOW * SECOND)
+    months.fill(str(state_dir / "history.sqlite"), [device(0).uuid], NOW, months.training(NOW), SHORT)
 
 
 def runs(book: Book) -> None:

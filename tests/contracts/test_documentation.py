@@ -18,6 +18,7 @@ import pytest
 from gpumon.cli import main
 from gpumon.cli.parser import whole_parser
 from gpumon.common.errors import UsageError
+from gpumon.diagnosis import faults
 from tests import documented
 from tests.conftest import ROOT
 from tests.documented import PAGES, Shown
@@ -132,6 +133,14 @@ def test_pages_that_texts_name_are_there() -> None:
     }
     assert len(named) > 10
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_page_on_findings_has_every_kind() -> None:
+    page = (ROOT / "docs" / "read" / "findings.md").read_text(encoding="utf-8")
+    rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "gpumon" / "diagnosis").glob("*.py"))
+    kinds = {*re.findall(r"\bFinding\(\s*\"(\w+)\"", rules), *faults.OF_LINKS}
+    assert len(kinds) > 15
+    assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
 
 
 def test_readme_is_short() -> None:
