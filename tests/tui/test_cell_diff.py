@@ -8,9 +8,8 @@ from typing import Any
 
 from textual._compositor import CompositorUpdate
 
+from gpumon_tui._textual import UPDATE_NAMES, cell_diff, missing, partial_updates
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.textual_private import UPDATE_NAMES, missing, partial_updates
-from gpumon_tui.textual_private.screen_updates import cell_diff
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import text
 
@@ -98,7 +97,7 @@ def test_a_terminal_that_gets_only_changes_shows_the_whole_screen() -> None:
 
 
 def test_the_private_parts_of_textual_are_there() -> None:
-    assert missing() == [], "pin Textual, or teach gpumon_tui.textual_private its new names"
+    assert missing() == [], "pin Textual, or teach gpumon_tui._textual its new names"
 
 
 def test_without_a_private_part_updates_stay_as_textual_makes_them() -> None:

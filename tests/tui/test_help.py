@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.renderables.background_screen import BackgroundScreen
 from textual.visual import RichVisual
 
+from gpumon_tui._textual import TintedPage
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.glyphs import to_ascii
@@ -32,7 +33,6 @@ from gpumon_tui.keybindings import (
 )
 from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.help import HelpText
-from gpumon_tui.screens.window import _PageBelow
 from gpumon_tui.state import View
 from tests.instructions import instructions
 from tests.tui.fakes import FakeFeed, FakePlayer, recent
@@ -189,7 +189,7 @@ def test_the_page_below_a_window_is_tinted_as_textual_does_in_less_work(alpha: f
         options: Any = None
         ours, theirs = (
             partial(visual.render_strips, *app.size, app.screen.visual_style, options)
-            for visual in (_PageBelow(app.screen, tint), RichVisual(app.screen, BackgroundScreen(app.screen, tint)))
+            for visual in (TintedPage(app.screen, tint), RichVisual(app.screen, BackgroundScreen(app.screen, tint)))
         )
         assert [[*strip] for strip in ours()] == [[*strip] for strip in theirs()]
         assert instructions(ours) < instructions(theirs) / 2

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon_tui._textual import WidgetUpdate
 from gpumon_tui.keybindings import CHART
-from gpumon_tui.textual_private.screen_updates import WidgetUpdate
 from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import text
 from tests.tui.test_cell_diff import Terminal, Watched

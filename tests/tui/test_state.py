@@ -35,7 +35,7 @@ from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_
 from gpumon_tui.render.overview_section import StyledText, fit_columns
 from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.state import View
-from gpumon_tui.textual_private.flow_control import ANSWER_TIMEOUT, FlowControl
+from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
 from gpumon_tui.widgets.lines import Room
 from gpumon_tui.widgets.overview import ChartsPicture, OverviewPicture
 from gpumon_tui.widgets.overview_sections import AttentionPicture
@@ -511,25 +511,20 @@ def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -
     assert arrange_gpus(200, 12, 8).cells == 200
 
 
-class App:
-    """Stands for the part of Textual's App that flow control needs."""
-
-    def __init__(self) -> None:
-        self.written: list[str] = []
-        self._driver = self
-
-    def write(self, text: str) -> None:
-        self.written.append(text)
-
-
 def test_flow_waits_only_for_a_terminal_that_answers() -> None:
-    flow, app = FlowControl(), App()
-    flow.request_reply(app, 0.0)  # type: ignore[arg-type]
-    assert app.written == []
+    written: list[str] = []
+
+    def write(text: str) -> bool:
+        written.append(text)
+        return True
+
+    flow = FlowControl()
+    flow.request_reply(write, 0.0)
+    assert written == []
     assert flow.is_ready(0.1)
     flow.on_reply()
-    flow.request_reply(app, 1.0)  # type: ignore[arg-type]
-    assert app.written == ["\x1b[?2026$p"]
+    flow.request_reply(write, 1.0)
+    assert written == ["\x1b[?2026$p"]
     assert not flow.is_ready(2.0)
     assert flow.skipped == 1
     assert flow.is_ready(1.0 + ANSWER_TIMEOUT + 1)

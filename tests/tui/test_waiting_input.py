@@ -18,8 +18,7 @@ from textual.events import Key
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
 
-from gpumon_tui.textual_private import INPUT_NAMES, missing, waiting_driver
-from gpumon_tui.textual_private.waiting_input import WaitingDriver
+from gpumon_tui._textual import INPUT_NAMES, WaitingDriver, missing, waiting_driver
 from tests.programs import PATIENCE
 
 
@@ -138,7 +137,7 @@ def test_a_terminal_that_is_gone_is_not_read_for_ever(keyboard: Keyboard, waits:
 
 
 def test_only_the_usual_driver_is_replaced() -> None:
-    assert missing(INPUT_NAMES) == [], "pin Textual, or teach gpumon_tui.textual_private its new names"
+    assert missing(INPUT_NAMES) == [], "pin Textual, or teach gpumon_tui._textual its new names"
     assert waiting_driver(LinuxDriver) is WaitingDriver
     assert waiting_driver(HeadlessDriver) is HeadlessDriver
     assert waiting_driver(LinuxDriver, [("textual.gone", "App", ())]) is LinuxDriver

@@ -175,7 +175,7 @@ class GpumonApp(TerminalApp):
     def end(self, code: int) -> None:
         """Exit with the given code; safe to call from a signal handler or another thread."""
         if self._loop is None:
-            self._exit, self._return_code = True, code  # not running yet: do not start
+            self.end_before_start(code)
             return
         with suppress(RuntimeError):  # the event loop has already ended
             self._loop.call_soon_threadsafe(self.exit, None, code)

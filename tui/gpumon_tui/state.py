@@ -24,6 +24,7 @@ from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOW
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots
+from gpumon_tui import _textual
 from gpumon_tui.appearance import Appearance
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ChartTime, ReturnTarget, chart_epochs
@@ -36,7 +37,6 @@ from gpumon_tui.findings import FrameFindings
 from gpumon_tui.freshness import NOW, freshness
 from gpumon_tui.preferences import Preferences
 from gpumon_tui.render.gpu_status import GpuLabel, SteadyStatuses, gpu_status
-from gpumon_tui.textual_private.painter import Painter
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
@@ -79,7 +79,7 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.appearance = Appearance()
         """Conversion of pictures to cells of this terminal; pages do not depend on it."""
-        self.painter = Painter()
+        self.painter = _textual.Painter()
         """Writes changed cells to the terminal; pages do not depend on it."""
         self.preferences = Preferences()
         """Choices that are kept between sessions: `set(name, value)`, `get(name, default)`."""

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
-from rich.console import RenderableType
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.driver import Driver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
 from gpumon.common.text import clean
+from gpumon_tui import _textual
 from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.notifications import TerminalNotifier
 from gpumon_tui.screens.page import TerminalPage
 from gpumon_tui.screens.window import ModalWindow
 from gpumon_tui.state import View
-from gpumon_tui.textual_private import missing, partial_updates, waiting_driver, write
-from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.widgets.lines import Lines
 
 TEXTUAL_KEYS = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
 """Keys that Textual would handle itself."""
-MAX_HOLD = 1.0
-"""Maximum seconds to keep the old screen while a page is laid out again."""
 WINDOW_OPACITY = 0.6
 """Opacity of the background of a window above a page."""
 
@@ -41,7 +34,43 @@ MAX_COPIED = 16 * 1024
 """Maximum number of characters copied to the clipboard; some terminals accept no more."""
 
 
-class TerminalApp(App[None]):
+QUERY = "\x1b[?2026$p"
+ANSWER_TIMEOUT = 30.0
+"""Seconds after which an answer is considered lost."""
+
+
+class FlowControl:
+    """Tracks whether the terminal has read all output; on a slow line, frames are skipped instead of queued.
+
+    Textual queues every frame, so on a slow line the screen would lag further and further behind. After each frame the
+    terminal is sent a query that it answers immediately (whether it supports synchronized output, which Textual also
+    asks at startup). The answer arrives once the terminal has read all previous output; until then no frame is drawn.
+    """
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self._has_answered = False
+        self._query_sent: float | None = None
+
+    def is_ready(self, now: float) -> bool:
+        """Whether the next frame may be drawn; counts skipped frames."""
+        if self._query_sent is None or now - self._query_sent > ANSWER_TIMEOUT:
+            return True
+        self.skipped += 1
+        return False
+
+    def on_reply(self) -> None:
+        """Record the terminal's answer. A terminal that has never answered is never waited for."""
+        self._has_answered = True
+        self._query_sent = None
+
+    def request_reply(self, write: Callable[[str], bool], now: float) -> None:
+        """Send the query after the frame that was just drawn."""
+        if self._has_answered and write(QUERY):
+            self._query_sent = now
+
+
+class TerminalApp(_textual.TextualApp):
     """Textual app that draws a `View` with a given appearance."""
 
     TITLE = "gpumon"
@@ -53,23 +82,11 @@ class TerminalApp(App[None]):
     CSS = "Screen { overflow: hidden; }"
 
     def __init__(self, view: View, appearance: Appearance | None = None) -> None:
-        super().__init__(ansi_color=True)  # colors are already converted for the terminal
+        super().__init__()
         self.view = view
         self.notifier = TerminalNotifier({}, self.write_escape)
         self.view.appearance = appearance or Appearance()
         self.flow = FlowControl()
-        self._is_holding = False
-        self._convert_update = partial_updates()
-        view.painter.is_supported = not missing()
-
-    def get_driver_class(self) -> type[Driver]:
-        """Return Textual's driver class, extended by flow control."""
-        return waiting_driver(super().get_driver_class())
-
-    @property
-    def failure(self) -> Exception | None:
-        """The exception that crashed the view, or None."""
-        return self._exception
 
     def set_appearance(self, appearance: Appearance) -> None:
         """Redraw everything with another appearance."""
@@ -105,7 +122,7 @@ class TerminalApp(App[None]):
     def query_width(self) -> None:
         """Ask the terminal for the width of ambiguous characters; without an answer they count as one cell."""
         if not self.view.appearance.is_ascii:
-            write(self, WIDTH_QUERY)
+            self.write_escape(WIDTH_QUERY)
 
     def on_cursor_position(self, event: CursorPosition) -> None:
         """Handle the answer: if such characters take two cells, switch to ASCII."""
@@ -144,7 +161,7 @@ class TerminalApp(App[None]):
 
     def request_reply(self) -> None:
         """Request a reply that the terminal sends when it has read all output so far."""
-        self.flow.request_reply(self, monotonic())
+        self.flow.request_reply(self.write_escape, monotonic())
 
     def action_press(self, name: str) -> None:
         """Handle a key that Textual would handle itself, after the keys pressed before it."""
@@ -157,38 +174,6 @@ class TerminalApp(App[None]):
     def press(self, name: str) -> None:
         """Run the action bound to a key (Textual's name)."""
         raise NotImplementedError
-
-    def _fatal_error(self) -> None:
-        """Exit without Textual's traceback, which would print local variables, including process names of other
-        users.
-        """
-        self._close_messages_no_wait()
-
-    def panic(self, *_: RenderableType) -> None:
-        """Exit without a traceback, for example when the terminal can no longer be read."""
-        self._return_code = 1
-        self._close_messages_no_wait()
-
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        if not self._is_holding:
-            super()._display(screen, self._convert_update(renderable))
-
-    def hold_until(self, is_drawn: Callable[[], bool]) -> None:
-        """Keep the current screen until `is_drawn` is true, for at most `MAX_HOLD` seconds."""
-        if not self._is_holding:
-            self._is_holding = True
-            self._check_hold(is_drawn, monotonic() + MAX_HOLD)
-
-    def _check_hold(self, is_drawn: Callable[[], bool], deadline: float) -> None:
-        if is_drawn() or monotonic() > deadline:
-            self._is_holding = False
-            self.refresh(layout=True)
-        else:
-            self.set_timer(0.005, partial(self._check_hold, is_drawn, deadline))
-
-    def write_escape(self, text: str) -> None:
-        """Write an escape sequence that draws nothing."""
-        write(self, text)
 
     def do_notify(self) -> None:
         """Turn terminal notifications on or off."""

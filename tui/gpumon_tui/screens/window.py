@@ -4,34 +4,24 @@ keys are listed.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.segment import Segment
-from rich.style import Style as RichStyle
 from textual import events
 from textual.app import ComposeResult
-from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
-from textual.strip import Strip
-from textual.visual import Visual
 
 from gpumon.storage.history.query import HOST
-from gpumon_tui import palette
+from gpumon_tui import _textual, palette
 from gpumon_tui.keybindings import PAGES, ViewAbilities
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
-
-if TYPE_CHECKING:
-    from textual.css.styles import RulesMap
-    from textual.style import Style
-    from textual.visual import RenderOptions
 
 
 def view_abilities(view: View) -> ViewAbilities:
@@ -45,7 +35,6 @@ _VIM_KEYS = {
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
 """Additional keys for scrolling, as in vim."""
-_PLAIN = RichStyle()
 _PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
 """Keys that open a page, also from a window."""
 
@@ -74,44 +63,6 @@ class TextWidget(Lines):
         raise NotImplementedError
 
 
-@lru_cache(maxsize=1024)
-def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
-    """Return a style of the page below, blended with the tint of the window's screen."""
-    plain = base + style.clear_meta_and_links()
-    if not tint.a:
-        return plain
-    colors = (
-        Color.from_rich_color(component) + tint if component is not None else None
-        for component in (style.color, style.bgcolor)
-    )
-    return plain + RichStyle.from_color(
-        *(component.rich_color if component is not None else None for component in colors)
-    )
-
-
-class _PageBelow(BackgroundScreen, Visual):
-    """The tinted page below a window. Textual's own rendering through Rich took most of the time of a key press."""
-
-    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        strips = self.screen._compositor.render_strips()
-        styles = {
-            id(page_style): page_style for strip in strips for _, page_style, _ in strip
-        }  # hashing a style is slower
-        tinted = {
-            key: _tinted(page_style or _PLAIN, style.rich_style, self.color) for key, page_style in styles.items()
-        }
-        return [
-            Strip([Segment(text, tinted[id(page_style)]) for text, page_style, _ in strip], strip.cell_length)
-            for strip in strips
-        ]
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        return self.screen.size.width
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        return self.screen.size.height
-
-
 class ModalWindow(ModalScreen[None]):
     """A modal window that shows `text`."""
 
@@ -135,9 +86,7 @@ class ModalWindow(ModalScreen[None]):
 
     def render(self) -> RenderableType:
         background = super().render()
-        return (
-            _PageBelow(background.screen, background.color) if isinstance(background, BackgroundScreen) else background
-        )
+        return _textual.tinted_page(background) if isinstance(background, BackgroundScreen) else background
 
     def compose(self) -> ComposeResult:
         """Yield the lines in a scrollable box."""

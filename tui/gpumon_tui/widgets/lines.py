@@ -11,10 +11,10 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gpumon_tui import _textual
 from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
-from gpumon_tui.textual_private.painter import Change
 
 
 class Room(NamedTuple):
@@ -115,7 +115,7 @@ class Lines(Widget):
         old_lines = self._lines
         new_lines = self.lines()
         self._lines, self.drawn_size = new_lines, self.size
-        changes: list[Change] = []
+        changes: list[_textual.Change] = []
         for row, (old_line, new_line) in enumerate(zip_longest(old_lines[:rows], new_lines[:rows], fillvalue=BLANK)):
             if old_line is new_line:
                 continue

@@ -1,35 +1,20 @@
-"""Updates of the screen that send only the changed cells, and between cells only changes of the style.
-
-Textual 8 starts each changed range at the first cell of its widget. On a line of cards that is most of the line, and
-thus most of the output. There is no public hook to change this.
-"""
+"""Escape sequences for changed cells: a cursor movement for each range, and between cells only changes of the style."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from rich.color import ColorSystem
-from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate, CompositorUpdate
 
 from gpumon_tui.render.text_width import is_narrow, width
-
-if TYPE_CHECKING:
-    from gpumon_tui.textual_private.painter import WidgetChanges
 
 PLAIN = Style.null()
 ATTRIBUTES = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink": "5", "reverse": "7", "strike": "9"}
 """Text attributes used by styles of gpumon and of its help, with their SGR codes."""
 Pieces = Iterable[tuple[str, Style | None]]
-
-
-def console_colors(console: Console) -> ColorSystem:
-    """Return the color system of a console."""
-    return getattr(console, "_color_system", None) or ColorSystem.TRUECOLOR
 
 
 class CellWriter:
@@ -104,47 +89,3 @@ def _part(text: str, first: int, last: int) -> str:
     if is_narrow(text):
         return text[first:last]
     return Segment(text).split_cells(last)[0].split_cells(first)[1].text
-
-
-class CellDiffUpdate(CompositorUpdate):
-    """A partial update in which each range starts at its own first cell."""
-
-    def __init__(self, update: ChopsUpdate) -> None:
-        self._update = update
-
-    def render_segments(self, console: Console) -> str:
-        """Return the escape sequences and text for the terminal."""
-        update, writer = self._update, CellWriter(console_colors(console))
-        for row, begin, end in update.spans:
-            for right, (left, strip) in zip(update.chop_ends[row], update.chops[row].items(), strict=False):
-                if strip is None or left >= end or right <= begin:
-                    continue
-                first, last = max(left, begin), min(right, end)
-                writer.write(row, first, ((text, style) for text, style, _ in strip), first - left, last - left)
-        return writer.output()
-
-
-def cell_diff(renderable: RenderableType | None) -> Any:
-    """Return a partial update that sends only changed cells; anything else is returned unchanged."""
-    return CellDiffUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable
-
-
-class WidgetUpdate(CompositorUpdate):
-    """Changes of widgets at their positions, on a screen of the given height."""
-
-    def __init__(self, changes: Sequence[WidgetChanges], rows: int) -> None:
-        self._changes = changes
-        self._rows = rows
-
-    def render_segments(self, console: Console) -> str:
-        """Return the escape sequences and text for the terminal."""
-        writer = CellWriter(console_colors(console))
-        for widget, (x, y, _, height), changes in self._changes:
-            drawn_row, pieces = -1, list[tuple[str, Style]]()
-            for row, begin, end in changes:
-                if row >= height or y + row >= self._rows:
-                    continue
-                if row != drawn_row:
-                    drawn_row, pieces = row, widget.pieces(row)
-                writer.write(y + row, x + begin, pieces, begin, end)
-        return writer.output()

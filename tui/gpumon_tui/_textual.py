@@ -1,0 +1,402 @@
+"""All private names of Textual that the view uses; no other module contains one.
+
+Each part below says why the public API does not suffice (costs were measured with Textual 8), and what the view does if
+the installed Textual lacks the name: it then uses Textual's own code, which is slower or less polite but shows the
+same. `missing` checks the names that are called with parameters.
+
+- `TextualApp` holds frames back, writes escape sequences, and exits without a traceback.
+- `CellDiffUpdate` and `WidgetUpdate` send only changed cells; `Painter` paints without Textual's queues.
+- `WaitingDriver` reads keys in a thread that sleeps.
+- `tinted_page` draws the page below a window.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from importlib import import_module
+from inspect import signature
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual.app import App
+from textual.color import Color
+from textual.driver import Driver
+from textual.messages import TerminalSupportsSynchronizedOutput
+from textual.renderables.background_screen import BackgroundScreen
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.visual import Visual
+
+from gpumon_tui.render.cell_writer import CellWriter
+
+try:
+    from textual._compositor import ChopsUpdate, CompositorUpdate
+    from textual._xterm_parser import XTermParser
+    from textual.drivers.linux_driver import LinuxDriver
+except ImportError:  # another Textual or another system: `missing` reports it, and nothing below is used
+    ChopsUpdate = CompositorUpdate = XTermParser = LinuxDriver = object  # type: ignore[assignment,misc]
+
+if TYPE_CHECKING:
+    from textual.css.styles import RulesMap
+    from textual.geometry import Region
+    from textual.style import Style
+    from textual.visual import RenderOptions
+
+PrivateNames = Sequence[tuple[str, str, tuple[str, ...]]]
+"""Module, name and required parameters."""
+UPDATE_NAMES: PrivateNames = (
+    ("textual._compositor", "CompositorUpdate.render_segments", ("console",)),
+    ("textual._compositor", "ChopsUpdate", ("chops", "spans", "chop_ends")),
+    ("textual.app", "App._display", ("screen", "renderable")),
+)
+"""Names used for updates of the screen."""
+INPUT_NAMES: PrivateNames = (
+    ("textual._xterm_parser", "XTermParser", ("debug",)),
+    ("textual._xterm_parser", "XTermParser.feed", ("data",)),
+    ("textual._xterm_parser", "XTermParser.tick", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.run_input_thread", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.disable_input", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.process_message", ("message",)),
+)
+"""Names used for reading keys."""
+
+
+def missing(names: PrivateNames = UPDATE_NAMES) -> list[str]:
+    """Return the `names` that the installed Textual lacks or defines with other parameters."""
+    return [f"{module}.{name}" for module, name, parameters in names if not _has(module, name, parameters)]
+
+
+def _has(module: str, name: str, parameters: Sequence[str]) -> bool:
+    try:
+        member: Any = import_module(module)
+        for part in name.split("."):
+            member = getattr(member, part)
+        return set(parameters) <= set(signature(member).parameters)
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return False
+
+
+MAX_HOLD = 1.0
+"""Maximum seconds to keep the old screen while a page is laid out again."""
+
+
+class TextualApp(App[None]):
+    """A Textual app that can hold frames back, write escape sequences, and exit without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(ansi_color=True)  # colors are already converted for the terminal
+        self._is_holding = False
+        self._convert_update = partial_updates()
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return Textual's driver class, with a key thread that sleeps."""
+        return waiting_driver(super().get_driver_class())
+
+    @property
+    def failure(self) -> Exception | None:
+        """The exception that crashed the view, or None. Textual has no public name for it."""
+        return getattr(self, "_exception", None)
+
+    def end_before_start(self, code: int) -> None:
+        """Exit with the given code as soon as the app starts: `App.exit` works only while it runs."""
+        self._exit, self._return_code = True, code
+
+    def write_escape(self, text: str) -> bool:
+        """Write an escape sequence that draws nothing, after everything drawn so far.
+
+        `App` has no method for this, and printing would mix with Textual's output thread. Without a driver the sequence
+        is dropped, and False is returned.
+        """
+        driver = getattr(self, "_driver", None)
+        if driver is None:
+            return False
+        driver.write(text)
+        return True
+
+    def _fatal_error(self) -> None:
+        """Exit without Textual's traceback, which would print local variables, including process names of other
+        users. There is no public hook; a Textual without this name prints its traceback.
+        """
+        self._close_messages_no_wait()
+
+    def panic(self, *_: RenderableType) -> None:
+        """Exit without a traceback, for example when the terminal can no longer be read."""
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+    def hold_until(self, is_drawn: Callable[[], bool]) -> None:
+        """Keep the current screen until `is_drawn` is true, for at most `MAX_HOLD` seconds.
+
+        `App.batch_update` would also delay the layout that is waited for.
+        """
+        if not self._is_holding:
+            self._is_holding = True
+            self._check_hold(is_drawn, monotonic() + MAX_HOLD)
+
+    def _check_hold(self, is_drawn: Callable[[], bool], deadline: float) -> None:
+        if is_drawn() or monotonic() > deadline:
+            self._is_holding = False
+            self.refresh(layout=True)
+        else:
+            self.set_timer(0.005, partial(self._check_hold, is_drawn, deadline))
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Send an update to the terminal, unless frames are held back. A Textual without this name shows all."""
+        if not self._is_holding:
+            super()._display(screen, self._convert_update(renderable))
+
+
+def partial_updates(names: PrivateNames = UPDATE_NAMES) -> Callable[[RenderableType | None], Any]:
+    """Return a function that converts every update before it is sent to the terminal; the identity if a part is
+    missing.
+    """
+    return _unchanged if missing(names) else cell_diff
+
+
+def _unchanged(renderable: RenderableType | None) -> RenderableType | None:
+    return renderable
+
+
+def cell_diff(renderable: RenderableType | None) -> Any:
+    """Return a partial update that sends only changed cells; anything else is returned unchanged."""
+    return CellDiffUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable
+
+
+def _console_colors(console: Console) -> ColorSystem:
+    """Return the color system of a console; its public property is only a name."""
+    return getattr(console, "_color_system", None) or ColorSystem.TRUECOLOR
+
+
+class CellDiffUpdate(CompositorUpdate):
+    """A partial update in which each range starts at its own first cell.
+
+    Textual starts each range at the first cell of its widget. On a line of cards that is most of the line, and thus
+    most of the output.
+    """
+
+    def __init__(self, update: ChopsUpdate) -> None:
+        self._update = update
+
+    def render_segments(self, console: Console) -> str:
+        """Return the escape sequences and text for the terminal."""
+        update, writer = self._update, CellWriter(_console_colors(console))
+        for row, begin, end in update.spans:
+            for right, (left, strip) in zip(update.chop_ends[row], update.chops[row].items(), strict=False):
+                if strip is None or left >= end or right <= begin:
+                    continue
+                first, last = max(left, begin), min(right, end)
+                writer.write(row, first, ((text, style) for text, style, _ in strip), first - left, last - left)
+        return writer.output()
+
+
+Change = tuple[int, int, int]
+"""Row within a widget, first cell, and end cell (exclusive)."""
+
+
+class PaintedWidget(Protocol):
+    """A widget that can draw a single row."""
+
+    @property
+    def region(self) -> Region:
+        """Position on the screen."""
+
+    def pieces(self, row: int) -> list[tuple[str, RichStyle]]:
+        """Return the texts of a row with the terminal's styles."""
+
+
+class WidgetChanges(NamedTuple):
+    """Changes of a widget to be painted."""
+
+    widget: PaintedWidget
+    region: Region
+    changes: Sequence[Change]
+
+
+class WidgetUpdate(CompositorUpdate):
+    """Changes of widgets at their positions, on a screen of the given height."""
+
+    def __init__(self, changes: Sequence[WidgetChanges], rows: int) -> None:
+        self._changes = changes
+        self._rows = rows
+
+    def render_segments(self, console: Console) -> str:
+        """Return the escape sequences and text for the terminal."""
+        writer = CellWriter(_console_colors(console))
+        for widget, (x, y, _, height), changes in self._changes:
+            drawn_row, pieces = -1, list[tuple[str, RichStyle]]()
+            for row, begin, end in changes:
+                if row >= height or y + row >= self._rows:
+                    continue
+                if row != drawn_row:
+                    drawn_row, pieces = row, widget.pieces(row)
+                writer.write(y + row, x + begin, pieces, begin, end)
+        return writer.output()
+
+
+class Painter:
+    """Collects the changes of widgets between `open` and `close`, and paints them, bypassing Textual's compositor.
+
+    Textual passes a repaint through the messages of each widget, a timer, and a compositor that determines which widget
+    is visible where; this took a quarter of the time of a tick. While no widgets overlap and no layout is pending, the
+    position of a widget is fixed, and its cells are written immediately. If a name is missing, widgets refresh.
+    """
+
+    def __init__(self) -> None:
+        self.is_supported = not missing()
+        """Whether the installed Textual has the required private parts."""
+        self.is_layout_final = False
+        """Whether the layout is final and no widget covers another."""
+        self._is_open = False
+        self._has_refreshed = False
+        self._collected: list[WidgetChanges] = []
+
+    def open(self, app: App[Any]) -> None:
+        """Start collecting changes, if direct painting is possible now."""
+        is_batching = getattr(app, "_batch_count", 0) > 0
+        self._is_open = self.is_supported and self.is_layout_final and len(app.screen_stack) == 1 and not is_batching
+        self._has_refreshed = not self._is_open
+
+    def add(self, widget: PaintedWidget, changes: Sequence[Change]) -> bool:
+        """Accept changed cells; returns False if the widget must use Textual's refresh instead."""
+        region = widget.region if self._is_open else None
+        if not region:
+            self._has_refreshed = True
+            return False
+        self._collected.append(WidgetChanges(widget, region, changes))
+        return True
+
+    def note_refresh(self) -> None:
+        """Record that a widget uses Textual's refresh."""
+        self._has_refreshed = True
+
+    def close(self, app: App[Any]) -> bool:
+        """Paint the collected changes; return whether these were all changes."""
+        self._is_open = False
+        collected, self._collected = self._collected, []
+        if collected:
+            update: Any = WidgetUpdate(collected, app.size.height)
+            app._display(app.screen, update)
+        return not self._has_refreshed
+
+
+def waiting_driver(driver: type[Driver], names: PrivateNames = INPUT_NAMES) -> type[Driver]:
+    """Return the driver class that blocks while waiting for keys, if `driver` is Textual's Linux driver; otherwise
+    `driver`.
+    """
+    is_linux_driver = driver.__module__ == "textual.drivers.linux_driver"
+    if not is_linux_driver or sys.platform != "linux" or missing(names):  # elsewhere terminals cannot be polled
+        return driver
+    return WaitingDriver
+
+
+POLL_MS = 100
+"""Polling interval in milliseconds while an unfinished escape sequence may be a key of its own."""
+_CHUNK = 4096
+_ANSWERS = frozenset(b"\x1b[?2026;%d$y" % mode for mode in (1, 2, 3, 4))
+"""Answers of terminals that know synchronized output; parsing one cost as much as drawing a row."""
+
+
+class WaitingDriver(LinuxDriver):
+    """Textual's driver with a key thread that blocks.
+
+    Textual's key thread wakes up ten times a second to check whether it should stop and whether an escape is a key of
+    its own; this took a tenth of the view's CPU time when idle.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self._wake_read, self._wake_write = os.pipe()
+
+    def disable_input(self) -> None:
+        """Stop the key thread, before the terminal is restored."""
+        if self._key_thread is not None and self._key_thread.is_alive():
+            os.write(self._wake_write, b"\0")
+        super().disable_input()
+
+    def run_input_thread(self) -> None:
+        """Forward terminal input until the thread is stopped."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        poller = select.poll()
+        poller.register(self._wake_read, select.POLLIN)
+        poller.register(self.fileno, select.POLLIN)
+        while True:
+            has_begun = getattr(parser, "_timeout_time", POLL_MS) is not None
+            ready = [descriptor for descriptor, _ in poller.poll(POLL_MS if has_begun else None)]
+            if self._wake_read in ready:
+                os.read(self._wake_read, _CHUNK)
+                return
+            data = self._read() if ready else None
+            if data in _ANSWERS and not has_begun:
+                self.process_message(TerminalSupportsSynchronizedOutput())  # the query follows each frame
+            elif data == b"":
+                poller.unregister(self.fileno)  # the terminal is gone; `terminal_guard` ends the view
+            elif data:
+                for message in parser.feed(decode(data)):
+                    self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
+
+    def _read(self) -> bytes:
+        """Return the available bytes; empty if the terminal is gone."""
+        try:
+            return os.read(self.fileno, _CHUNK)
+        except OSError:
+            return b""
+
+
+_PLAIN = RichStyle()
+
+
+def tinted_page(background: BackgroundScreen) -> RenderableType:
+    """Return a faster replacement for Textual's drawing of the page below a window; `background` itself if the
+    compositor is not where it was.
+    """
+    if getattr(background.screen, "_compositor", None) is None:
+        return background
+    return TintedPage(background.screen, background.color)
+
+
+class TintedPage(BackgroundScreen, Visual):
+    """The tinted page below a window. Textual's rendering through Rich took most of the time of a key press."""
+
+    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
+        strips = self.screen._compositor.render_strips()
+        styles = {id(page_style): page_style for strip in strips for _, page_style, _ in strip}  # hashing is slower
+        tinted = {
+            key: _tinted(page_style or _PLAIN, style.rich_style, self.color) for key, page_style in styles.items()
+        }
+        return [
+            Strip([Segment(text, tinted[id(page_style)]) for text, page_style, _ in strip], strip.cell_length)
+            for strip in strips
+        ]
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return self.screen.size.width
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return self.screen.size.height
+
+
+@lru_cache(maxsize=1024)
+def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
+    """Return a style of the page below, blended with the tint of the window's screen."""
+    plain = base + style.clear_meta_and_links()
+    if not tint.a:
+        return plain
+    colors = (
+        Color.from_rich_color(component) + tint if component is not None else None
+        for component in (style.color, style.bgcolor)
+    )
+    return plain + RichStyle.from_color(
+        *(component.rich_color if component is not None else None for component in colors)
+    )
