@@ -1,6 +1,6 @@
 """Layout of a recording (a header, blocks of frames, an end block), and packing of numbers.
 
-See docs/read/recordings.md.
+See docs/inside/recording-format.md.
 
     0     header: magic, major, minor, length and CRC32 (`HEAD`), then that many bytes of JSON, the schema
     then  blocks: `BLOCK` with its CRC32, then the body, compressed with zlib

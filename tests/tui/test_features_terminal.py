@@ -1,4 +1,4 @@
-"""What the terminal view can do, feature by feature, in a real terminal: docs/read/terminal.md has the table."""
+"""What the terminal view can do, feature by feature, in a real terminal: docs/inside/peers.md has the table."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ def test_theme_order_and_chart_are_kept_for_the_next_time(tmux: str, one: tuple[
 def test_every_feature_on_the_page_is_shown_by_a_test_that_there_is() -> None:
     root = Path(__file__).parents[2]
     rows = re.findall(
-        r"^\| ([^|]+) \| ([^|]+) \|.*\|([^|]*)\|$", (root / "docs" / "read" / "terminal.md").read_text(), re.MULTILINE
+        r"^\| ([^|]+) \| ([^|]+) \|.*\|([^|]*)\|$", (root / "docs" / "inside" / "peers.md").read_text(), re.MULTILINE
     )
     shown_by = {name: by for name, has, by in rows if has.split(";")[0] not in ("gpumon", "no", "never", "---")}
     assert len(shown_by) > 15
