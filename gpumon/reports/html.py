@@ -24,8 +24,11 @@ from gpumon.model.columns import BY_KEY
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import Unit
 from gpumon.reports import epoch_text, run_notes, run_tables, run_text
-from gpumon.reports.figures.run import SHADES, Figure, figure, with_local_dates
-from gpumon.reports.figures.run_series import FineHistory, RunSeries, refine, run_series
+from gpumon.reports.figures.document import PLAIN
+from gpumon.reports.figures.plotly_figure import SHADES, Document, Figure, Look, in_local_time, plotly_figure
+from gpumon.reports.figures.run_chart import RunDrawing, run_chart
+from gpumon.reports.figures.run_gpus import DeviceCourse
+from gpumon.reports.figures.run_series import FineHistory, refine, run_series
 from gpumon.reports.run_list import state
 from gpumon.reports.run_tables import config_table
 from gpumon.reports.text_table import TextColumn
@@ -40,6 +43,9 @@ _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
 """Strings that stand for NaN and infinity, which a diverged training logs."""
 _BAD = ' class="bad"'
+_COLORS = {"gpu.utilization": "u2", "gpu.power": "u1", "gpu.temperature": "u5"}
+_LOGGED_COLORS = ("u3", "u6", "u4", "u0", "u2", "u1")
+"""Colors of the panels of logged metrics, in their order."""
 
 
 def page(
@@ -54,26 +60,14 @@ def page(
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
     devices = _drawn_devices(record, traces)
-    logged = run_series(record, traces, "")
     spans = aggregate.phase_spans(record)
-    figures = [
-        figure(
-            _series(record, traces, device, history),
-            logged,
-            device=device,
-            epochs=epochs,
-            marks=record.marks,
-            spans=spans,
-            over=record.run.ended,
-        )
-        for device in devices
-    ]
-    figures = [with_local_dates(drawn) for drawn in figures if drawn["data"]]
+    charts = [chart for device in devices if (chart := chart_of(record, traces, epochs, device, history))]
     scripts = [_plotly(), _package_file("report.js")]
     policy = (
         f"default-src 'none'; script-src {' '.join(_script_hash(script) for script in scripts)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+    figures = [_compact(in_local_time(figure_of(chart))) for chart in charts]
     title = f"{record.run.name} · {record.run.id}"
     parts = [
         "<!doctype html>",
@@ -87,7 +81,7 @@ def page(
         *_notes(record, epochs, total, prices),
         '<section class="card"><h2>Timeline</h2>',
         *_tabs(devices),
-        f'<div id="timeline"></div>{_phase_legend(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
+        f'<div id="timeline"></div>{_legend(charts[0], spans)}</section>' if charts else f"<p>{_NOTHING}</p></section>",
         *_epochs(record, epochs, total),
         *_ranks(record),
         *_config(record),
@@ -107,14 +101,28 @@ def _drawn_devices(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow
     return [*devices] or [None]
 
 
-def _series(
-    record: Record, traces: Sequence[RunTrace], device: DeviceRow | None, history: FineHistory | None
-) -> RunSeries:
-    """Return the lines of a device at the finest stored resolution."""
-    if device is None:
-        return run_series(record, traces, "-")
-    series = run_series(record, traces, device.uuid)
-    return refine(series, history, device.uuid) if history else series
+def chart_of(
+    record: Record, traces: Sequence[RunTrace], epochs: Sequence[EpochSummary], device: DeviceRow | None,
+    history: FineHistory | None = None,
+) -> Document | None:  # fmt: skip
+    """Return the chart of a run on a device at the finest stored resolution; None if there is nothing to draw."""
+    gpus = []
+    if device is not None:
+        series = run_series(record, traces, device.uuid)
+        gpus.append(DeviceCourse(device, refine(series, history, device.uuid) if history else series))
+    phases = [(span.begin, span.end, span.phase) for span in aggregate.phase_spans(record)]
+    drawing = RunDrawing(
+        record.run, gpus, run_series(record, traces, ""), epochs, record.marks, phases, phases_in_all=len(phases),
+        verdicts={}, has_memory_parts=True,
+    )  # fmt: skip
+    return run_chart(drawing)
+
+
+def figure_of(chart: Document) -> Figure:
+    """Return the figure of a chart. Each panel has its color."""
+    logged = [panel["key"] for panel in chart["panels"] if panel["unit"] == PLAIN]
+    colors = _COLORS | {key: _LOGGED_COLORS[index % len(_LOGGED_COLORS)] for index, key in enumerate(logged)}
+    return plotly_figure(chart, Look(colors=colors, has_labels=True))
 
 
 def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
@@ -178,9 +186,11 @@ def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, 
     yield "</ul>"
 
 
-def _phase_legend(spans: Sequence[Span]) -> str:
+def _legend(chart: Document, spans: Sequence[Span]) -> str:
+    """Return the names of the phases that are shaded, and what the chart leaves out."""
     names = dict.fromkeys(span.phase for span in spans) if len(spans) <= SHADES else ()
-    return f'<p class="key"><span></span>{escape(", ".join(names))}</p>' if names else ""
+    phases = f'<p class="key"><span></span>{escape(", ".join(names))}</p>' if names else ""
+    return phases + (f"<p>Shown: {escape(chart['cut'])}.</p>" if "cut" in chart else "")
 
 
 def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
@@ -231,6 +241,16 @@ def _table(
         cells = (f"<td{_BAD if row[i] in _NO_NUMBERS else kinds[i]}>{escape(row[i].strip())}</td>" for i in kept)
         yield f"<tr{kind}>{''.join(cells)}</tr>"
     yield "</tbody></table></div></section>"
+
+
+def _compact(figure: Figure) -> Figure:
+    """Return a figure in which lines refer to equal x coordinates by their index in `times`, with rounded values."""
+    times: dict[tuple[int, ...], int] = {}
+    data = []
+    for line in figure["data"]:
+        y = [None if value is None else float(f"{value:.6g}") for value in line["y"]]
+        data.append({**line, "x": times.setdefault(tuple(line["x"]), len(times)), "y": y})
+    return {**figure, "data": data, "times": list(times)}
 
 
 def _json(figures: Sequence[Figure]) -> str:

@@ -21,7 +21,8 @@
       return found ? color(found[1], found[2]) : value;
     }
     if (Array.isArray(value)) {
-      return value.length && typeof value[0] === "object" && value[0] ? value.map(function (v) { return painted(v, ""); }) : value;
+      var isOfParts = value.length && (key === "color" || (typeof value[0] === "object" && value[0]));
+      return isOfParts ? value.map(function (v) { return painted(v, key === "color" ? key : ""); }) : value;
     }
     if (value && typeof value === "object") {
       var copy = {};
@@ -41,6 +42,10 @@
     });
   }
 
+  // Lines with equal times refer to one list of them.
+  figures.forEach(function (figure) {
+    figure.data.forEach(function (line) { line.x = figure.times[line.x]; });
+  });
   if (!figures.length) { return; }
   tabs.forEach(function (tab, i) {
     tab.addEventListener("click", function () {

@@ -27,8 +27,6 @@ from gpumon.reports import (
     run_tables,
     run_text,
 )
-from gpumon.reports.figures.run import figure
-from gpumon.reports.figures.run_series import run_series
 from gpumon.reports.text_table import distinct
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
@@ -208,10 +206,10 @@ def test_the_report_marks_where_a_loss_was_no_number(book: Book) -> None:
     page = html.page(record, traces, NOW)
     assert '<td class="bad">nan</td>' in page
     assert "<li class=bad>Diverged: loss is nan" in page
-    logged = run_series(record, traces, "")
-    drawn = figure(run_series(record, traces, record.devices[0].uuid), logged, record.devices[0], [], [])
-    (crosses,) = [line for line in drawn["data"] if line.get("marker", {}).get("symbol") == "x"]
-    assert crosses["text"] == ["NaN", "Infinity"]
+    chart = html.chart_of(record, traces, [], record.devices[0])
+    assert chart is not None
+    (marks,) = [line for line in html.figure_of(chart)["data"] if line["mode"] == "markers" and "text" in line]
+    assert marks["text"] == ["loss is NaN", "loss is infinite"]
 
 
 # --- steps, ranks, phases, time ---

@@ -16,9 +16,9 @@ from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Availability, Unit
 from gpumon.model.panels import GPU_PANELS
 from gpumon.model.xids import xid_of
-from gpumon.reports.figures.axes import LONGEST, literal, scale_of
+from gpumon.reports.figures.document import MARKS, event, marks_on, panel
+from gpumon.reports.figures.plotly_figure import LONGEST, literal, y_axis
 from gpumon.storage.events.query import EventFilter, read_events
-from gpumon_web.charts.document import MARKS, event, marks_on
 from gpumon_web.charts.gpu_chart import RUNS, USUAL, GpuChartWindow, flat, gpu_chart
 from gpumon_web.health import attention, checks
 from gpumon_web.pages.gpu import missing_text
@@ -303,9 +303,9 @@ def test_the_gpus_of_a_run_are_shown_as_their_mean_each_or_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("unit", list(Unit))
-@pytest.mark.parametrize("rate", [False, True])
-def test_every_unit_has_a_scale_in_a_report(unit: Unit, rate: bool) -> None:
-    scale = scale_of(unit, rate=rate)
+@pytest.mark.parametrize("suffix", ["", "_per_second"])
+def test_every_unit_has_a_scale_in_a_figure(unit: Unit, suffix: str) -> None:
+    scale = y_axis(panel("key", "title", f"{unit.value}{suffix}", [{"mean": [1.0]}]))
     assert scale.factor > 0
     assert scale.suffix == "" or scale.suffix.startswith(" ")
 

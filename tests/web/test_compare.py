@@ -19,13 +19,13 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
 from gpumon.reports import compare
 from gpumon.reports.compare_measures import MEASURES, RUN_MEASURES, WHOLE
+from gpumon.reports.figures.run_chart import LOGGED
 from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import EPOCHS, STEPS, TIME, UNMEASURED, axis_of, compare_chart, course_of
-from gpumon_web.charts.run_chart import LOGGED
 from gpumon_web.components.compare_rows import (
     MAX_RUNS,
     Cell,

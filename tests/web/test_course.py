@@ -13,10 +13,10 @@ from gpumon.analysis.run_epochs import EpochSpan
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import DecodedParts
+from gpumon.reports.figures.run_chart import LOGGED
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers
-from gpumon_web.charts.run_chart import LOGGED
 from gpumon_web.stored.run_course import MAX_VALUES, LoggedValues, update_epochs
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book, training

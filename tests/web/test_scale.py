@@ -14,11 +14,11 @@ from gpumon.common.privacy import EVERYBODY, People, use_policy
 from gpumon.diagnosis import past_findings
 from gpumon.diagnosis.past_findings import Verdict, verdict
 from gpumon.model.frame import RunState
+from gpumon.reports.figures import run_chart
 from gpumon.storage.ledger import aggregate, decode
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochSummary
-from gpumon_web.charts import run_chart
 from gpumon_web.pages import run as run_pages
 from gpumon_web.stored import comparison, epoch_rows, run_page
 from gpumon_web.stored.run_list import RunFilter, select_runs

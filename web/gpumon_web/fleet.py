@@ -31,7 +31,7 @@ from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, short_name
-from gpumon.reports.figures.run import COLORS
+from gpumon.reports.figures.run_chart import MEMORY_COLORS
 from gpumon.reports.run_json import nullable
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_web.components import levels
@@ -211,7 +211,7 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
 def parts(sample: Sample) -> list[dict[str, Any]]:
     """Return the memory breakdown of a GPU, part by part; empty if the driver does not report it."""
     breakdown = breakdown_of(sample)
-    colors = dict(zip((part.name for part in PARTS), COLORS, strict=True))
+    colors = dict(zip((part.name for part in PARTS), MEMORY_COLORS, strict=True))
     return [
         {"title": part.title, "bytes": coarse(value), "color": colors[part.name]}
         for part, value in (known_parts(breakdown) if breakdown else ())

@@ -17,9 +17,9 @@ from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.model.xids import xid_of
+from gpumon.reports.figures.document import Cells
 from gpumon.storage.events.device_watch import QUIET
 from gpumon.storage.history.recent import RecentHistory
-from gpumon_web.charts.document import Cells
 from gpumon_web.components import levels
 
 UNKNOWN = "unknown"

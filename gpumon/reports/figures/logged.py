@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import dropwhile
-from typing import Any
 
-from gpumon.common.numbers import NAN, is_known
-from gpumon.reports.figures.axes import instant, json_numbers, literal
+from gpumon.common.numbers import is_known
 from gpumon.reports.figures.run_series import RunSeries
-from gpumon.storage.history.query import MAX_POINTS
 from gpumon.storage.ledger.summary import EpochSummary
 
 LATE_EPOCHS = 2
@@ -207,87 +204,3 @@ def _before_last(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
 
 def _finite_or(value: float, other: float) -> float:
     return value if math.isfinite(value) else other
-
-
-Line = dict[str, Any]
-Diverged = Mapping[str, Sequence[tuple[float, float]]]
-"""NaN and infinite values of each logged metric, with their times (s since 1970)."""
-NAME_CELLS = 40
-"""Largest width of a metric name, in columns."""
-BANDS = 120
-"""Largest number of epoch values drawn as dots on top of a line. With more, only the line is drawn."""
-
-
-def logged_lines(
-    logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged,
-    over: float = NAN,
-) -> list[tuple[str, list[Line]]]:  # fmt: skip
-    """Return the name and the Plotly lines of each logged metric.
-
-    Samples are drawn as a line, values of epochs as dots, NaN and infinities as crosses. `unsampled`: start and end of
-    each time without samples. `over`: end of the run (s since 1970), NaN while it runs.
-    """
-    ended = [epoch for epoch in epochs if is_known(epoch.ended)]
-    names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
-    result = []
-    for name in names:
-        at_end = [(epoch.ended, epoch.metrics[name]) for epoch in ended if name in epoch.metrics]
-        dots = [(time, value) for time, value in at_end if math.isfinite(value)]
-        odd = sorted({*((time, value) for time, value in at_end if not math.isfinite(value)), *diverged.get(name, ())})
-        mean = logged.columns[name].mean if name in logged.columns else []
-        known = [value for value in mean if math.isfinite(value)]
-        lines: list[Line] = []
-        if known:
-            breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
-            lines.append({
-                "mode": "lines", "name": literal(name, NAME_CELLS), "hovertemplate": "%{y}",
-                **_joined(logged_series(over, logged, name, epochs).points, breaks),
-            })  # fmt: skip
-        if dots and not (known and len(dots) > BANDS):
-            points = _thin(dots if known else sorted([*at_end, *((time, NAN) for time in broken_off(epochs, over))]))
-            lines.append({
-                "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
-                "x": [instant(time) for time, _ in points], "y": json_numbers([value for _, value in points], 1, None),
-                "name": f"{literal(name, NAME_CELLS)}, end of epoch", "hovertemplate": "%{y}",
-            })  # fmt: skip
-        if odd:
-            lines.append(_crosses(name, _thin(odd), min([*known, *(value for _, value in dots)], default=0.0)))
-        result.append((name, lines))
-    return result
-
-
-def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Return at most `MAX_POINTS` points, chosen evenly. They are not averaged, because they are values of epochs."""
-    return points[:: max(1, -(-len(points) // MAX_POINTS))]
-
-
-def _joined(points: Sequence[LoggedPoint], breaks: Sequence[tuple[float, float]]) -> Line:
-    """Return a line through the points, interrupted at NaN and at `breaks` (start and end of each)."""
-    x: list[int] = []
-    y: list[float | None] = []
-    gaps = [*breaks, (math.inf, math.inf)]
-    gap = 0
-    for time, value, *_ in points:
-        if time >= gaps[gap][1]:
-            while time >= gaps[gap][1]:
-                gap += 1
-            if y:
-                x.append(instant(gaps[gap - 1][0]))
-                y.append(None)
-        x.append(instant(time))
-        y.append(*json_numbers([value], 1, None))
-    return {"x": x, "y": y, "connectgaps": False}
-
-
-def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
-    """Return marks at the bottom of the panel for NaN and infinities, such as the loss of a diverged training."""
-    return {
-        "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"},
-        "x": [instant(time) for time, _ in odd], "y": [low] * len(odd),
-        "text": [_value_text(value) for _, value in odd], "name": literal(name, NAME_CELLS),
-        "hovertemplate": "%{text}",
-    }  # fmt: skip
-
-
-def _value_text(value: float) -> str:
-    return "NaN" if not is_known(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,6 +1,6 @@
 """Converts a chart document into the figure that Plotly draws.
 
-A document has panels of lines in base units (`gpumon_web.charts.document`). The figure has one panel below the other,
+A document has panels of lines in base units (`document`). The figure has one panel below the other,
 over one axis. What is unknown stays a gap: lines end there, and nothing is filled.
 """
 
@@ -9,20 +9,34 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
+from time import localtime
 from typing import Any
 
+from gpumon.common.text import clean, cut
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.reports.figures.axes import band_shape, event_line, known_ranges, literal, longest, note
-from gpumon.reports.figures.run import BANDS, SHADES
+from gpumon.reports.figures.document import PLAIN
+from gpumon.reports.figures.run_chart import STACKED
+from gpumon.reports.figures.run_series import known_ranges, longest
 
 Document = Mapping[str, Any]
 Figure = dict[str, Any]
 Line = dict[str, Any]
 
-LOGGED_UNIT = "plain"
-"""Unit of panels of logged metrics, the only ones with a logarithmic axis and smoothing."""
+LONGEST = 80
+"""Largest width of a label, in terminal columns."""
+BANDS = 120
+"""Largest number of epoch bands; with more epochs, a band covers several."""
+SHADES = 200
+"""Largest number of phases that are shaded. With more, none is shaded."""
+NUMBERS = 14
+"""Largest number of epochs and events that are labeled."""
+_MIN_LABELED = 0.08
+"""Minimum width of a gap with a label, as a fraction of the figure's width."""
+LABELS = 16
+"""Height in pixels of the epoch numbers above the first panel, and half the room for a date at the left end."""
 MISSED = 3
 """Intervals between two samples above which nothing is known between them."""
 TOP, HEAD, TALL, FOOT = 4, 30, 104, 44
@@ -52,6 +66,10 @@ class Look:
     """Whether panels of logged metrics have a logarithmic axis."""
     smoothing: float = 0.0
     """Weight of the previous values in the mean that is drawn of logged metrics, from 0 (none) to less than 1."""
+    colors: Mapping[str, str] = field(default_factory=dict)
+    """Colors of lines without a role, by the key of their panel. Other lines have the color of the holder."""
+    has_labels: bool = False
+    """Whether epochs, events and gaps are named in the figure, and not only under the pointer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +96,13 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
     is_time = document["axis"] == "time"
     holders = [*dict.fromkeys(user for *_, user in document["held"])]
     factor, x_title = x_factor(document)
-    height = TOP + FOOT + sum(HEAD + TALL for _ in panels)
+    height = TOP + FOOT + (HEAD + TALL) * len(panels)
+    labels = LABELS if look.has_labels else 0
     data: list[Line] = []
     layout: dict[str, Any] = {
-        "height": height, "margin": {"l": 16, "r": 66, "t": TOP, "b": FOOT}, "hovermode": "x unified",
-        "dragmode": "zoom", "showlegend": False, "paper_bgcolor": "@card", "plot_bgcolor": "@card",
-        "font": {"color": "@mut", "size": 12},
+        "height": height + labels, "margin": {"l": 16 + 2 * labels, "r": 66, "t": TOP + labels, "b": FOOT},
+        "hovermode": "x unified", "dragmode": "zoom", "showlegend": False,
+        "paper_bgcolor": "@card", "plot_bgcolor": "@card", "font": {"color": "@mut", "size": 12},
         "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink", "size": 12}},
         "xaxis": {
             "range": [document["begin"] * factor, document["end"] * factor], "gridcolor": "@line/0.5",
@@ -93,7 +112,8 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
             "separatethousands": True, "unifiedhovertitle": {"text": _place(document, x_title)},
         },
         "meta": {"factor": factor, "axis": document["axis"], "holders": holders, "logged": []},
-        "annotations": [], "shapes": [*_background(document)] if is_time else [],
+        "annotations": [*_labels(document)] if look.has_labels else [],
+        "shapes": [*_background(document, has_labels=look.has_labels)] if is_time else [],
     }  # fmt: skip
     if is_time:
         layout["hoversubplots"] = "axis"  # one label with the values of all panels
@@ -114,13 +134,17 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
         }  # fmt: skip
         drawn = [
             line for entry in panel["lines"]
-            for line in _lines(document, panel, entry, scale, look if panel["unit"] == LOGGED_UNIT else Look(), is_log)
+            for line in _lines(document, panel, entry, scale, look, is_log)
         ]  # fmt: skip
-        data += [{"xaxis": "x", "yaxis": _axis("y", index), **line} for line in drawn]
+        stacked = [entry for entry in panel["lines"] if entry.get("look") == STACKED]
+        if stacked:
+            drawn += _stack(document, stacked, scale)
+            layout |= {"showlegend": True, "legend": _legend(ceiling)}
+        data += [{"xaxis": "x", "yaxis": _axis("y", index), "showlegend": False, **line} for line in drawn]
         layout["annotations"] += _head(panel, ceiling)
         layout["shapes"] += _limit_lines(panel, _axis("y", index), scale)
         layout["annotations"] += _limit_texts(panel, _axis("y", index), scale)
-        if panel["unit"] == LOGGED_UNIT and _has_log(panel):
+        if _has_log(panel):
             layout["meta"]["logged"].append(name)
         if is_time and index == 0:
             data += _pointer_lines(document, panel)
@@ -172,7 +196,7 @@ def write(value: float | None, unit: str) -> str:
     """Format a value in the unit of a panel, as tables do."""
     if value is None:
         return units.MISSING
-    if unit == LOGGED_UNIT:
+    if unit == PLAIN:
         return units.logged_number(value)
     base = unit.removesuffix("_per_second")
     if unit != base and unit != Unit.BYTES_PER_SECOND.value:
@@ -215,7 +239,7 @@ def _axis(kind: str, index: int) -> str:
 
 def _has_log(panel: Mapping[str, Any]) -> bool:
     """Whether a panel has values that a logarithmic axis can show."""
-    return panel["unit"] == LOGGED_UNIT and any(
+    return panel["unit"] == PLAIN and any(
         value is not None and value > 0 for line in panel["lines"] for value in line["mean"]
     )
 
@@ -267,15 +291,18 @@ def _lines(
     document: Document, panel: Mapping[str, Any], line: Line, scale: Axis, look: Look, is_log: bool
 ) -> Iterator[Line]:
     """Yield the traces of a line: its range, its values, those that stand alone between gaps, and its smoothed mean."""
+    if line.get("look") == STACKED:
+        return
     x, y = with_gaps(document, line)
     values = [None if value is None or (is_log and value <= 0) else value * scale.factor for value in y]
     name = literal(line.get("label") or panel["title"])
     hover = {"name": name, "hovertemplate": f"%{{y:{scale.format}}}{scale.suffix}"}
-    parts = [(f"@{line['role']}", values)] if line.get("role") else _by_holder(document, x, values)
+    role = line.get("role") or look.colors.get(panel["key"])
+    parts = [(f"@{role}", values)] if role else _by_holder(document, x, values)
     for color, part in parts:
         if line.get("low") and not is_log:
             yield from _range(document, line, scale, color, part)
-        is_smoothed = look.smoothing > 0 and line.get("look") != "dots"
+        is_smoothed = look.smoothing > 0 and panel["unit"] == PLAIN and line.get("look") != "dots"
         faint = {"line": {"color": f"{color}/0.3", "width": 1}, "hoverinfo": "skip", "hovertemplate": None}
         usual: Line = {
             "mode": "lines", "x": x, "y": part, "line": {"color": color, "width": 1 if line.get("look") else 1.6},
@@ -336,7 +363,45 @@ def _range(document: Document, line: Line, scale: Axis, color: str, part: Sequen
             yield {**edge, "y": y, **fill}
 
 
-def _background(document: Document) -> Iterator[dict[str, Any]]:
+def _stack(document: Document, lines: Sequence[Line], scale: Axis) -> Iterator[Line]:
+    """Yield the areas of stacked lines. Plotly cannot draw stacks with gaps, so each range between gaps has its own."""
+    x = document["times"][lines[0]["x"]]
+    is_known = [0.0 if any(line["mean"][index] is not None for line in lines) else None for index in range(len(x))]
+    ranges = longest(known_ranges(is_known))
+    for line in lines:
+        color, name = f"@{line['role']}", literal(line["label"])
+        drawn = [(begin, end) for begin, end in ranges if any(line["mean"][begin:end])]
+        for index, (begin, end) in enumerate(drawn):
+            y = [None if value is None else value * scale.factor for value in line["mean"][begin:end]]
+            yield {
+                "mode": "lines", "line": {"width": 0, "color": color}, "fillcolor": color, "x": x[begin:end], "y": y,
+                "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
+                "showlegend": index == 0, "hovertemplate": f"%{{y:{scale.format}}}{scale.suffix}",
+            }  # fmt: skip
+
+
+def _legend(y: float) -> dict[str, Any]:
+    """Return the layout of a legend in the head of the panel whose upper edge is at `y`."""
+    return {
+        "orientation": "h", "x": 1, "xanchor": "right", "y": y, "yanchor": "bottom", "traceorder": "normal",
+        "font": {"size": 11}, "bgcolor": "@card/0",
+    }  # fmt: skip
+
+
+def _labels(document: Document) -> Iterator[dict[str, Any]]:
+    """Yield the numbers of as many epochs as there is room for, and the texts of the first events."""
+    for run in document["runs"]:
+        every = -(-len(run["bands"]) // NUMBERS)
+        for index, (begin, end, number, *_) in enumerate(run["bands"][:: every or 1]):
+            middle = (begin + end) / 2 if every == 1 else begin
+            text = f"epoch {number}" if index == 0 else f"{number}"
+            yield note(text, middle * 1000, 1, xref="x", yanchor="bottom", yshift=2)
+    for event in document["events"][:NUMBERS]:
+        yield note(literal(event["text"]), event["time"] * 1000, 0, f"@{event['level'] or 'mut'}",
+                   xref="x", yanchor="bottom", xanchor="left", xshift=3)  # fmt: skip
+
+
+def _background(document: Document, *, has_labels: bool) -> Iterator[dict[str, Any]]:
     """Yield shapes behind all panels: every second epoch, phases other than training, gaps, and events."""
     for run in document["runs"]:
         bands = run["bands"]
@@ -347,10 +412,14 @@ def _background(document: Document) -> Iterator[dict[str, Any]]:
         for begin, end, _ in run["phases"] if len(run["phases"]) <= SHADES else ():
             yield band_shape(begin, document["end"] if end is None else end, "@mut/0.16")
     for begin, end in unseen_spans(document):
-        yield band_shape(begin, end, "@warn/0.1")
+        is_wide = end - begin > (document["end"] - document["begin"]) * _MIN_LABELED
+        yield band_shape(begin, end, "@warn/0.1") | (_GAP_LABEL if has_labels and is_wide else {})
     for event in document["events"]:
         if event["level"] in ("warn", "bad"):
             yield event_line(event["time"], f"@{event['level']}")
+
+
+_GAP_LABEL = {"label": {"text": "not sampled", "textposition": "top center", "font": {"color": "@mut", "size": 11}}}
 
 
 def unseen_spans(document: Document) -> list[tuple[float, float]]:
@@ -433,3 +502,75 @@ def with_gaps(document: Document, line: Line) -> tuple[list[float], list[float |
 
 def _scaled(line: Line, factor: float) -> Line:
     return line if factor == 1.0 else {**line, "x": [position * factor for position in line["x"]]}
+
+
+def literal(text: str, longest: int = LONGEST) -> str:
+    """Escape `text` and cut it to `longest` columns.
+
+    Plotly then shows it literally on one line, without interpreting tags or %{…} templates.
+    """
+    return escape(cut(clean(text), longest), quote=False)
+
+
+def note(text: str, x: float | str, y: float, color: str = "@mut", **layout: Any) -> dict[str, Any]:
+    """Return a Plotly text annotation. `x`, `y`: position as fractions of the figure. `layout`: other attributes."""
+    return {
+        "text": text, "x": x, "y": y, "xref": "paper", "yref": "paper", "showarrow": False,
+        "font": {"color": color, "size": 11}, **layout,
+    }  # fmt: skip
+
+
+def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
+    """Return a shape over the full height of the figure, from `begin` to `end` (s since 1970)."""
+    return {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": begin * 1000, "x1": end * 1000, "y0": 0, "y1": 1,
+        "fillcolor": color, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+
+
+def event_line(at: float, color: str) -> dict[str, Any]:
+    """Return a vertical line over all panels, such as for an out-of-memory error. `at`: time (s since 1970)."""
+    return {
+        "type": "line", "xref": "x", "yref": "paper", "x0": at * 1000, "x1": at * 1000, "y0": 0, "y1": 1,
+        "line": {"color": color, "width": 1.5, "dash": "dot"},
+    }  # fmt: skip
+
+
+def in_local_time(figure: Figure) -> Figure:
+    """Return a figure over time with its times in this machine's time zone, since Plotly shows them as UTC.
+
+    If daylight saving time starts or ends within the figure, all times use the UTC offset at its end, and the axis says
+    so. Otherwise one hour would be drawn twice or be missing.
+    """
+    layout = figure["layout"]
+    begin, end = layout["xaxis"]["range"]
+    offset = _utc_offset(end)
+
+    def moved(part: dict[str, Any], *names: str) -> dict[str, Any]:
+        return {**part, **{name: round(part[name] + offset * 1000) for name in names}}
+
+    xaxis = {**layout["xaxis"], "range": [round(time + offset * 1000) for time in (begin, end)]}
+    if _utc_offset(begin) != offset:
+        xaxis["title"] = {"text": f"times in {_utc(offset)}: the clocks were changed"}
+    return {
+        "data": [{**line, "x": [round(time + offset * 1000) for time in line["x"]]} for line in figure["data"]],
+        "layout": {
+            **layout,
+            "xaxis": xaxis,
+            "shapes": [moved(shape, "x0", "x1") if shape["xref"] == "x" else shape for shape in layout["shapes"]],
+            "annotations": [moved(text, "x") if text["xref"] == "x" else text for text in layout["annotations"]],
+        },
+    }
+
+
+def _utc_offset(milliseconds: float) -> int:
+    """Return the UTC offset of this machine's time zone, in seconds, at a time given in ms since 1970."""
+    try:
+        return localtime(milliseconds / 1000).tm_gmtoff
+    except (OverflowError, OSError, ValueError):
+        return 0
+
+
+def _utc(offset: int) -> str:
+    hours, minutes = divmod(abs(offset) // 60, 60)
+    return f"UTC{'+' if offset >= 0 else '−'}{hours}{f':{minutes:02}' if minutes else ''}"

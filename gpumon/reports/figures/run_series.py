@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, nan
 from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.storage.history.buckets import Grid, aligned
@@ -19,6 +19,9 @@ from gpumon.storage.ledger.records import Record, RunTrace
 
 BRIDGED = 2
 """Largest number of consecutive missing points that do not count as a gap."""
+_Range = TypeVar("_Range", tuple[int, int], tuple[float, float])
+GAPS = 50
+"""Largest number of ranges between gaps that are drawn. If there are more, only the longest are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +234,31 @@ def _join_zoomed(series: RunSeries, name: str, fine: Series, sampled: float) -> 
         mean.append(value[1])
         high.append(value[2])
     return Envelope(low, mean, high)
+
+
+def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
+    """Return the start and end (s since 1970) of each interval without samples."""
+    used = series.columns.get("gpu.memory_used") or series.columns.get("gpu.utilization")
+    missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
+    return [
+        (series.begun + begin * series.step, series.begun + end * series.step)
+        for begin, end in longest(known_ranges(missing))
+    ]
+
+
+def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Return the start and end (exclusive) of each range of indexes in which all values are known."""
+    result = []
+    begin = -1
+    for i, value in enumerate([*values, None]):
+        if value is not None:
+            begin = i if begin < 0 else begin
+        elif begin >= 0:
+            result.append((begin, i))
+            begin = -1
+    return result
+
+
+def longest(ranges: Sequence[_Range]) -> list[_Range]:
+    """Return only the `GAPS` longest of these ranges, in their original order."""
+    return sorted(sorted(ranges, key=lambda span: span[0] - span[1])[:GAPS])

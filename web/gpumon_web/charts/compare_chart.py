@@ -13,15 +13,9 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.frame import RunState
+from gpumon.reports.figures.document import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon.reports.figures.logged import LoggedSeries, broken_off, logged_series
-from gpumon.reports.figures.run import unsampled_spans
-from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thin
-from gpumon.storage.history.envelope import Envelope
-from gpumon.storage.ledger.aggregate import step_summaries
-from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
-from gpumon.storage.ledger.summary import EpochSummary
-from gpumon_web.charts.document import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
-from gpumon_web.charts.run_chart import (
+from gpumon.reports.figures.run_chart import (
     CHECKED,
     LOGGED,
     NAME_CELLS,
@@ -33,7 +27,12 @@ from gpumon_web.charts.run_chart import (
     non_finite_points,
     times_of,
 )
-from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of
+from gpumon.reports.figures.run_gpus import DeviceCourse, mean_of, power_of
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thin, unsampled_spans
+from gpumon.storage.history.envelope import Envelope
+from gpumon.storage.ledger.aggregate import step_summaries
+from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
+from gpumon.storage.ledger.summary import EpochSummary
 
 EPOCHS, STEPS, TIME = "epochs", "step", "since"
 """Names of the axes, in addresses and in charts."""

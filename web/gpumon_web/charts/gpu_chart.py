@@ -17,13 +17,7 @@ from gpumon.model.frame import RunState, Sample
 from gpumon.model.panels import GPU_PANELS, Panel
 from gpumon.model.process import Process
 from gpumon.reports.events import details
-from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
-from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.query import MAX_POINTS, History, Query, Series
-from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.processes.query import HeldSpan, held_spans
-from gpumon.storage.usage.query import read_accounts
-from gpumon_web.charts.document import (
+from gpumon.reports.figures.document import (
     Cells,
     chart,
     event,
@@ -35,6 +29,12 @@ from gpumon_web.charts.document import (
     moment,
     ribbon,
 )
+from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
+from gpumon.storage.history.buckets import Grid
+from gpumon.storage.history.query import MAX_POINTS, History, Query, Series
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.processes.query import HeldSpan, held_spans
+from gpumon.storage.usage.query import read_accounts
 
 Held = tuple[float, float, str]
 """Begin and end (s since 1970), and the user."""

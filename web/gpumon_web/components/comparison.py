@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from gpumon.reports.compare import letters
 from gpumon.reports.figures.plotly_figure import last_value, title, write
-from gpumon_web.charts.run_chart import ROLES
+from gpumon.reports.figures.run_chart import ROLES
 from gpumon_web.components import levels
 from gpumon_web.components.compare_rows import MAX_RUNS, MIN_RUNS, PICK_ARG, Row, comparison_address
 from gpumon_web.components.layout import aria, data

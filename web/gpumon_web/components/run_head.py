@@ -11,8 +11,8 @@ from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
 from gpumon.model.metrics import Unit
+from gpumon.reports.figures.run_gpus import EACH, MEAN
 from gpumon.reports.run_tables import program_texts, written
-from gpumon_web.charts.run_gpus import EACH, MEAN
 from gpumon_web.components import levels
 from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import about_share, bar, energy, fact, lacks_samples, line, person, share, tag, text

@@ -14,7 +14,7 @@ from gpumon.model.columns import EPOCHS as COLUMNS
 from gpumon.model.columns import RANKS as RANK_COLUMNS
 from gpumon.model.columns import Column as ModelColumn
 from gpumon.model.metrics import Unit
-from gpumon_web.charts.document import METRICS, left_out
+from gpumon.reports.figures.document import METRICS, left_out
 from gpumon_web.components.page import Cells, Column, table_column
 from gpumon_web.components.tokens import bar, energy, line, run_state, running_tag, share, tag, text
 

@@ -15,7 +15,7 @@ from typing import Any
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices
 from gpumon.reports import run_json
-from gpumon_web.charts.run_gpus import EACH, MEAN
+from gpumon.reports.figures.run_gpus import EACH, MEAN
 from gpumon_web.components.page import Args, Page, StoredSubject
 from gpumon_web.feed import Feed, logged_value
 from gpumon_web.fleet import run_row

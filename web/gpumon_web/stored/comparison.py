@@ -13,13 +13,13 @@ from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.compare_measures import config_differences
 from gpumon.reports.figures.logged import broken_off
+from gpumon.reports.figures.run_chart import CHECKED, is_loss
 from gpumon.reports.run_json import run_to_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import EpochTimes, Record, RunRow, RunTrace
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts.compare_chart import TIME, ComparedCourse, axes_of, axis_of, compare_chart, course_of, lag_of
-from gpumon_web.charts.run_chart import CHECKED, is_loss
 from gpumon_web.components.compare_rows import (
     MIN_RUNS,
     config_notes,

@@ -23,6 +23,8 @@ from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.charges import sentence
 from gpumon.reports.epoch_export import lines
+from gpumon.reports.figures.run_chart import RunDrawing, run_chart
+from gpumon.reports.figures.run_gpus import EACH, MEAN, DeviceCourse
 from gpumon.reports.figures.run_series import RunSeries, diverged_points, refine, run_series
 from gpumon.reports.run_tables import about_json
 from gpumon.storage.history.open import open_history
@@ -32,8 +34,6 @@ from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import DeviceRow, Record, RunRow
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
-from gpumon_web.charts.run_chart import RunDrawing, run_chart
-from gpumon_web.charts.run_gpus import EACH, MEAN, DeviceCourse
 from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed, packed
 from gpumon_web.stored.epoch_rows import (
     NO_LENGTHS,

@@ -9,13 +9,13 @@ from typing import Any
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
 from gpumon.reports.figures.plotly_figure import Look, plotly_figure
+from gpumon.reports.figures.run_chart import run_chart
+from gpumon.reports.figures.run_gpus import EACH, DeviceCourse
 from gpumon.reports.figures.run_series import run_series, zoom
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
-from gpumon_web.charts.run_chart import run_chart
-from gpumon_web.charts.run_gpus import EACH, DeviceCourse
 from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_course import update_epochs
 from gpumon_web.stored.run_list import Live

@@ -9,20 +9,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from gpumon.analysis.memory import BREAKDOWN_METRICS, PARTS, MemoryBreakdown, memory_breakdown, titles
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.diagnosis.past_findings import Verdicts, verdicts_of
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
-from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_series
-from gpumon.reports.figures.run import unsampled_spans
-from gpumon.reports.figures.run_series import RunSeries, diverged_points
-from gpumon.storage.history.query import MAX_POINTS
-from gpumon.storage.ledger.long_run import LongRun
-from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
-from gpumon.storage.ledger.summary import EpochSummary
-from gpumon_web.charts.document import (
+from gpumon.reports.figures.document import (
     METRICS,
     PLAIN,
     Cells,
@@ -38,7 +32,13 @@ from gpumon_web.charts.document import (
     panel,
     ribbon,
 )
-from gpumon_web.charts.run_gpus import DeviceCourse, mean_of, power_of, unseen
+from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_series
+from gpumon.reports.figures.run_gpus import DeviceCourse, mean_of, power_of, unseen
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, unsampled_spans
+from gpumon.storage.history.query import MAX_POINTS
+from gpumon.storage.ledger.long_run import LongRun
+from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
+from gpumon.storage.ledger.summary import EpochSummary
 
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
 """Title of the memory of all processes, as opposed to live tensors, as in the tables of a run."""
@@ -59,6 +59,11 @@ NAME_CELLS = 40
 SLOW = 1.05
 """Factor of the median epoch time above which an epoch is slow."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
+STACKED = "stacked"
+"""Look of lines whose areas are drawn on top of each other."""
+MEMORY_COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
+"""Colors of the parts of device memory, in the order of `memory.PARTS`."""
+_UNDIVIDED = MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
 NonFinite = tuple[float, float]
 """Time (s since 1970) and the logged value, NaN or infinite."""
 
@@ -87,6 +92,8 @@ class RunDrawing(NamedTuple):
     """Times of all epochs, and those that may need attention; only set for a long run, with some `epochs`."""
     is_judged: bool = True
     """Whether `epochs` includes all epochs that may need attention."""
+    has_memory_parts: bool = False
+    """Whether the memory of a single GPU is drawn as a stack of its parts."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
@@ -188,7 +195,28 @@ def _gpu_panels(drawing: RunDrawing) -> Iterator[Cells]:
             fields["limits"] = limit(watts, f"power limit {f'of {count} GPUs ' if count > 1 else ''}{watts:,.0f} W")
             fields["title"] = BY_NAME[name].title + (f", sum of {count} GPUs" if count > 1 else "")
             fields["counted"] = True
-        yield metric_panel(name, curves, **fields)
+        if name == "gpu.memory_used" and drawing.has_memory_parts and count == 1:
+            curves = memory_lines(combined, gpus[0].device)
+        if curves:
+            yield metric_panel(name, curves, **fields)
+
+
+def memory_lines(series: RunSeries, device: DeviceRow) -> list[Cells]:
+    """Return the parts of a device's memory as lines to be stacked, without parts that it never had."""
+    inputs = {name: [NAN] * series.points for name in BREAKDOWN_METRICS}
+    inputs["gpu.memory_total"] = [device.memory_total] * series.points
+    inputs |= {name: list(envelope.mean) for name, envelope in series.columns.items() if name in inputs}
+    breakdowns = [
+        memory_breakdown(*amounts) or _UNDIVIDED
+        for amounts in zip(*(inputs[name] for name in BREAKDOWN_METRICS), strict=True)
+    ]
+    names = titles(breakdowns)
+    times = times_of(series)
+    return [
+        line(times, values, step=series.step, role=color.removeprefix("@"), look=STACKED, label=names[part.name])
+        for part, color, values in zip(PARTS, MEMORY_COLORS, zip(*breakdowns, strict=True), strict=True)
+        if any(value > 0 for value in values)
+    ]
 
 
 def _panels_by_gpu(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:

@@ -1,6 +1,8 @@
-"""Chart documents: panels of lines in base units, runs with their epochs, and events, which the scripts draw.
+"""Chart documents: panels of lines in base units, runs with their epochs, and events, of which figures are drawn.
 
-The format is the same for a GPU, a run and a comparison of runs; `54-panels.js` documents its parts.
+The format is the same for a GPU, a run and a comparison of runs. The scripts of the browser view draw it as a
+live chart (`54-panels.js` documents its parts), and `plotly_figure` makes a figure of it for Explore, Compare and the
+HTML report.
 """
 
 from __future__ import annotations
@@ -21,8 +23,7 @@ _FROM_ZERO = (Unit.RATIO, Unit.BYTES, Unit.WATTS, Unit.JOULES, Unit.BYTES_PER_SE
 """Units whose axis begins at zero, so that the area below a line is meaningful."""
 Times = Sequence[float]
 Cells = dict[str, Any]
-"""Same as `page.Cells`."""
-
+"""A document or one of its parts."""
 
 MARKS = 200
 """Approximate number of marks on an axis; more would overlap."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.reports.figures.run import unsampled_spans
-from gpumon.reports.figures.run_series import RunSeries
+from gpumon.reports.figures.run_series import RunSeries, unsampled_spans
 from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import DeviceRow
 
