@@ -1,1 +1,1 @@
-"""Values that all views compute from frames in the same way: states of GPUs, epochs, ranks, progress and memory."""
+"""Computes from frames what all views show: states of GPUs, epochs, ranks, progress and memory."""

@@ -1,13 +1,14 @@
 """Determines the state of a GPU for all views: busy, allocated, idle, free, stale, lost and so on.
 
 A state is reported only if the frames prove it. `FREE` requires the most: the GPU answers, runs no kernel, has no
-process, and its memory is empty. If one of these is unknown, the state is at most `IDLE`. `HELD` requires a minute of
-samples. A single frame cannot distinguish an idle process from a pause between two steps, so it proves only
-`ALLOCATED`.
+process, and its memory is empty. If one of these cannot be determined, the state is at most `IDLE`. `HELD` requires a
+minute of samples, because a single frame cannot distinguish an idle process from a pause between two steps. A single
+frame proves only `ALLOCATED`.
 
 A GPU in MIG mode is always `DIVIDED`; busy and free are states of its instances. Drivers do not report the utilization
-of an instance, so GPM's graphics activity is used if it is available. Without it, an instance without processes is
-`FREE`, and an instance with processes is `ALLOCATED`, because it is unknown whether they run kernels.
+of an instance, so GPM's graphics activity is used if it is available. If it is not available, an instance without
+processes is `FREE`. An instance with processes is then `ALLOCATED`, because nothing shows whether the processes run
+kernels.
 """
 
 import math
@@ -45,19 +46,20 @@ class Load(Enum):
 def classify_load(share: float) -> Load:
     """Return the load for a utilization (0 to 1).
 
-    Low utilization has separate words, because "busy" next to 5 % looks wrong.
+    Low utilization gets other words than "busy", because "busy" next to 5 % looks wrong.
     """
     return Load.BUSY if not share < LIGHT else Load.LIGHT if share >= IDLE else Load.PAUSING
 
 
 class _TrackedLoad(NamedTuple):
-    """The reported load of a GPU, and data that decides whether it changes."""
+    """The reported load of a GPU, and the data from which a change of the load is detected."""
 
     load: Load
     worked_ns: int
     """Time of the last sample in which the GPU was busy, in ns of CLOCK_MONOTONIC."""
     changed_ns: int = 0
-    """Time since which all samples have indicated another load (ns, CLOCK_MONOTONIC); 0 if the newest one does not."""
+    """Time (ns, CLOCK_MONOTONIC) since which every sample has indicated a load other than the reported one. 0 if the
+    newest sample indicates the reported load."""
     work: float = 0.0
     """Work since `changed_ns`, as the sum of utilization (0 to 1) times ns."""
 
@@ -65,9 +67,9 @@ class _TrackedLoad(NamedTuple):
 class LoadTracker:
     """Determines the load of each GPU from its samples, smoothed so that the load does not change with every sample.
 
-    Samples must be added in chronological order. A GPU that starts to work has its new load at once. A busy GPU changes
-    to a lower load after `LETS_UP` seconds in which every sample showed a lower load. A GPU with light load changes to
-    pausing after `LETS_UP` seconds without a kernel. Any other change between light load and pausing takes `STEADY`
+    Samples must be added in chronological order. A GPU that starts to work gets its new load immediately. A busy GPU
+    gets a lower load after `LETS_UP` seconds in which every sample showed a lower load. A GPU with light load changes
+    to pausing after `LETS_UP` seconds without a kernel. Any other change between light load and pausing takes `STEADY`
     seconds.
     """
 
@@ -100,11 +102,11 @@ class LoadTracker:
             self._tracked[uuid] = _TrackedLoad(tracked.load, worked, since, work)
 
     def reset(self, uuid: str) -> None:
-        """Delete the data of a GPU that is free or whose utilization is unknown. Its next load then counts at once."""
+        """Delete the data of a GPU that is free or has no utilization value. Its next load is reported immediately."""
         self._tracked.pop(uuid, None)
 
     def clear(self) -> None:
-        """Delete the data of all GPUs, for example after a gap."""
+        """Delete the data of all GPUs, for example after a gap in the samples."""
         self._tracked.clear()
 
     def retain(self, uuids: Container[str]) -> None:
@@ -160,7 +162,8 @@ class Observed(NamedTuple):
     since_work: float = NAN
     """Seconds since the last sample in which the GPU was busy."""
     idle: float = NAN
-    """Seconds of idle time without a gap in the samples, since a process last took or released the GPU."""
+    """Seconds for which the GPU has been idle since a process last took or released it. Time before a gap in the
+    samples is not included."""
 
 
 UNOBSERVED = Observed()
@@ -217,7 +220,7 @@ def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
 
 
 def is_late(sample: Sample, interval: float) -> bool:
-    """Return whether a GPU did not answer in time, but its last sample is recent enough that there is no gap.
+    """Return whether a GPU did not answer in time but its last sample is recent enough not to count as a gap.
 
     `interval`: planned seconds between frames.
     """
@@ -225,10 +228,11 @@ def is_late(sample: Sample, interval: float) -> bool:
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
-    """Return whether a process holds the GPU, or None if this is unknown or the GPU is divided by MIG.
+    """Return whether a process holds the GPU. None if this cannot be determined, or if the GPU is divided by MIG.
 
     `processes`: the processes on this device. `has_run`: whether a run uses the device. Memory in use also proves that
-    there is a process. The list may not show this process because it is in another container or uses MPS.
+    a process holds the GPU. The driver's process list may omit this process, because it is in another container or uses
+    MPS.
     """
     if processes or has_run:
         return True
@@ -243,12 +247,12 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
 
 
 def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
-    """Return whether memory is in use although no process is listed, for example because the list cannot be read."""
+    """Return whether memory is in use although no process is listed. The process list may be unreadable."""
     return not processes and is_held(sample, (), False) is True
 
 
 def _unused_limit(sample: Sample, total: float) -> float:
-    """Return the maximum bytes in use on an empty GPU. If `total` is NaN, this is the upper limit for all GPUs."""
+    """Return the maximum bytes that may be in use on an empty GPU. If `total` is NaN, return the limit for any GPU."""
     if math.isfinite(sample.value("gpu.memory_reserved")):
         return CONTEXT
     return max(CONTEXT, min(RESERVED_MOST, RESERVED_SHARE * total))  # min(x, NaN) returns x
@@ -260,9 +264,9 @@ class IdleTime(NamedTuple):
     time: float
     """Start of the idle time, in seconds since 1970."""
     seconds: float
-    """Duration until the newest frame, measured with CLOCK_MONOTONIC."""
+    """Seconds from the start of the idle time to the newest frame, measured with CLOCK_MONOTONIC."""
     at_least: bool
-    """True if the GPU was already idle when it was first sampled, so that the idle time may be longer."""
+    """True if the GPU was already idle at its first sample. The real idle time may then be longer."""
 
 
 class _IdlePeriod(NamedTuple):
@@ -279,26 +283,26 @@ class _IdlePeriod(NamedTuple):
 
 
 class Activity:
-    """Records when each GPU last worked, from frames in order. A gap between samples does not count as idle time.
+    """Determines from consecutive frames when each GPU last worked. A gap between samples does not count as idle time.
 
-    If a process took or released the GPU while it was idle, the idle time since this event is recorded separately,
-    because a process is not responsible for the time before it started.
+    If a process took or released the GPU while it was idle, the idle time since then is recorded separately, because a
+    process is not responsible for idle time before it started.
     """
 
     def __init__(self) -> None:
         self._now = 0
         self._worked: dict[str, int] = {}
         self._idle: dict[str, tuple[_IdlePeriod, _IdlePeriod]] = {}
-        """Whole idle period, and period since a process last took or released the GPU, by UUID."""
+        """By UUID: the whole idle period, and the part of it since a process last took or released the GPU."""
         self._free: dict[str, bool] = {}
-        """Last known information whether an idle GPU is free, by UUID."""
+        """Whether a GPU was free when this could last be determined in an idle period, by UUID."""
         self._loads = LoadTracker()
-        """Load of each GPU. Updated only by `add`, because callers of `watch` do not show loads."""
+        """Load of each GPU. Only `add` updates it, because callers of `watch` do not show loads."""
         self._count = 0
         """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
-        """Add a frame. If it is older than the last one, all earlier data is deleted first."""
+        """Add a frame. If it is older than the previous frame, all earlier data is deleted first."""
         now = frame.monotonic_ns
         elapsed_ns = now - self._now
         self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)
@@ -318,10 +322,10 @@ class Activity:
         interval: float,
         holders: Container[str] = (),
     ) -> None:
-        """Add the samples of a frame. If it is older than the last one, all earlier data is deleted first.
+        """Add the samples of a frame. If it is older than the previous frame, all earlier data is deleted first.
 
         `monotonic_ns` (CLOCK_MONOTONIC), `time` (s since 1970): time of the frame. `interval`: planned seconds between
-        frames. `holders`: UUIDs of devices that are known to be held even if the samples do not show it.
+        frames. `holders`: UUIDs of devices that count as held even if the samples show no holder.
         """
         elapsed_ns = monotonic_ns - self._now
         if elapsed_ns < 0:
@@ -363,7 +367,7 @@ class Activity:
                     self._free[uuid] = not held
 
     def _forget_removed(self, samples: Sequence[Sample]) -> None:
-        """Delete the data of devices that are not in the frame any more, such as removed MIG instances."""
+        """Delete the data of devices that are no longer in the frame, such as removed MIG instances."""
         self._count = len(samples)
         present = {sample.device.uuid for sample in samples}
         for by_uuid in (self._worked, self._idle, self._free):
@@ -384,7 +388,7 @@ class Activity:
     def idle_since(self, uuid: str) -> IdleTime | None:
         """Return the idle time of a GPU since its last work or the last gap in its samples.
 
-        None if the GPU works, or if this is unknown.
+        None if the GPU works or has no current utilization value.
         """
         periods = self._idle.get(uuid)
         return self._idle_time(periods[0]) if periods else None
@@ -392,7 +396,7 @@ class Activity:
     def idle_as_held(self, uuid: str) -> IdleTime | None:
         """Return the idle time of a GPU since a process last took or released it.
 
-        None if the GPU works, or if this is unknown.
+        None if the GPU works or has no current utilization value.
         """
         periods = self._idle.get(uuid)
         return self._idle_time(periods[1]) if periods else None

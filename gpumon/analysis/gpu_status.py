@@ -36,17 +36,18 @@ class GpuStatus(NamedTuple):
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds the GPU; None if this is unknown."""
+    """Whether a process holds the GPU; None if this cannot be determined."""
     is_unlisted: bool
     """Whether the GPU is held by a process that the process list does not show."""
     processes: tuple[Process, ...]
     """The processes on the GPU."""
     runs: tuple[Ranks, ...]
-    """Runs on the GPU: first the run of its sample, then the runs of its processes, then runs that claim the GPU."""
+    """Runs on the GPU: first the run named in its sample, then the runs of its processes, then runs that claim the
+    GPU."""
     since: IdleTime | None
-    """Idle time since a process last took or released the GPU. None if the GPU is busy or this is unknown."""
+    """Idle time since a process last took or released the GPU. None if the GPU is busy or the time was not measured."""
     load: Load | None = None
-    """Load over some seconds; None if only one sample is known."""
+    """Load over several seconds; None if there is only one sample."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,7 +55,7 @@ class GpuStatus(NamedTuple):
         return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
 
     def word(self, age: float = 0.0) -> str:
-        """Return the state for users: `busy`, `allocated, idle`, `stale 12 s`. `age`: age of the frame in seconds."""
+        """Return the state for users, such as `allocated, idle` or `stale 12 s`. `age`: age of the frame in seconds."""
         if self.state is GpuState.STALE:
             ages = [seconds for seconds in (self.sample.age, age) if isfinite(seconds)]
             return f"stale {units.duration(sum(ages))}" if ages else "stale"
@@ -71,7 +72,7 @@ def is_unreadable(frame: Frame) -> bool:
 
 
 def no_gpu_reason(frame: Frame, problem: str) -> str:
-    """Return the reason why no GPU of a frame can be read. `problem`: problem of the frame's origin, empty if none."""
+    """Return the reason why no GPU of a frame can be read. `problem`: a problem that the frame reports, or empty."""
     if problem:
         return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
     return "no GPU can be read: " + ", ".join(
@@ -88,8 +89,8 @@ def countable_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
 def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:
     """Return the number of busy GPUs for each load, as pairs of number and word, the busiest load first.
 
-    If no GPU is busy, the result is `(0, "busy")`. `is_brief`: return a single pair. If the GPUs have different loads,
-    its word is `in use`.
+    If no GPU is busy, the only pair is `(0, "busy")`. `is_brief`: return a single pair, with the word `in use` if the
+    GPUs have different loads.
     """
     words = Counter(status.word() for status in statuses if status.state is GpuState.BUSY)
     if is_brief and len(words) > 1:
@@ -142,9 +143,9 @@ def _status(
 
 
 def longest_held(processes: Sequence[Process], now: float) -> float:
-    """Return the maximum seconds for which these processes may have held their GPU: the age of the oldest process.
+    """Return the longest time in seconds for which these processes can have held their GPU: the age of the oldest.
 
-    Infinite if there are no processes, or if the start time of one of them is unknown.
+    Infinite if there are no processes, or if a process has no start time.
     """
     ages = [now - process.started for process in processes]
     return max(0.0, *ages) if ages and all(map(isfinite, ages)) else inf

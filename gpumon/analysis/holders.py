@@ -1,4 +1,4 @@
-"""Determines the holders and the state of each GPU at each tick of a daemon, for accounts, events and sums."""
+"""Determines who holds each GPU, and its state, at each tick of the daemon. Used for accounts, events and sums."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 _PAUSE_NS = round(PAUSE * SECOND)
 _NO_TIMES: Mapping[str, int] = {}
 UNKNOWN_USER = ""
-"""Name that stands for an unknown user."""
+"""Key that stands for an unknown user."""
 _NO_USERS: Mapping[str, float] = {}
 _UNKNOWN_USERS: Mapping[str, float] = {UNKNOWN_USER: NAN}
 
@@ -36,22 +36,22 @@ class HeldDevice(NamedTuple):
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds the GPU; None if this is unknown."""
+    """Whether a process holds the GPU; None if this cannot be determined."""
     users: Mapping[str, float]
-    """Share of time (0 to 1) in which kernels of the user's processes ran on the GPU, by user; NaN if the driver does
-    not report it. It is the same object as at the previous tick if nothing changed."""
+    """By user: the share of time (0 to 1) in which kernels of the user's processes ran on the GPU. NaN if the driver
+    does not report it. If nothing changed, the mapping is the same object as at the previous tick."""
     since: Mapping[str, int]
-    """Start of the time for which the user has held the GPU without interruption (ns, CLOCK_MONOTONIC), by user."""
+    """By user: the time since which the user has held the GPU without interruption (ns, CLOCK_MONOTONIC)."""
     is_identified: bool
-    """True if `users` has every user of the GPU."""
+    """True if `users` contains every user of the GPU."""
     idle: IdleTime | None = None
-    """Idle time of the GPU; None if the GPU is busy or this is unknown."""
+    """Idle time of the GPU. None if the GPU is busy or the time was not measured."""
     idle_as_held: IdleTime | None = None
-    """Idle time since a process last took or released the GPU; None if the GPU is busy or this is unknown."""
+    """Idle time since a process last took or released the GPU. None if the GPU is busy or the time was not measured."""
 
 
 class HolderWatch:
-    """Determines the state and the holders of each GPU at each tick. The result of the newest tick is cached.
+    """Determines the state and the holders of each GPU at each tick, and caches the result of the newest tick.
 
     A user holds a GPU while one of the user's processes is on it, or one of the user's running runs claims it. Users
     are determined again only if the process list or the claims have changed.
@@ -139,7 +139,7 @@ class HolderWatch:
 
 
 def devices_by_user(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
-    """Return the devices that each user holds. The key "" has the devices that an unknown user may hold."""
+    """Return the devices that each user holds. The key "" contains the devices that an unknown user may hold."""
     devices: dict[str, list[Device]] = {"": []}
     for status in statuses:
         users = {process.user for process in status.processes} | {run.first.user for run in status.runs}

@@ -11,15 +11,16 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame, Mark, Run
 
 EPOCHS, RUNS = 64, 64
-"""Maximum number of epochs stored per run, and maximum number of runs."""
+"""Maximum number of stored epochs of a run, and maximum number of stored runs."""
 _REL_TOLERANCE = 1e-6
 """Maximum relative difference between a number in a frame and the same number in the ledger."""
 _AGREEING = 3
-"""Number of changes from epoch to epoch that must go in the same direction; at least two must be known."""
+"""Number of consecutive epochs whose final values are compared. A change is reported only if all of them changed in the
+same direction."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
 _MARKS_WITH_VALUES = (*_ENDS, Mark.LOG)
-"""Boundaries whose values were logged in the boundary's epoch. The end of a run is not included, because it repeats
-earlier values."""
+"""Boundaries whose values were logged in their own epoch. The end of a run is not included, because it repeats values
+of earlier epochs."""
 
 
 class _EpochStart(NamedTuple):
@@ -32,9 +33,10 @@ class _EpochStart(NamedTuple):
 class LoggedEpochs:
     """Logged values by run, epoch and name. For a distributed run, these are the values of its first rank.
 
-    A board shows the last value of each metric without its time. So a value is assigned to the open epoch if it changed
-    during this epoch, and to a finished epoch only if the boundary at its end has it. For epochs shorter than a tick,
-    and for metrics that are logged at every step, only the ledger has the last value.
+    A board shows the last value of each metric, but not when it was logged. So a value is assigned to the open epoch if
+    it changed during this epoch. It is assigned to a finished epoch only if the boundary at the end of the epoch
+    contains it. For epochs shorter than a tick, and for metrics that are logged at every step, only the ledger has the
+    last value.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,7 @@ class LoggedEpochs:
             epochs = self._values.setdefault(run.id, {})
             previous = self._starts.get(run.id)
             if not is_next and previous is not None and previous.epoch != run.epoch:
-                # The end of that epoch was missed, so the values seen last may not be its final values.
+                # The end of the previous epoch was missed, so the values seen last may not be its final values.
                 epochs.pop(previous.epoch, None)
             start = self._starts[run.id] = self._epoch_start(run)
             known = epochs.get(run.epoch, {})
@@ -80,23 +82,24 @@ class LoggedEpochs:
         last = self._starts.get(run.id)
         if last is not None and last.epoch == run.epoch:
             return last
-        values = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
+        values = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first epoch
         return _EpochStart(run.epoch, values)
 
     def values(self, run_id: str, epoch: int) -> Mapping[str, float]:
-        """Return the last values of an epoch by metric name; empty if unknown."""
+        """Return the last values of an epoch by metric name; empty if none are stored."""
         return self._values.get(run_id, {}).get(epoch, {})
 
     def value(self, run_id: str, epoch: int, name: str) -> float:
-        """Return the last value of a metric in an epoch; NaN if unknown."""
+        """Return the last value of a metric in an epoch; NaN if none is stored."""
         return self.values(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return the relative change of a metric since the end of the previous epoch; NaN if unknown or noise.
+        """Return the relative change of a metric since the end of the previous epoch.
 
-        It is noise if the last changes go up and down, or if there is only one. If the metric was not logged in the
-        current epoch yet, the last epochs are compared. `kept`: returns the last value of an epoch in the ledger, NaN
-        if unknown. It has priority, so that the result agrees with the table of epochs.
+        NaN if values are missing, or if the change may be noise: there was no earlier change, or one in the opposite
+        direction. If the metric was not logged in the current epoch yet, the last two finished epochs are compared.
+        `kept`: function that returns the last value of an epoch in the ledger, or NaN. Values of the ledger are
+        preferred, so that the result agrees with the table of epochs.
         """
         value, epoch = run.metrics.get(name, NAN), run.epoch - 1
         previous = self._final(run, name, epoch, kept)
@@ -119,7 +122,7 @@ class LoggedEpochs:
 
 
 def _relative_change(value: float, previous: float) -> float:
-    """Return the relative change of a value; NaN if it is meaningless because the sign changes."""
+    """Return the relative change of a value. NaN if a value is zero or not finite, or if the sign changes."""
     is_defined = isfinite(value) and isfinite(previous) and value * previous > 0
     return (value - previous) / abs(previous) if is_defined else NAN
 

@@ -1,4 +1,4 @@
-"""Divides the memory of a device into parts, and computes the fragmentation of memory reserved by a framework."""
+"""Divides the memory of a device into parts, and computes the fragmentation of a framework's reserved memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpumon.model.frame import FrameworkMemory, Sample
 
 
 class MemoryBreakdown(NamedTuple):
-    """The parts of a device's memory in bytes. Unknown parts are NaN. The known parts add up to the total."""
+    """The parts of a device's memory in bytes. Parts without data are NaN. The other parts add up to the total."""
 
     allocated: float
     """Memory in live tensors of the run on this device, reported by its framework."""
@@ -18,16 +18,16 @@ class MemoryBreakdown(NamedTuple):
     """Memory that the framework has reserved but that is not in a tensor."""
     context: float
     """Memory that the run's processes use outside the framework's allocator, for CUDA contexts and libraries. If the
-    framework reports nothing, this is all memory of these processes; see `titles`."""
+    framework reports nothing, this is all memory of the processes, and the part has another title (see `titles`)."""
     others: float
-    """Memory used by processes of other runs and users, and memory that belongs to no listed process."""
+    """Memory of processes of other runs and users, and memory in use that belongs to no listed process."""
     free: float
     driver: float
     """Memory reserved by driver and firmware."""
 
 
 class MemoryPart(NamedTuple):
-    """A part of the breakdown, with its title."""
+    """Name and title of a part of the breakdown."""
 
     name: str
     """Name of the field of `MemoryBreakdown`."""
@@ -50,7 +50,7 @@ IN_USE = "in use"
 THIS_RUN = "this run"
 """Title of `context` if the run's framework reports nothing. It then contains all memory of the run."""
 WITH_CONTEXT = "context and others"
-"""Title of `others` if the memory of the run's processes outside their framework is unknown."""
+"""Title of `others` if the driver does not report the memory of the run's processes."""
 BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
@@ -64,18 +64,19 @@ class Fragmentation(NamedTuple):
     slack: float
     """Reserved memory that is not in a tensor: (reserved - allocated) / reserved."""
     fragments: float
-    """Reserved memory that cannot be returned to the driver because its blocks are partly in use: inactive split /
+    """Free memory in blocks that cannot be returned to the driver because they are partly in use: inactive split /
     reserved."""
     rounding: float
-    """Allocated memory that was not requested, caused by rounding up: (allocated - requested) / allocated."""
+    """Allocated memory that was not requested but added by rounding sizes up: (allocated - requested) / allocated."""
     scattered: float
-    """Free memory of the pool outside its largest block: 1 - largest free / (reserved - allocated)."""
+    """Share of the pool's free memory that is outside the largest free block: 1 - largest free / (reserved -
+    allocated)."""
 
 
 def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
     """Return the parts of a device's memory. None for a GPU in MIG mode, because each instance has its own memory."""
     if sample.device.is_divided:
-        return None  # no process can use memory outside the instances
+        return None  # processes can use only the memory of instances
     return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
 
 
@@ -85,9 +86,9 @@ def memory_breakdown(
     """Return the parts of a device's memory, computed from the values of `BREAKDOWN_METRICS`.
 
     `total`, `used`: memory of the device. `kept`: memory reserved by the driver. `allocated`, `held`: memory that the
-    run's framework has allocated and reserved. `own`: memory of the run's processes. None if the used memory is
-    unknown. The framework's values are up to half a second older than the driver's values, so they are limited to
-    these. Without values of the framework, all memory of the run is in `context`, which then has another title.
+    run's framework has allocated and reserved. `own`: memory of the run's processes. None if `used` is NaN. The
+    framework's values may be half a second older than the driver's values, so they are clipped to the driver's values.
+    If the framework reports nothing, all memory of the run is in `context`, which then has another title.
     """
     if not 0 <= used <= total:
         return None
@@ -108,7 +109,7 @@ def memory_breakdown(
 
 
 def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
-    """Return the title of each part by name, for breakdowns that are shown together in one view."""
+    """Return the title of each part by name, for a view that shows these breakdowns together."""
     by_name = {part.name: part.title for part in PARTS}
     shown = list(breakdowns)
     if not any(is_known(value) for breakdown in shown for value in breakdown[:2]):
@@ -121,7 +122,7 @@ def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
 
 
 def known_parts(breakdown: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
-    """Return the known parts and their bytes. Each part has the title for this breakdown."""
+    """Return the parts that have a value, with their bytes. Each part has the title for this breakdown."""
     names = titles([breakdown])
     return [
         (part._replace(title=names[part.name]), value)

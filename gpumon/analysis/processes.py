@@ -1,4 +1,4 @@
-"""Texts that views show for a process in addition to its columns: reasons for missing values, job or container."""
+"""Texts that views show for a process: reasons for missing values, and its job or container."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from gpumon.model.process import Process, pod_parts
 
 
 def missing_value_reasons(process: Process, shares_missing: Availability | None = None) -> str:
-    """Return the reasons why values of a process are missing, such as `the driver has no sample of its work`.
+    """Return the reasons why values of a process are missing, such as `the driver does not report its memory`.
 
-    Empty if no value is missing. `shares_missing`: why its device has no utilization of processes; None if it has.
+    Empty if no value is missing. `shares_missing`: why the device reports no utilization of processes; None if it
+    reports the utilization.
     """
     no_shares = "the driver has no utilization sample of the process"
     if shares_missing is not None:
@@ -48,7 +49,7 @@ _UID = 8
 def job_or_container(process: Process) -> str:
     """Return the job or container of a process, such as `job 4242` or `pod ml/train-0 · containerd 3f2a9c1b04de`.
 
-    Empty if neither is known.
+    Empty if the process is in neither.
     """
     if not (process.job or process.pod or process.container):
         return ""

@@ -14,19 +14,19 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import TRAINING, Run, RunState
 
 OVER = 30.0
-"""Seconds over which the recent pace is averaged if enough data is available."""
+"""Seconds over which the recent pace is averaged. Fewer if the run is younger."""
 QUIET = 5
 """A run counts as stopped if this many steps are overdue and at least `OVER` seconds have passed."""
 _SAME_MOMENT = 0.05
-"""Maximum difference in seconds of two times that count as equal."""
+"""Two times that differ by at most this many seconds count as equal."""
 _time = itemgetter(0)
 
 
 class RecentPace(NamedTuple):
-    """The recent speed of a run; NaN if unknown."""
+    """The recent speed of a run. NaN if it cannot be computed."""
 
     rate: float = NAN
-    """Training steps per second. Time in validation and checkpoints is left out."""
+    """Training steps per second of training. Time in validation and checkpoints does not count."""
     over: float = NAN
     """Seconds over which the rate is averaged."""
 
@@ -34,9 +34,9 @@ class RecentPace(NamedTuple):
 def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
     """Return the pace of a run over about the last `OVER` seconds. `now`: current time in s since 1970.
 
-    It is measured from a time at which the number of steps is known. The first epoch of a process, which compiles and
-    fills caches, is left out if data of at least `PACE_FROM` seconds after it is available. The pace is NaN if the run
-    has stopped making steps (see `QUIET`).
+    The measurement starts at a time for which the step count was reported. The first epoch of a process, which compiles
+    and fills caches, is left out once there are at least `PACE_FROM` seconds of data after it. The pace is NaN if the
+    run has stopped making steps (see `QUIET`).
     """
     moments = epochs.step_moments(key)
     if len(moments) < 2:
@@ -64,12 +64,12 @@ def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, i
         return NAN
     later = bisect_right(moments, end, first, stop, key=_time)
     candidates = [moments[index] for index in (later, later - 1) if first <= index < stop]
-    last = min(candidates, key=lambda moment: abs(moment[0] - end))  # a board may be read just after the end
+    last = min(candidates, key=lambda moment: abs(moment[0] - end))  # the board may be read just after the epoch ended
     return _pace(epochs, key, moments[first], last, PACE_FROM if is_open else 0.0)
 
 
 def _second_epoch_begin(epochs: Epochs, key: str) -> float:
-    """Return the start (s since 1970) of the second epoch of a process; NaN if it has not started or is unknown."""
+    """Return the start (s since 1970) of the second epoch of a process; NaN if no such start was reported."""
     run = epochs.run(key)
     return epochs.begin_above(key, run.first_epoch) if run is not None else NAN
 
@@ -82,19 +82,21 @@ def _pace(epochs: Epochs, key: str, begin: tuple[float, int], end: tuple[float, 
 
 
 _MAX_OPEN_SHARE = 0.99
-"""Maximum share of an open epoch that counts as done, because the epoch may take longer than earlier epochs."""
+"""Maximum share of an open epoch that counts as done. It is below 1, because the epoch may take longer than earlier
+epochs."""
 
 
 class Progress(NamedTuple):
-    """Progress of a run. Values are NaN if the plan or the speed of the run is unknown."""
+    """Progress of a run. Values are NaN if the run reports no plan or its speed cannot be computed."""
 
     done: float
-    """Share (0 to 1) of the planned epochs that is done, or of the planned steps if no epochs are planned. Earlier
-    processes of a resumed run are included."""
+    """Share (0 to 1) of the planned epochs that is done, or of the planned steps if no epochs are planned. Epochs of
+    earlier processes of a resumed run count, too."""
     left: float
     """Seconds until the last planned epoch or step ends. NaN if the run has ended or exceeded its plan."""
     epoch: float
-    """Usual seconds per epoch: `Epochs.duration`, or, if that is unknown, the mean since the start of the run."""
+    """Usual seconds per epoch: `Epochs.duration`, or the mean since the start of the run if `Epochs.duration` is
+    NaN."""
 
 
 def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) -> Progress:
@@ -114,7 +116,7 @@ def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) ->
 
 
 def _unended_epochs(ranks: Ranks) -> set[int]:
-    """Return planned epochs that the run has passed but that a rank left unended, because it died or was stopped.
+    """Return planned epochs that the run has passed but that a rank never finished, because it died or was stopped.
 
     The ledger does not count them as done either (`RunSummary.done`).
     """
@@ -148,8 +150,8 @@ def share_done(run: Run, duration: float, now: float) -> float:
 def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
     """Return the number of seconds for which a run has been running.
 
-    `now`: current time in s since 1970. `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
-    CLOCK_MONOTONIC is used if it is known for the start, too.
+    `now`: current time in s since 1970. `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown. CLOCK_MONOTONIC
+    is used if the start of the run was recorded with it, too.
     """
     steady = monotonic_ns / SECOND - run.facts.begun
     return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
@@ -158,8 +160,8 @@ def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
 def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> float:
     """Return the seconds until the last planned epoch ends, or the last planned step if no epochs are planned.
 
-    `duration`: usual seconds per epoch. NaN if the open epoch already takes much longer than `duration` or steps have
-    stopped, because the estimate would only grow with time. NaN if the plan is exceeded.
+    `duration`: usual seconds per epoch. NaN if the run has exceeded its plan. Also NaN if the open epoch already takes
+    much longer than `duration` or the run makes no more steps, because the estimate would then only grow with time.
     """
     if has_stopped(run, now):
         return NAN
@@ -178,7 +180,7 @@ def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> f
 def has_stopped(run: Run, now: float) -> bool:
     """Return whether several steps are overdue at `now` (s since 1970), compared with the mean time per step.
 
-    False while no steps are counted, for example during a validation.
+    False in phases in which no steps are counted, such as validation.
     """
     if not run.step > 0 or run.phase not in ("", TRAINING):
         return False
@@ -186,7 +188,10 @@ def has_stopped(run: Run, now: float) -> bool:
 
 
 def _steps_left(run: Run, now: float, monotonic_ns: int) -> float:
-    """Return the seconds until the last planned step, computed from the mean time per step so far including pauses."""
+    """Return the seconds until the last planned step.
+
+    They are computed from the mean time per step so far. Pauses are included.
+    """
     planned, spent = run.facts.planned_steps, seconds_since_begin(run, now, monotonic_ns) - (now - run.updated)
     if not planned > 0 or not 0 < run.step <= planned or not spent > 0:
         return NAN
@@ -194,7 +199,7 @@ def _steps_left(run: Run, now: float, monotonic_ns: int) -> float:
 
 
 def _share_of_open_epoch(run: Run, duration: float, at: float) -> float:
-    """Return the share (0 to 1) of the open epoch that is done at the time `at` (s since 1970); 0 if unknown."""
+    """Return the share (0 to 1) of the open epoch that is done at the time `at` (s since 1970). 0 if it has no data."""
     share = (at - run.epoch_started) / duration if duration > 0 else NAN
     return max(0.0, min(share, _MAX_OPEN_SHARE)) if is_known(share) else 0.0
 

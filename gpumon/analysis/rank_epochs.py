@@ -17,7 +17,7 @@ class DataWait(NamedTuple):
     seconds: float = 0.0
     """Seconds that the training waited for data."""
     measured: float = 0.0
-    """Seconds in which waits were measured: phases within epochs, without the time between epochs."""
+    """Seconds of the phases in which waits were measured. Time between epochs is not included."""
 
     @property
     def share(self) -> float:
@@ -26,7 +26,10 @@ class DataWait(NamedTuple):
 
 
 class DataWaitFold:
-    """Sums the waits for data between boundaries, for each epoch. A phase counts if any wait was measured in it."""
+    """Sums the waits for data of the open epoch and of all ended epochs.
+
+    Phases without a measured wait do not count.
+    """
 
     def __init__(self) -> None:
         self._ended = DataWait()
@@ -43,9 +46,10 @@ class DataWaitFold:
         self._ended, self._phases = _sum(self._ended, self._phases), {}
 
     def until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int = 0) -> DataWait:
-        """Return the wait in all epochs up to `now` (s since 1970), including the phase that started at `last`.
+        """Return the wait in all epochs up to `now` (s since 1970), including the phase that is still open.
 
-        `last`: the newest boundary. `monotonic_ns`: the same time as `now` by CLOCK_MONOTONIC, 0 if unknown.
+        `last`: the newest boundary, at which the open phase started. `monotonic_ns`: the same time as `now` by
+        CLOCK_MONOTONIC, 0 if unknown.
         """
         return _sum(self._ended, self._open_until(last, run, now, monotonic_ns))
 
@@ -91,7 +95,7 @@ class RankEpoch(NamedTuple):
     end: float = NAN
     """End of the epoch; NaN while the epoch is open."""
     how: EpochEnd | None = None
-    """End of the epoch (finished, aborted or lost); None while it is open."""
+    """How the epoch ended (finished, aborted or lost); None while it is open."""
 
     @property
     def finished(self) -> bool:
@@ -116,7 +120,7 @@ class RankEpochs:
         self.boundaries: list[Boundary] = []
         """Boundaries of the rank, sorted by number."""
         self.rewritten = 0
-        """Incremented if entries of `epochs`, `spans` or `faults` other than the last ones changed."""
+        """Incremented when an entry of `epochs`, `spans` or `faults` that is not the last one changes."""
         self._reset()
 
     def add(self, boundary: Boundary) -> bool:
@@ -132,7 +136,7 @@ class RankEpochs:
         return True
 
     def copy(self) -> RankEpochs:
-        """Return a copy to which no boundaries may be added."""
+        """Return a copy for reading only: no boundaries may be added to it."""
         copy = RankEpochs()
         copy._by_number = dict(self._by_number)
         copy.boundaries, copy.epochs, copy.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
@@ -148,7 +152,7 @@ class RankEpochs:
         return _span(self._last, end)
 
     def _refold(self) -> None:
-        """Compute everything again from all boundaries, because one arrived late or the older half is dropped."""
+        """Compute everything from the stored boundaries again, after one arrived late or the older half was dropped."""
         ordered = sorted(self._by_number.values(), key=attrgetter("number"))
         self.boundaries = ordered[-KEEP // 2 :] if len(ordered) > KEEP else ordered
         self._by_number = {boundary.number: boundary for boundary in self.boundaries}
@@ -163,13 +167,13 @@ class RankEpochs:
         self.epochs: list[RankEpoch] = []
         """Epochs of the rank, oldest first."""
         self.begins: dict[int, float] = {}
-        """Start (s since 1970) of each epoch by number. For a repeated epoch, it is the last start."""
+        """Start (s since 1970) of each epoch by number; the last start if the epoch was repeated."""
         self.spans: list[Span] = []
         """Finished phases other than training, oldest first."""
         self.faults: list[Boundary] = []
         """Boundaries of out-of-memory errors, oldest first."""
         self.ends: dict[int, RankEpoch] = {}
-        """Epochs whose end is known but whose start was lost, by number."""
+        """Epochs whose end was received but whose start was lost, by number."""
         self.waits = DataWaitFold()
         self.in_force: Boundary | None = None
         """Newest boundary of the open epoch; None if no epoch is open."""

@@ -17,7 +17,7 @@ _WORST = (
 
 
 class LoggedRank(NamedTuple):
-    """What a rank logged last, and how far it got."""
+    """The values that a rank logged last, and its position in the training."""
 
     metrics: Mapping[str, float]
     position: tuple[int, int]
@@ -28,8 +28,8 @@ class LoggedRank(NamedTuple):
 def last_logged(ranks: Sequence[LoggedRank]) -> dict[str, float]:
     """Return the last value of each logged metric. `ranks`: the ranks of a run, sorted by rank number.
 
-    The lowest rank has priority, except over ranks that got further: a rank that ended in an earlier epoch than the one
-    that the run has reached is asked last.
+    If several ranks logged a metric, the value of the lowest rank is used. But ranks that ended in an epoch before the
+    current epoch of the run are used only if no other rank logged the metric.
     """
     running = [rank.position for rank in ranks if rank.is_running]
     reached = min(running) if running else max((rank.position for rank in ranks), default=(-1, 0))
@@ -47,15 +47,15 @@ class Ranks(NamedTuple):
 
     @property
     def first(self) -> Run:
-        """The rank with the lowest number on this machine. Its name, user and plan are shown for the run."""
+        """The rank with the lowest number on this machine. Views show its name, user and plan for the run."""
         return self.all[0]
 
     @property
     def slowest(self) -> Run:
-        """The rank whose epoch, step and phase are those of the run.
+        """The rank whose epoch, step and phase are shown for the run.
 
-        This is the running rank that is furthest behind, because the others wait for it. If no rank is running any
-        more, it is the one that got furthest.
+        This is the running rank that is furthest behind, because the other ranks wait for it. If no rank is running any
+        more, it is the rank that got furthest.
         """
         running = [run for run in self.all if run.state is RunState.RUNNING]
         return min(running, key=_position) if running else max(self.all, key=_position)
@@ -120,7 +120,7 @@ def start_ns(run: Run, tick: Tick) -> int:
 
 
 def unreported_end_ns(run: Run, tick: Tick, last_alive_ns: int, last_boundary_ns: int) -> int:
-    """Return the last time at which a rank that reported no end was certainly alive.
+    """Return the last time at which a rank was certainly alive. Used for a rank that did not report its end.
 
     `tick`: the last tick that contained the rank. `last_alive_ns`: time of the last tick in which it was running.
     `last_boundary_ns`: time of its newest boundary. All times are ns of CLOCK_MONOTONIC.
@@ -149,7 +149,7 @@ def _sum(values: Iterable[float]) -> float:
 
 
 def _order(ranks: Ranks) -> tuple[bool, float, str, float]:
-    """Return a sort key. Runs started within `TOGETHER` seconds, for example by one script, are sorted by name."""
+    """Return a sort key. Runs that started within the same `TOGETHER` seconds, as by one script, are sorted by name."""
     first = ranks.first
     started = first.started if isfinite(first.started) else 0.0
     return ranks.state is not RunState.RUNNING, -(started // TOGETHER), first.name, -started

@@ -21,7 +21,7 @@ RECENT, LATELY, MOST = 10, 10.0, 500
 """The usual duration of an epoch is the mean of the last `RECENT` finished epochs. If more epochs finished in the last
 `LATELY` seconds, all of these are used, up to `MOST`, because a few epochs of milliseconds are not representative."""
 _CACHED_MARKS = 64
-"""Maximum number of sets of runs whose marks are cached."""
+"""Maximum number of sets of runs for which marks are cached."""
 
 
 class EpochMark(NamedTuple):
@@ -64,7 +64,7 @@ def marks_within(marks: Sequence[EpochMark], begin: float, end: float) -> Sequen
 def every_nth(marks: Sequence[EpochMark], every: int) -> Iterator[EpochMark]:
     """Yield the marks of epochs whose number is a multiple of `every`. `marks` must be sorted, oldest first.
 
-    Skips most marks without looking at them, because charts label only a few of thousands.
+    Most marks are skipped without being read, because charts label only a few of thousands of marks.
     """
     place = 0
     while place < len(marks):
@@ -108,21 +108,22 @@ class EpochMarks(NamedTuple):
 
 
 class StepMoments:
-    """The step counts of a run at the times at which they are known: pairs of time (s since 1970) and steps.
+    """The reported step counts of a run, as pairs of time (s since 1970) and steps.
 
-    They are sorted, oldest first. A pair is computed when it is accessed, because only a few of thousands are needed.
+    The pairs are sorted, oldest first. Each is computed when it is accessed, because callers need only a few of
+    thousands.
     """
 
     def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
         self._boundaries = boundaries
         self._newest = newest
-        """Entries that are newer than the boundaries."""
+        """Pairs that are newer than the newest boundary."""
 
     def __len__(self) -> int:
         return len(self._boundaries) + len(self._newest)
 
     def __getitem__(self, index: int) -> tuple[float, int]:
-        """Return an entry; negative indexes count from the end."""
+        """Return a pair; negative indexes count from the end."""
         offset = range(len(self))[index] - len(self._boundaries)
         if offset >= 0:
             return self._newest[offset]
@@ -148,14 +149,14 @@ class _MarkCache:
         self._marks = sorted(self._by_number.values())
 
     def is_valid_for(self, ranks: Sequence[tuple[str, RankEpochs]]) -> bool:
-        """Return whether the marks were computed from these ranks and none of their epochs was rewritten later."""
+        """Return whether the marks were computed from these ranks and none of their epochs was rewritten since."""
         return len(ranks) == len(self._ranks) and all(
             run == own_run and rank is own_rank and rank.rewritten == rewritten
             for (run, rank), (own_run, own_rank), rewritten in zip(ranks, self._ranks, self._rewritten, strict=True)
         )
 
     def marks(self, open_epochs: Iterable[EpochMark]) -> list[EpochMark]:
-        """Return the starts of epochs, oldest first. `open_epochs`: open epochs that are known only from boards."""
+        """Return the starts of epochs, oldest first. `open_epochs`: open epochs that only boards contain."""
         for index, (run, rank) in enumerate(self._ranks):
             for epoch in rank.epochs[self._consumed[index] :]:
                 _insert(self._marks, self._by_number, EpochMark(epoch.begin, epoch.number, run))
@@ -206,7 +207,7 @@ class Epochs:
                 self._chart_marks = {}
 
     def copy_for(self, uuid: str) -> Epochs:
-        """Return a copy with the runs of one device, which another thread may read."""
+        """Return a copy that contains only the runs of one device. Another thread may read the copy."""
         keys = self.runs_on(uuid)
         copy = Epochs()
         copy._ranks = {key: self._ranks[key].copy() for key in keys if key in self._ranks}
@@ -215,7 +216,7 @@ class Epochs:
         return copy
 
     def run(self, key: str) -> Run | None:
-        """Return a run in its last known state, or None if no frame had it."""
+        """Return a run as the last frame that contained it reported it, or None if no frame did."""
         return self._runs.get(key)
 
     def runs_on(self, uuid: str) -> list[str]:
@@ -233,7 +234,7 @@ class Epochs:
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
         """Return the start times of epochs, oldest first. For each epoch of a run, there is one mark for all ranks."""
         runs = tuple(keys)
-        # For a rank without boundaries, only the epoch on its board is known.
+        # For a rank without boundaries, the only source is the epoch on its board.
         ranks = [(self._id(key), self._ranks.get(key, _NO_EPOCHS)) for key in runs]
         cache = self._mark_caches.get(runs)
         if cache is None or not cache.is_valid_for(ranks):
@@ -249,9 +250,9 @@ class Epochs:
         return sorted(faults, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Sequence[Span]]:
-        """Return the phases other than training of these ranks, as a list for each rank, oldest first.
+        """Return a list for each of these ranks with its phases other than training, oldest first.
 
-        The end of a phase that has not ended is infinite.
+        The end of an open phase is infinite.
         """
         return [self._ranks[key].spans + self.open_span(key) for key in keys if key in self._ranks]
 
@@ -273,7 +274,7 @@ class Epochs:
     def time_range(self, keys: Iterable[str]) -> tuple[float, float]:
         """Return the start of the first of these ranks and the end of the last one, in s since 1970.
 
-        The end is infinite if one of them is running. Both are NaN if nothing is known.
+        The end is infinite if one of the ranks is running. Both times are NaN if no rank has any data.
         """
         times: list[float] = []
         for key in keys:
@@ -285,11 +286,14 @@ class Epochs:
         return (min(known), max(known)) if known else (NAN, NAN)
 
     def epoch_count(self, key: str) -> int:
-        """Return the number of known epochs of a run."""
+        """Return the number of stored epochs of a run."""
         return len(self._epochs_of(key))
 
     def count_above(self, key: str, number: int) -> int:
-        """Return the number of newest epochs of a run whose epoch number is above `number`."""
+        """Return how many of the newest epochs of a run have a number above `number`.
+
+        Counting stops at the newest epoch that does not.
+        """
         return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._epochs_of(key))))
 
     def begin_above(self, key: str, number: int) -> float:
@@ -297,9 +301,9 @@ class Epochs:
         return next((epoch.begin for epoch in self._epochs_of(key) if epoch.number > number), NAN)
 
     def epoch_spans(self, key: str, now: float, selection: slice = slice(None)) -> list[EpochSpan]:
-        """Return the epochs of a run, oldest first. `selection`: slice of them to return.
+        """Return the epochs of a run, oldest first. `selection`: return only this slice of the epochs.
 
-        An epoch whose end is unknown lasts until `now` (s since 1970) or the end of the run.
+        An epoch without an end lasts until `now` (s since 1970), or until the end of the run if the run has ended.
         """
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
@@ -310,9 +314,9 @@ class Epochs:
         ]
 
     def steps(self, key: str, now: float) -> list[StepSpan]:
-        """Return the ranges of steps of a run without epochs, oldest first. They are the same as in the ledger.
+        """Return the ranges of steps of a run without epochs, oldest first. The ledger has the same ranges.
 
-        The last range is open. The first one starts at the oldest known boundary. The list is empty if the training
+        The last range is open. The first range starts at the oldest stored boundary. The list is empty if the training
         does not report its steps.
         """
         run = self._runs.get(key)
@@ -335,7 +339,7 @@ class Epochs:
         return [*rows, open_row._replace(end=until)] if run.step > open_row.first else rows
 
     def step_moments(self, key: str) -> StepMoments:
-        """Return the times at which the step count of a run is known, oldest first."""
+        """Return the reported step counts of a run with their times, oldest first."""
         run, boundaries = self._runs.get(key), self._boundaries(key)
         is_newer = run is not None and is_known(run.updated) and (
             not boundaries or run.updated > boundaries[-1].time_ns / 1e9
@@ -343,11 +347,11 @@ class Epochs:
         return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
-        """Return the usual duration of recent epochs of a run, in seconds from start to start.
+        """Return the usual duration of recent epochs of a run, in seconds from one epoch's start to the next one's.
 
         NaN if no epoch has finished. The first epoch of a process, which compiles and fills caches, is used only until
-        a second one has finished. Outliers, for example because the machine was suspended, are left out. Epochs with
-        validation are included if their duration is not an outlier.
+        a second one has finished. Outliers are left out: the machine may have been suspended. Epochs with validation
+        are included unless their duration is an outlier.
         """
         run = self._runs.get(key)
         begins: dict[int, float] = {}

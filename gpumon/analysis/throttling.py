@@ -1,7 +1,8 @@
 """Throttling: the metrics that show that a GPU's clocks are lowered, and the reasons that need attention.
 
 The driver reports throttling in two ways. A mask of clock event reasons (`gpu.event_reasons`) contains the reasons at
-the time of the sample. Counters (`gpu.throttled_*`, seconds) contain the time for which each reason lowered the clocks.
+the time of the sample. Counters (`gpu.throttled_*`, in seconds) contain the total time for which each reason has
+lowered the clocks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from gpumon.model.metrics import BY_NAME, GPU_METRICS
 from gpumon.model.vendors import clock_events, find_vendor
 
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
-"""Counters of time throttled by heat."""
+"""Counters of the time in which heat lowered the clocks."""
 CAUSES = tuple(
     metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
 )

@@ -1,1 +1,1 @@
-"""Findings about GPUs and runs. Rules compute them from contexts. All views and reports show them unchanged."""
+"""Findings about GPUs and runs. Rules compute findings from contexts. All views and reports show the same findings."""

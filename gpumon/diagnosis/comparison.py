@@ -16,8 +16,8 @@ from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
 
 _LONG = 30.0
-"""Minimum seconds of a row for its mean memory to be used. In a shorter time, the mean depends too much on the age of
-the driver's process list."""
+"""The mean memory of a row is used only if the row covers at least this many seconds. In a shorter time, the mean
+depends too much on the age of the driver's process list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
 
 
 def _others(row: UsageRow) -> float:
-    """Return the highest memory in bytes on a device that did not belong to the run; NaN if unknown.
+    """Return the peak memory in bytes on a device that did not belong to the run; NaN if it was not measured.
 
-    The driver's process list is seconds older than the used memory, so it is too low while the memory of a run grows.
-    Thus the framework's numbers are used, too. Without them, only the mean is used, because a peak may have been the
-    run's own memory.
+    The driver's process list is seconds older than its used memory, so the list shows too little while the memory of a
+    run grows. The framework's numbers are therefore used, too. If they are missing, the mean is used, because the peak
+    may have been memory of the run itself.
     """
     used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
     if is_known(reserved):
@@ -144,7 +144,7 @@ def _finding(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
 
 
 def _differ(summary: str, runs: Sequence[ComparedRun], value_of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
-    """Yield a finding if known values of the runs differ. An empty value is unknown.
+    """Yield a finding if the values of the runs differ. Runs with an empty value are ignored.
 
     `value_of`: returns the value of a run as text.
     """

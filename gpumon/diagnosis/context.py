@@ -1,4 +1,4 @@
-"""Contexts: the facts about a GPU or a run that rules judge.
+"""Contexts: the facts about a GPU or a run on which the rules are based.
 
 The same rules apply to running runs, past runs and epochs.
 """
@@ -41,7 +41,7 @@ class LinkUnderLoad(NamedTuple):
     """State of a GPU's PCIe link at the end of the last period under load (`thresholds.LOADED_FOR` seconds)."""
 
     load: float = NAN
-    """Lowest utilization in that period, over a few seconds each. NaN if there was no such period recently."""
+    """Lowest mean utilization of any few seconds in that period. NaN if there was no such period recently."""
     values: Mapping[str, float] = {}
     """Values of the link by metric of `PCIE_LINK`."""
 
@@ -53,11 +53,12 @@ class GpuContext(NamedTuple):
     now: float
     """Time of the frame, seconds since 1970."""
     rates: Mapping[str, float] = {}
-    """Known rates of throttling counters by metric, as shares of the time (0 to 1)."""
+    """Rates of the throttling counters that have one, by metric, as shares of the time (0 to 1)."""
     loaded: LinkUnderLoad = LinkUnderLoad()
     """State of the GPU's PCIe link when the GPU was last under load."""
     peer_links: float = NAN
-    """Highest number of active NVLink links of another GPU of the same model in this machine. NaN if there is none."""
+    """Highest number of active NVLink links on any other GPU of the same model in this machine. NaN if there is
+    none."""
     is_lost_with_gpu: bool = False
     """Whether the device is a MIG instance of a GPU that is lost."""
     is_replaced: bool = False
@@ -77,15 +78,15 @@ class GpuContext(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether the values are current, because both the driver and the daemon answer."""
+        """Whether the values are current. This requires that both the driver and the daemon answer."""
         return self.status.sample.state is Availability.OK and self.status.state is not GpuState.STALE
 
     @property
     def slow_link(self) -> list[tuple[str, float, float]]:
         """Metric, value and maximum for each PCIe value that was below its maximum under load and is still below it.
 
-        A value that is currently at its maximum proves that the link is fine, because an idle GPU can only slow its
-        link down.
+        A value that is now at its maximum proves that the link is fine, because a GPU that goes idle can only slow it
+        down.
         """
         sample = self.status.sample
         slow_now = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
@@ -93,7 +94,7 @@ class GpuContext(NamedTuple):
 
 
 class RunContext(NamedTuple):
-    """Facts about a run or an epoch; NaN is unknown."""
+    """Facts about a run or an epoch. Missing numbers are NaN."""
 
     subject: Subject
     state: RunState = RunState.RUNNING
@@ -102,9 +103,9 @@ class RunContext(NamedTuple):
     since_end: float = NAN
     """Seconds since the run ended."""
     exit_code: float = 0.0
-    """Exit code of the run's command; 0 if it is unknown or a signal ended it."""
+    """Exit code of the run's command; 0 if it was not recorded or a signal ended the command."""
     exit_signal: float = 0.0
-    """Number of the signal that ended the run's command; 0 if it is unknown or none did."""
+    """Number of the signal that ended the run's command; 0 if it was not recorded or no signal ended the command."""
     ooms: float = NAN
     """Number of out-of-memory errors of the run."""
     since_oom: float = NAN
@@ -116,7 +117,7 @@ class RunContext(NamedTuple):
     wait_share: float = NAN
     """Share of the time spent waiting for data."""
     waits_in_part: bool = False
-    """Whether `wait_share` refers only to the phases in which waits are measured, not to the whole time."""
+    """Whether `wait_share` is a share of only the phases in which waits are measured, not of the whole time."""
     throttled_share: float = NAN
     """Share of the time in which the driver lowered the clocks."""
     idle_share: float = NAN

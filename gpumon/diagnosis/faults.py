@@ -34,7 +34,8 @@ _SLOW = {
     "gpu.pcie_width": "with {now:.0f} of {most:.0f} lanes",
 }
 MAX_XID = 2.0**24
-"""Upper limit of XID codes, which are at most a few hundred. Frames store values exactly up to this number."""
+"""Values above this limit are not XID codes, which are at most a few hundred. Frames store integers up to this limit
+exactly."""
 _PENDING_REPAIRS = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 
 
@@ -74,10 +75,11 @@ _UNREACHABLE = (Availability.LOST, Availability.NO_DRIVER)
 
 
 def unavailable_remedy(device: Device, condition: Availability, fault: Xid | None, action: str = "") -> str:
-    """Return what to do about a GPU that cannot be read, in sentences; empty if nothing is known to help.
+    """Return sentences that say what to do about a GPU that cannot be read. Empty if there is no advice.
 
-    `action`: what to do about conditions other than a lost GPU and a required reset. The advice for the XID error
-    replaces it if it is an urgent repair, is left out if it is a repair that can wait, and is appended otherwise.
+    `action`: advice for the condition; for a required reset, and by default for a lost GPU, this function has its own.
+    `fault`: XID error of the GPU. If its remedy is an urgent repair, only this remedy is returned. If its remedy is a
+    repair that can wait, it is left out. Any other remedy is appended to the advice.
     """
     if condition is Availability.LOST:
         action = action or sentence(AFTER_LOSS)
@@ -129,9 +131,9 @@ def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
-    """Fewer NVLink links of the GPU are up than on another GPU of the same model."""
+    """The GPU has fewer active NVLink links than another GPU of the same model."""
     active, most = gpu.value("gpu.nvlink_active"), gpu.peer_links
-    # No link at all is not reported, because it looks the same as a card without an NVLink bridge.
+    # Zero links are not reported, because a card without an NVLink bridge looks the same.
     if gpu.is_current and 0 < active < most:
         summary = f"{active:.0f} NVLink links are up, {most:.0f} on another GPU of this model"
         vendor = _vendor(gpu)
@@ -158,7 +160,7 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
 FAULT_RULES: tuple[Rule[GpuContext], ...] = (
     recovery_required, xid_error, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
 )  # fmt: skip
-"""Rules about hardware faults, the most urgent first."""
+"""Rules about hardware faults, most urgent first."""
 
 
 def _vendor(gpu: GpuContext) -> Vendor | None:

@@ -1,4 +1,4 @@
-"""Findings: facts that a user should know about a GPU or a run, and suggested actions."""
+"""Findings: what a user should know about a GPU or a run, with suggested actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Subject(NamedTuple):
     kind: str
     """Kind of the subject: `gpu`, `run` or `epoch`."""
     id: str
-    """UUID of a GPU, id of a run, ordinal of an epoch."""
+    """UUID of the GPU, id of the run, or ordinal of the epoch."""
     title: str
     """Name for users, such as `GPU 3`."""
 
@@ -46,14 +46,14 @@ class Finding(NamedTuple):
 
 
 def severity_of(metric: Metric, value: float) -> Severity:
-    """Return the severity of `value` according to the thresholds of its metric. It is INFO if the value is NaN."""
+    """Return the severity of `value` according to the thresholds of its metric; INFO if `value` is NaN."""
     if value >= metric.critical:
         return Severity.CRITICAL
     return Severity.WARNING if value >= metric.warn else Severity.INFO
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON. Unknown numbers are left out of the evidence."""
+    """Return a finding as JSON. Numbers that are NaN are left out of the evidence."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.name.lower(),
@@ -68,7 +68,7 @@ _GPU = "GPU "
 
 
 class FindingGroup(NamedTuple):
-    """A finding, or several findings that say the same about different GPUs."""
+    """One finding, or several findings that differ only in their GPU."""
 
     findings: Sequence[Finding]
 
@@ -88,7 +88,11 @@ class FindingGroup(NamedTuple):
 
     @property
     def action(self) -> str:
-        """The suggested action. If actions differ, for example because commands contain the GPU, each GPU is listed."""
+        """The suggested action.
+
+        If the actions of the findings differ, the action for each GPU is listed. For example, a command may name the
+        GPU.
+        """
         actions = dict.fromkeys(finding.action for finding in self.findings if finding.action)
         if len(actions) < 2:
             return next(iter(actions), "")
@@ -101,7 +105,7 @@ class FindingGroup(NamedTuple):
 
 
 def group_findings(findings: Iterable[Finding]) -> list[FindingGroup]:
-    """Group findings that say the same about several GPUs. A group has the position of its first finding."""
+    """Group findings that differ only in their GPU. A group has the position of its first finding."""
     groups: dict[object, list[Finding]] = {}
     for index, finding in enumerate(findings):
         is_single = finding.subject.kind != "gpu"

@@ -1,4 +1,4 @@
-"""Rules about the current state of a GPU, and the list of facts that could not be judged because data is missing."""
+"""Rules about the current state of a GPU, and the list of facts that no rule could judge because of missing data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _JUDGED_FACTS = (
     ("throttling", ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")),
     ("memory limit", ("gpu.memory_used", "gpu.memory_total")),
 )
-"""Facts that rules judge: the name for users, and the metrics that the rules read. One of the metrics is sufficient,
-except for the facts in `_ALL_NEEDED`."""
+"""Facts that rules judge, each with its name for users and the metrics that the rules read. One of the metrics is
+sufficient, except for the facts in `_ALL_NEEDED`."""
 _ALL_NEEDED = ("memory limit",)
 GPUS = "GPUs"
 """Result of `not_judged` if there is no GPU."""
@@ -31,15 +31,15 @@ NOTHING = "Nothing needs attention."
 
 
 def nothing_found(unknown: Sequence[str]) -> str:
-    """Return the sentence to show if there are no findings. `unknown`: facts that could not be judged."""
+    """Return the sentence to show if there are no findings. `unknown`: facts that no rule could judge."""
     return f"No findings; not available here: {', '.join(unknown)}." if unknown else NOTHING
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
     """Return the facts that no rule could judge because no GPU reports them, such as `temperature`.
 
-    GPUs that do not answer are left out, because there is a separate finding about each of them. `tells_processes`:
-    whether the source lists processes and runs.
+    GPUs that do not answer are ignored, because each of them has its own finding. `tells_processes`: whether the source
+    lists processes and runs.
     """
     if not samples:
         return [GPUS]
@@ -63,7 +63,7 @@ HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost the GPU. There is no separate finding about its MIG instances."""
+    """The driver lost the GPU. The GPU's MIG instances get no finding of their own."""
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
@@ -75,7 +75,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver cannot read the GPU, or has not answered for longer than load on the machine can explain."""
+    """The driver cannot read the GPU, or has not answered for so long that load on the machine cannot be the cause."""
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
         if not _seconds_unanswered(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
@@ -85,7 +85,7 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def partly_unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver returns some values, and for others the error that the GPU is lost or must be reset."""
+    """The driver returns some values; for others, it returns the error that the GPU is lost or must be reset."""
     condition = gpu.status.sample.condition
     if gpu.is_current and condition is not Availability.OK:
         names = [name for name, why in gpu.device.missing.items() if why is condition]
@@ -144,7 +144,7 @@ def heat_severity(rates: Mapping[str, float]) -> Severity:
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The memory is nearly full, so the next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    is_divided = gpu.status.state is GpuState.DIVIDED  # the finding is then about its instances
+    is_divided = gpu.status.state is GpuState.DIVIDED  # its instances have their own findings
     if gpu.is_current and not is_divided and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
@@ -220,7 +220,10 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
 
 
 def _seconds_unanswered(sample: Sample) -> float:
-    """Return the seconds since the start of the unanswered driver call; if unknown, the age of the values."""
+    """Return the seconds since the start of the unanswered driver call.
+
+    If the start was not recorded, return the age of the values.
+    """
     return sample.unanswered if is_known(sample.unanswered) else sample.age
 
 
@@ -234,7 +237,10 @@ def _create_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
 
 
 def _idle(gpu: GpuContext) -> float:
-    """Return the idle time in seconds by CLOCK_MONOTONIC, because the wall clock may have been set. NaN if unknown."""
+    """Return the idle time in seconds; NaN if there is none.
+
+    CLOCK_MONOTONIC is used because the wall clock may have been set.
+    """
     since = gpu.status.since
     return NAN if since is None else since.seconds
 

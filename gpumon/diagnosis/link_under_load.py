@@ -1,7 +1,7 @@
 """Determines the state of a GPU's PCIe link at the time when the GPU was last under load.
 
-The current state is not sufficient, because an idle GPU slows its link down. The link is read only twice a minute, so
-only a reading at the end of a period under load certainly belongs to this period.
+The current state of the link is not sufficient, because an idle GPU slows its link down. The link is read only twice a
+minute, so only a reading at the end of a period under load was certainly made in this period.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SLOTS_PER_LOAD = 8
 _SLOT = LOADED_FOR / _SLOTS_PER_LOAD
 """Length of a slot in seconds."""
 _SLOTS = round(JUDGED_OVER / _SLOT)
-"""Number of the newest slots in which a period under load is searched."""
+"""Number of newest slots that are searched for a period under load."""
 _HOLD = LOADED_FOR / 2
-"""Maximum seconds for which the value of a sample is used for later slots without a sample."""
+"""The value of a sample is used for later slots without a sample, for at most this many seconds."""
 _ALL_POINTS = 1 << 20
 """A number of points so large that a query returns every sample as a separate point."""
 _UNKNOWN = (NAN,) * (1 + len(PCIE_LINK))
@@ -50,7 +50,7 @@ class LinkSeries:
 
 def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> LinkSeries:
     """Return the samples of a GPU in the last `JUDGED_OVER` seconds of a history. `now`: current time, s since 1970."""
-    from gpumon.storage.history.query import Query  # not needed for frames
+    from gpumon.storage.history.query import Query  # only needed here, not for frames
 
     result = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), now - JUDGED_OVER, now, points=_ALL_POINTS))
     load = result[_UTILIZATION]
@@ -91,7 +91,10 @@ def link_under_load(series: LinkSeries, now: float) -> LinkUnderLoad:
 
 
 def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
-    """Return the mean load of each slot, starting with number `first_slot`. It is NaN if unknown."""
+    """Return the mean utilization of each slot, from slot number `first_slot` on.
+
+    It is NaN for a slot without samples.
+    """
     slots: list[list[float]] = [[] for _ in range(_SLOTS)]
     last_time, last_share, last_slot = NAN, NAN, 0
     for time, share in zip(series.times, series.load, strict=True):
@@ -110,7 +113,7 @@ def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
 
 
 def _fill(slots: Sequence[list[float]], share: float, empty: Iterable[int]) -> None:
-    """Use the load `share` of a sample for the slots in `empty`, which have no sample."""
+    """Use the utilization `share` of a sample for the slots in `empty`, which have no sample."""
     for slot in empty:
         if 0 <= slot < _SLOTS:
             slots[slot].append(share)

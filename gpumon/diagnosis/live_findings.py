@@ -36,12 +36,12 @@ _ALL_POINTS = 1 << 20
 
 
 class Shares(NamedTuple):
-    """Shares of time (0 to 1), averaged over GPUs; NaN if unknown or if there are too few samples."""
+    """Shares of time (0 to 1), averaged over GPUs; NaN if there are too few samples."""
 
     throttled: float = NAN
-    """Time in which heat or a power brake lowered the clocks."""
+    """Share of the time in which heat or a power brake lowered the clocks."""
     idle: float = NAN
-    """Time in which no kernel ran."""
+    """Share of the time in which no kernel ran."""
 
 
 def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
@@ -71,7 +71,7 @@ def _shares_of_gpu(history: RecentHistory, uuid: str, begin: float, end: float) 
 
 
 def _known(values: Iterable[float]) -> list[float]:
-    # NaN != NaN; no call of is_known, because a call for each of thousands of values would cost more than the rest.
+    # NaN != NaN; no call of is_known, because thousands of calls would take longer than the rest of the function.
     return [value for value in values if value == value]
 
 
@@ -93,11 +93,12 @@ def findings(
     loaded: Mapping[str, LinkUnderLoad] = {},
     monotonic_ns: int = 0,
 ) -> list[Finding]:
-    """Return all findings about the GPUs and runs of a frame, the most severe first.
+    """Return all findings about the GPUs and runs of a frame, most severe first.
 
-    `epochs`: epochs computed from all known boundaries; None if there are no runs. `now`: time of the frame (s since
-    1970). `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown. `history`: used for rates of counters and
-    shares of time. Without a history, the caller passes `rates` (by UUID and metric) and `loaded` (links by UUID).
+    `epochs`: epochs computed from all available boundaries; None if there are no runs. `now`: time of the frame (s
+    since 1970). `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown. `history`: source of the rates of
+    counters and the shares of time. Without a history, the caller passes `rates` (by UUID and metric) and `loaded`
+    (links by UUID).
     """
     contexts = [_gpu_context(status, now, history, rates, loaded) for status in statuses]
     lost = {status.sample.device.uuid for status in statuses if status.sample.state is Availability.LOST}
@@ -162,7 +163,7 @@ def live_run(
 ) -> RunContext:
     """Return the facts about a run in the newest frame.
 
-    `now`: time of the frame, s since 1970. `history`: needed for shares of time, which are unknown without it.
+    `now`: time of the frame, s since 1970. `history`: source of the shares of time. Without a history, they are NaN.
     `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
     """
     run = ranks.first
@@ -187,7 +188,8 @@ def live_run(
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        # Without boundaries, phases are unknown, so the share is computed from the board over the whole time.
+        # Boundaries are needed to tell phases apart. Without them, the share is computed from the board, for the whole
+        # time.
         wait_share=NAN if not settled else wait.share if wait.measured > 0 else run.wait / duration,
         waits_in_part=duration > WHOLE * wait.measured > 0,
         throttled_share=throttled,
@@ -198,8 +200,8 @@ def live_run(
 
 
 LOOK_BACK = 605
-"""Number of frames that are searched for events of runs and for idle times: ten minutes at one frame per second, and a
-few more so that "at least 10 min" is reached."""
+"""Number of frames that are searched for events of runs and for idle times. This is ten minutes at one frame per
+second, and a few more frames so that "at least 10 min" is reached."""
 _RATE_FRAMES = 2
 """Number of frames needed for the rate of a counter."""
 _SPARE_FRAMES = 3
@@ -217,8 +219,8 @@ class JudgedFrame:
     ) -> None:
         """Judge a frame.
 
-        `earlier`: known frames before it, oldest first. `live`: False if the source has stopped sampling. `epochs`:
-        epochs that may also contain boundaries from before `earlier`; None if there are none.
+        `earlier`: frames before this frame, oldest first. `live`: False if the source has stopped sampling. `epochs`:
+        epochs computed from more boundaries than `earlier` contains; if None, they are computed from `earlier`.
         """
         self._frame = frame
         self._earlier = [other for other in earlier if other.number < frame.number]
@@ -252,7 +254,7 @@ class JudgedFrame:
         return progress(ranks, self.epochs, self._frame.time, self._frame.monotonic_ns)
 
     def findings(self) -> list[Finding]:
-        """Return all findings, the most severe first."""
+        """Return all findings, most severe first."""
         from gpumon.storage.history.counters import rates_between
 
         frame, names = self._frame, [metric.name for metric in THERMAL]
@@ -262,7 +264,7 @@ class JudgedFrame:
         return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, loaded=loaded, monotonic_ns=now)
 
     def _loaded_links(self) -> dict[str, LinkUnderLoad]:
-        """Return the state under load of the links that are currently slow, by UUID of the GPU."""
+        """Return the state under load of each link that is currently slow, by UUID of the GPU."""
         slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
         if not slow or not self._earlier:
             return {}
@@ -273,7 +275,7 @@ class JudgedFrame:
 
 
 def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether earlier frames could change the state of a GPU or the word for it.
+    """Return whether earlier frames could change the state of a GPU or the word that views show for it.
 
     A single frame cannot distinguish idleness from a pause, or light load from a sample between two steps.
     """
@@ -284,7 +286,7 @@ def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
-    """Return only the frames before `newest` that can change the output of `gpumon status`.
+    """Return the frames before `newest` that can change the output of `gpumon status`, and no others.
 
     Two frames are needed for rates of counters, and one minute to distinguish idleness from a pause. Ten minutes are
     needed for idle times, for out-of-memory errors and other events of runs, and to see whether a slow link was under
@@ -305,7 +307,7 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
 def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
     """Return the epochs computed from all boundaries in the ring, or None if no running run has epochs.
 
-    All boundaries are used so that the remaining time agrees with views that have seen all frames.
+    All boundaries are used so that the remaining time is the same as in views that have read all frames.
     """
     if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None

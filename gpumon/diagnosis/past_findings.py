@@ -30,7 +30,7 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     run = record.run
     ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
     last = ooms[-1] if ooms else None
-    # If only some ranks died or failed, the epoch is that of the first of them, not of the ranks that went on.
+    # If only some ranks died or failed, this is the epoch of the first such rank, not of the ranks that went on.
     ended = next((rank.key for rank in record.ranks if rank.state is run.state), "")
     own = [row.epoch for row in record.epochs if row.rank == ended]
     newest = max(own or [row.epoch for row in record.epochs], default=-1)
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 _JUDGED_COLUMNS = ("utilization_mean", "idle_share", "throttled_share")
-"""An epoch can get the verdict `fine` only if one of these columns is known."""
+"""An epoch can get the verdict `fine` only if one of these columns has a value."""
 
 
 def short_summary(finding: Finding) -> str:
@@ -140,9 +140,9 @@ def lacks_samples(summary: EpochSummary) -> bool:
 
 
 def sampled_text(summary: EpochSummary) -> str:
-    """Return the sampled share of a partly sampled epoch or run as text, such as `80% sampled`.
+    """Return how much of a partly sampled epoch or run was sampled, such as `80% sampled`.
 
-    If all of its time was sampled, only a part of its energy is unknown.
+    If all of the time was sampled but part of the energy is missing, the text is `energy incomplete`.
     """
     if summary.lacks_ranks:
         return "not all ranks"

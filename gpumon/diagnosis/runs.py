@@ -1,4 +1,4 @@
-"""Rules about runs: events in a run of the newest frame, and problems of running runs, past runs and epochs."""
+"""Rules about runs: events of runs in the newest frame, and problems of running runs, past runs and epochs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
 
 
 def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
-    """The run had out-of-memory errors. The last one is described if it has a boundary; else they are counted."""
+    """The run had out-of-memory errors.
+
+    The finding describes the last error if it has a boundary, or else counts the errors.
+    """
     faults, ooms = run.faults, run.ranks.ooms
     if faults:
         last = max(faults, key=lambda fault: fault.time_ns)
