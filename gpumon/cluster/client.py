@@ -1,4 +1,4 @@
-"""Client for a Prometheus-compatible server: credentials, TLS, queries, and parsing of answers.
+"""Client for a Prometheus-compatible server: handles credentials and TLS, sends queries and parses answers.
 
 Credentials come from a file that only its owner can read. They never appear in a log, an error message or a page.
 """
@@ -32,7 +32,8 @@ from gpumon.common.text import clean
 _STRINGS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _KEYS = (*_STRINGS, "headers")
 _MIN_SECRET = 4
-"""Minimum length of a secret that is masked in messages from Prometheus. A shorter one may occur in any sentence."""
+"""Minimum length of a secret that is masked in messages from Prometheus. A shorter secret may also be an ordinary
+word."""
 _GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -45,13 +46,14 @@ class PrometheusAccess:
     username: str = ""
     password: str = ""
     ca: str = ""
-    """File of the certificate authority for Prometheus's certificate. Empty for the machine's own authorities."""
+    """File of the certificate authority that signed Prometheus's certificate. If empty, the machine's own authorities
+    are used."""
     certificate: str = ""
     """File of the client certificate."""
     key: str = ""
     """File of the client certificate's key, if the key is in a separate file."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Additional request headers, such as `X-Scope-OrgID` of a tenant."""
+    """Additional request headers, such as `X-Scope-OrgID` for a tenant."""
 
     node_page: str = ""
     """URL of a node's own pages, such as `https://{host}/gpus/`. `{host}` stands for the node's name. Not a secret."""
@@ -60,7 +62,7 @@ class PrometheusAccess:
         return "PrometheusAccess(...)"
 
     def mask(self, text: str) -> str:
-        """Return a message from Prometheus in which all secrets that were sent to it are replaced."""
+        """Return a message from Prometheus with all secrets masked that were sent to Prometheus."""
         pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
         secrets = {self.token, self.password, pair, *self.headers.values()}
         for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET), key=len, reverse=True):
@@ -160,18 +162,18 @@ def advice(problem: str, url: str) -> str:
 MAX_BYTES = 8 * 2**20
 """Maximum size of an answer in bytes. Reading stops at this size."""
 TIMEOUT = 4.0
-"""Maximum seconds for an answer. Prometheus is told to give up one second earlier."""
+"""Maximum seconds for an answer. Queries ask Prometheus to give up one second earlier."""
 _MAX_ERROR = 160
 """Maximum length of an error message from a Prometheus server that is shown."""
 _MAX_LABEL = 200
 """Maximum length of a label's name or value."""
 _HEAD, _TAIL, _DIGEST = 8, 8, 3
-"""Number of letters kept at both ends of a longer label, and size in bytes of a digest that distinguishes such labels.
-The result fits into the narrowest cell."""
+"""A longer label is shortened to this many letters at each end, and a digest of this many bytes that distinguishes
+shortened labels. The result fits into the narrowest cell."""
 _FAILED, _TOO_MANY = 500, 429
-"""The lowest HTTP status of a server error, and the status of too many requests."""
+"""The lowest HTTP status of a server error, and the HTTP status "too many requests"."""
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
-"""Matches the prefix of a system error's message, such as `[Errno 111] `."""
+"""Matches the prefix of the message of a system error, such as `[Errno 111] `."""
 _CONNECTION_REFUSED = "connection refused"
 """Message of the operating system for a refused connection, in lower case."""
 _NOTHING_SENT = "without sending"
@@ -193,7 +195,7 @@ _NO_RAW: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSeries:
-    """A series of an answer: labels and value."""
+    """A series in an answer: its labels and its value."""
 
     labels: Mapping[str, str]
     """Label names and values, sanitized and shortened for display."""
@@ -213,7 +215,7 @@ class PrometheusAnswer:
 
     rows: Sequence[PrometheusSeries]
     warning: str = ""
-    """Warning from Prometheus, for example that part of its data was unavailable. Empty if there is none."""
+    """Warning from Prometheus, such as that part of its data was unavailable. Empty if there is none."""
 
 
 class PrometheusClient:
@@ -235,7 +237,8 @@ class PrometheusClient:
         self.name = _public_url(base)
         """The URL without credentials, for display."""
         self._label = f"Prometheus at {self.name}"
-        # Compressing an answer about 1,000 nodes takes Prometheus as long as the query, and a local network is fast.
+        # Answers are not compressed: for 1,000 nodes, compression takes Prometheus as long as the query, and a local
+        # network is fast.
         headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
             headers["Authorization"] = f"Bearer {access.token}"
@@ -257,8 +260,8 @@ class PrometheusClient:
     def clock_offset(self) -> float:
         """Return how many seconds Prometheus's clock is ahead of this machine's clock. Raises PrometheusError.
 
-        The offset is read with a query without a time, which Prometheus answers for its own current time. The header
-        `Date` is not used because it may come from a proxy.
+        The offset is read with a query that contains no time. Prometheus evaluates it for its own current time. The
+        header `Date` is not used because it may come from a proxy.
         """
         begun = self._now()
         document = self._evaluate("vector(1)")
@@ -302,7 +305,7 @@ class PrometheusClient:
         parts, size = [], 0
         for part in response.iter_bytes():
             size += len(part)
-            if monotonic() > deadline:  # needed if the answer arrives so slowly that no single read times out
+            if monotonic() > deadline:  # an answer may arrive so slowly that no single read times out
                 raise PrometheusTimeoutError(f"{self._label} {LATE} {self._timeout:g} s")
             if size > MAX_BYTES:
                 raise PrometheusError(f"{self._label} {TOO_LONG} {MAX_BYTES // 2**20} MiB")
@@ -346,7 +349,7 @@ def _ssl_context(access: PrometheusAccess) -> ssl.SSLContext | bool:
 
 
 def _no_passphrase() -> str:
-    """Called for an encrypted key. Without this function, OpenSSL would wait for a passphrase at the terminal."""
+    """Called for an encrypted key. Without this callback, OpenSSL would ask for a passphrase at the terminal."""
     raise UsageError("the key of --prometheus-config is encrypted with a passphrase: use an unencrypted key")
 
 
@@ -393,7 +396,10 @@ def _parse_vector(document: Mapping[str, Any], sanitize: Callable[[object], str]
 
 @lru_cache(maxsize=65536)
 def _clean_label(text: object) -> str:
-    """Return the name or value of a label for display. Results are cached, because the same few thousand recur."""
+    """Return the name or value of a label for display.
+
+    Results are cached, because the same few thousand labels recur.
+    """
     whole = str(text)
     shown = clean(whole, _MAX_LABEL + 1)
     if len(shown) <= _MAX_LABEL:
@@ -415,7 +421,7 @@ def _parse_series(item: Any) -> PrometheusSeries:
 def _parse_warning(document: Mapping[str, Any], sanitize: Callable[[object], str]) -> str:
     """Return the first warning in an answer from Prometheus or Thanos.
 
-    For an answer that VictoriaMetrics marks as partial, return a sentence that says so.
+    If VictoriaMetrics marks its answer as partial, return a text that says so.
     """
     warnings = document.get("warnings")
     if isinstance(warnings, list) and warnings:

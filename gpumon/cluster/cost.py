@@ -1,8 +1,8 @@
-"""Costs of the usage of a cluster's users, and the queries that are needed for costs in addition to usage queries.
+"""Costs of the usage of a cluster's users, and the queries that are needed only for costs.
 
-Held time is priced by GPU model. If the price of electricity depends on the hour, there is a query for each price,
-which returns the energy used in the hours with this price. These hours are in this machine's time zone, including the
-changes between standard and daylight saving time.
+Held time is priced by GPU model. If the price of electricity depends on the hour, there is one query for each price. It
+returns the energy used in the hours with this price. The hours are in this machine's time zone, with its changes
+between standard and daylight saving time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gpumon.storage.history.tiers import HOUR
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
 _STEP_ERROR = 0.02
-"""Largest share of a user's GPU time that may be priced wrongly in a step without marking the cost as approximate."""
+"""If a larger share of a user's GPU time may be priced wrongly when the price changes, the cost is marked as
+approximate."""
 
 
 def cost_queries(
@@ -34,7 +35,7 @@ def cost_queries(
     """Return the queries that are needed to compute costs.
 
     `utc_offset`: number of seconds by which the time zone of the prices is ahead of UTC. By default, the queries
-    contain a placeholder that is replaced by the local clock just before they are sent.
+    contain a placeholder that is replaced by the local clock just before the queries are sent.
     """
     if prices is None:
         return ()
@@ -48,7 +49,7 @@ def cost_queries(
         if _has_tariffs(prices):
             for index, hours in enumerate(_tariffs(prices).values()):
                 queries.append(_energy_at_price_query(index, hours, utc_offset, period))
-                if period is not Period.LAST_MONTH:  # the sums by price already include all of its energy
+                if period is not Period.LAST_MONTH:  # the sums by price already include all of the month's energy
                     queries.append(_recent_energy_query(index, hours, utc_offset, period))
     return tuple(queries)
 
@@ -56,7 +57,7 @@ def cost_queries(
 def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
     """Return the cost of each user who has any usage in the period.
 
-    Amounts that depend on a missing answer are unknown.
+    Amounts that depend on a missing answer are NaN.
     """
     held, idle = (_price_time(answers, prices, kind, period) for kind in _BY_MODEL)
     kwh, money = _price_energy(answers, prices, period)
@@ -92,21 +93,28 @@ def total_charge(by_user: Mapping[str, Charge], users: Sequence[str]) -> Charge:
 
 
 def _energy_at_price_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
-    # A sample covers the minutes before it. Steps end at multiples of their length, as do the hours of all time zones.
+    # A sample covers the minutes before it. Steps end at multiples of their length, and so do the hours of all time
+    # zones.
     steps = f"{_POWER} and on () ({_is_during(hours, utc_offset, -STEP / 2, period)})"
     promql = f"sum_over_time(({steps})[{period.selector}:{STEP}s]) * {STEP}"
     return Query(f"energy_at_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
 def _recent_energy_query(index: int, hours: Sequence[int], utc_offset: float | None, period: Period) -> Query:
-    """Return a query for the energy of the last few minutes. It has a result if the price applied in any of them."""
+    """Return a query for the energy of the last few minutes.
+
+    It has a result only if the price applied in any of these minutes.
+    """
     held = f"({_is_during(hours, utc_offset, 0.0, Period.DAY)} or {_is_during(hours, utc_offset, -RECENT, Period.DAY)})"
     promql = f"sum_over_time({_POWER}[{RECENT:g}s]) * {RULE_INTERVAL:g} and on () {held}"
     return Query(f"energy_lately_{index}_{period}", promql, refresh_interval(period), batch=energy_batch(period))
 
 
 def _is_during(hours: Sequence[int], utc_offset: float | None, shift: float, period: Period) -> str:
-    """Return a PromQL condition that is true in these hours of the local day. `shift`: seconds added to the clock."""
+    """Return a PromQL condition that is true in these hours of the local day.
+
+    `shift`: seconds to add to the local clock.
+    """
     now = clock_placeholder(shift, period.selector) if utc_offset is None else f"time() + {utc_offset + shift:g}"
     clock = f"hour(vector({now}))"
     ranges: list[tuple[int, int]] = []
@@ -135,7 +143,7 @@ def _has_tariffs(prices: Prices) -> bool:
 def _price_time(answers: Answers, prices: Prices, kind: str, period: Period) -> dict[str, Amount]:
     """Return the cost of each user's held or idle time (`kind`).
 
-    It is a lower bound if the GPU model is unknown for some of the time.
+    The cost is a lower bound if Prometheus has no GPU model for some of the time.
     """
     costs: dict[str, Amount] = {}
     seconds: dict[str, float] = {}
@@ -197,11 +205,11 @@ _MAX_MODEL_WIDTH = 40
 def unpriced_seconds(
     answers: Answers, prices: Prices | None, period: Period, user: str | None = None
 ) -> Mapping[str, float]:
-    """Return, for each GPU model without a price, how many seconds GPUs of this model were held.
+    """Return how many seconds GPUs of each model without a price were held.
 
-    The model "" stands for an unknown model. `user`: count only this user, or all users if None. A small share of a
-    user's time is ignored, as it is in their charge. Time held in only two minutes is ignored as well, because the sums
-    by user and by model are recorded at different moments, so one of them may have an additional sample.
+    The key "" stands for an unknown model. `user`: count only this user, or all users if None. A small share of a
+    user's time is ignored, as in the user's charge. Time of up to two minutes is ignored as well: the sums by user and
+    by model are recorded at different moments, so either of them may have an additional sample.
     """
     by_model = answers.get(f"held_by_model_{period}")
     if prices is None or not prices.gpu_hour or by_model is None:
@@ -223,7 +231,7 @@ def unpriced_seconds(
 
 
 def unpriced_sentence(seconds: Mapping[str, float]) -> str:
-    """Return a sentence about the time without a price of each model. It is empty if there is no such time.
+    """Return a sentence about the held time of models without a price. Empty if there is no such time.
 
     >>> unpriced_sentence({"": 2682000.0})
     'No price is set for 745 h on GPUs of an unknown model.'

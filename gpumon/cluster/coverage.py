@@ -1,9 +1,9 @@
 """Determines how complete the samples of a period are.
 
-This includes for how long Prometheus has any samples, and which nodes were absent for some of the time. If samples are
-missing, sums are lower bounds. If only some nodes were absent, only the sums of users who are known to have been on
-these nodes in the period are lower bounds. A user who was on such a node only while it was absent does not appear at
-all.
+Two things are determined: for how long Prometheus has any samples, and which nodes were absent for some of the time. If
+samples of all nodes are missing, all sums are lower bounds. If only some nodes were absent, only the sums of users with
+samples on these nodes in the period are lower bounds. A user who was on such a node only while it was absent does not
+appear.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class Uncertainty:
 
     everyone: bool
     nodes: Mapping[str, Sequence[str]]
-    """The absent nodes that each affected user was on, by user."""
+    """By user: the absent nodes on which the user was. Only affected users are included."""
 
     def is_complete(self, user: str) -> bool:
         """Return True if the sums of this user are exact."""
         return not self.everyone and user not in self.nodes
 
     def is_group_complete(self, group: str, groups: UserGroups) -> bool:
-        """Return True if the sums of a group of users are exact. Members without any row are taken into account."""
+        """Return True if the sums of a group of users are exact. Members of the group without any row count, too."""
         return not self.everyone and all(groups.of_user.get(user, NO_GROUP) != group for user in self.nodes)
 
 
 def covered_seconds(answers: Answers, period: Period) -> float:
-    """Return how many seconds of the period Prometheus has samples for, or NaN if this is unknown."""
+    """Return for how many seconds of the period Prometheus has samples, or NaN if the query was not answered."""
     return single(answers, f"covered_{period}")
 
 
@@ -64,10 +64,10 @@ def period_length(answers: Answers, period: Period) -> float:
 
 
 def is_complete(answers: Answers, period: Period) -> bool:
-    """Return True if Prometheus is known to have samples of every node for the whole period.
+    """Return True if Prometheus certainly has samples of every node for the whole period.
 
-    Otherwise, sums are lower bounds. A node that was added or removed counts as absent before or after that, because
-    its usage at that time is unknown.
+    Otherwise, sums are lower bounds. A node counts as absent before it was added and after it was removed, because
+    Prometheus has no usage of it for this time.
     """
     return has_all_samples(answers, period) and absences(answers, period) == {}
 
@@ -78,9 +78,10 @@ def has_all_samples(answers: Answers, period: Period) -> bool:
 
 
 def absences(answers: Answers, period: Period) -> Mapping[str, float] | None:
-    """Return how many seconds of the period each node was absent, the longest first, or None if this is unknown.
+    """Return how many seconds of the period each node was absent, longest first. None if the query was not answered.
 
-    If there are more than `MAX_ABSENT` nodes, only `MAX_ABSENT` + 1 are included, to show that there are others.
+    If more than `MAX_ABSENT` nodes were absent, `MAX_ABSENT` + 1 are included, so that the caller can tell that there
+    are more.
     """
     rows, length = answers.get(f"covered_by_node_{period}", ()), period_length(answers, period)
     missing = {row.node: length - row.value for row in rows if length - row.value > (1 - WHOLE) * length}
@@ -102,14 +103,14 @@ def uncertainty(answers: Answers, period: Period) -> Uncertainty:
 
 
 def absent_users_name(period: Period, nodes: Mapping[str, float]) -> str:
-    """Return the name of the query for the users who were on these absent nodes. The name depends on the nodes."""
+    """Return the name of the query for the users who were on these absent nodes. It is different for other nodes."""
     return " ".join((f"away_users_{period}", *sorted(nodes)))
 
 
 def absence_times_name(period: Period, nodes: Mapping[str, float]) -> str:
     """Return the name of the query for the times at which the first few of these nodes were absent.
 
-    The name depends on the nodes.
+    The name is different for other nodes.
     """
     return " ".join((f"away_times_{period}", *sorted(_first(nodes))))
 
@@ -120,9 +121,9 @@ def _first(nodes: Mapping[str, float]) -> Sequence[str]:
 
 
 def format_sum(value: float, text: Callable[[float], str], *, is_complete: bool) -> str:
-    """Return a sum as text, with a mark if it is a lower bound. "At least 0" is shown as unknown, as in costs.
+    """Return a sum as text, with a mark if it is a lower bound. A lower bound of 0 is shown as missing, as in costs.
 
-    `text`: formats the value.
+    `text`: function that formats the value.
     """
     if is_complete or not is_known(value):
         return text(value)
@@ -161,7 +162,7 @@ def missing_note(answers: Answers, period: Period, user: str) -> str:
         return f"samples of {absent[0]} and {len(absent) - 1} more missing"
     times = _absence_times(answers, period, missing)
     if is_known(came := times.get((absent[0], "came"), NAN)) and not times.get((absent[0], "gaps")):
-        return f"no samples of {absent[0]} before {_moment(came)}"  # it was added then
+        return f"no samples of {absent[0]} before {_moment(came)}"  # the node was added at this time
     return f"no samples of {absent[0]} for {units.long_duration(missing[absent[0]])}"
 
 
@@ -183,7 +184,9 @@ def _absence_sentence(answers: Answers, period: Period) -> str:
 
 
 def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
-    """Return when the first few of these nodes disappeared and appeared, and how many gaps they had, as far as known.
+    """Return when the first few of these nodes disappeared and appeared, and how many gaps they had.
+
+    Values that the answers do not contain are missing.
 
     The keys of the result are the node and `left`, `came` or `gaps`.
     """
@@ -192,7 +195,7 @@ def _absence_times(answers: Answers, period: Period, missing: Mapping[str, float
 
 
 def _absence_text(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
-    """Return text that says how long a node was absent, and the start or end of the absence if it is known."""
+    """Return text that says how long a node was absent, with the start or end of the absence if `times` has it."""
     left, came = (times.get((node, kind), NAN) for kind in ("left", "came"))
     text = units.long_duration(seconds)
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
@@ -217,9 +220,9 @@ def _affected_sentence(known: Uncertainty, *, is_one: bool) -> str:
 
 
 _BEFORE = 2 * HOUR
-"""A counter counts as present at the start of a period if it has a sample in this many seconds before."""
+"""A counter existed at the start of a period if it has a sample in this many seconds before the start."""
 _RECENT = HOUR + 600.0
-"""Number of most recent seconds that hourly samples may not cover yet."""
+"""Hourly samples may not cover this many most recent seconds yet."""
 
 
 def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
@@ -230,7 +233,7 @@ def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
     queries: list[Query] = []
     for period in Period:
         missing = absences(answers, period)
-        if not missing or not has_all_samples(answers, period):  # in the second case, all sums are lower bounds anyway
+        if not missing or not has_all_samples(answers, period):  # in the second case, all sums are lower bounds
             continue
         raw = {row.node: row.raw.get("instance", row.node) for row in answers[f"covered_by_node_{period}"]}
         begin, end = month_bounds(period.value, at) if period.is_dated else (at - period.seconds, at)
@@ -242,15 +245,18 @@ def absence_queries(answers: Answers, at: float) -> tuple[Query, ...]:
 
 
 def _matcher(nodes: Sequence[str]) -> str:
-    """Return a PromQL label matcher for nodes. `nodes`: their names as in Prometheus, without changes for display."""
+    """Return a PromQL label matcher for nodes.
+
+    `nodes`: the names that Prometheus has, not the ones cleaned for display.
+    """
     return f"instance=~{quoted('|'.join(re.escape(node) for node in nodes))}"
 
 
 def _users_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
     """Return a query for the users who held GPUs of some nodes between `begin` and `end` (s since 1970).
 
-    It reads the users' counters in steps, or the hourly samples of the counters if there are any. `matcher`: label
-    matcher for the nodes.
+    The query reads the users' counters in steps, or the hourly samples of the counters if there are any. `matcher`:
+    label matcher for the nodes.
     """
     counter, hourly = f"{HELD_COUNTER}{{{matcher}}}", f"{HOURLY_HELD_COUNTER}{{{matcher}}}"
     steps = f"({_per_user(counter)})[{end - begin:.0f}s:{_step(period)}s] @ {end:.3f}"
@@ -268,7 +274,7 @@ def _users_query(name: str, matcher: str, period: Period, begin: float, end: flo
 
 
 def _grown(samples: str, before: str) -> str:
-    """Return an expression that selects the counters that grew, were reset, or did not exist before.
+    """Return an expression that selects the counters that grew, were reset, or were created in the period.
 
     `samples`: samples of the counters in the period. `before`: the counters just before the period.
     """
@@ -283,7 +289,9 @@ def _per_user(counter: str) -> str:
 
 
 def _absence_times_query(name: str, matcher: str, period: Period, begin: float, end: float) -> Query:
-    """Return a query for when nodes first disappeared, how often, and when they appeared if absent at the start.
+    """Return a query for when nodes first disappeared and how often.
+
+    For nodes that were absent at the start of the period, it also returns when they appeared.
 
     `begin`, `end`: the period (s since 1970). `matcher`: label matcher for the nodes.
     """

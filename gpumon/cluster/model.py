@@ -1,6 +1,6 @@
 """A cluster's nodes, users, runs and free GPUs, computed from the answers of a Prometheus server.
 
-Values that depend on a missing answer are unknown.
+Numbers that depend on a missing answer are NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 
 _NEARLY_ALL = 0.95
-"""The used share is shown only if usage is known for at least this fraction of a user's held time."""
+"""The used share is shown only if usage was measured for at least this fraction of a user's held time."""
 MAX_GPUS = 1024
 """Largest plausible number of a node's GPUs in one state. Rows with larger numbers are ignored."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
@@ -35,7 +35,7 @@ class Node:
     seen: float = NAN
     """Time of the node's newest sample (s since 1970) if the sample is late, otherwise NaN."""
     silent: float = 0.0
-    """Seconds without a sample, if they are so many that the node's state is unknown, otherwise 0."""
+    """Seconds since the newest sample if the node counts as silent and its state is therefore unknown, otherwise 0."""
     gpus: Mapping[str, int] | None = None
     """Number of GPUs in each state. None if Prometheus did not answer."""
     models: Sequence[str] = ()
@@ -44,8 +44,8 @@ class Node:
     clock_offset: float = 0.0
     """Number of seconds by which the node's clock is ahead of Prometheus's clock. 0 if they agree."""
     is_undated: bool = False
-    """True if the node may have been silent for longer than `silent` says. Its newest sample no longer changes,
-    although the sample's time is recent by the node's clock."""
+    """True if the node may have been silent for longer than `silent` says. This is so if its newest sample no longer
+    changes although the sample's time, set by the node's clock, is recent."""
 
     @property
     def total(self) -> int:
@@ -58,7 +58,7 @@ class Node:
 
 
 class ClusterUser(NamedTuple):
-    """A user or a group of users: the GPUs they hold now, and their usage in a period."""
+    """The GPUs that a user or a group of users holds now, and their usage in a period."""
 
     name: str
     held: float = NAN
@@ -68,7 +68,7 @@ class ClusterUser(NamedTuple):
     held_seconds: float = NAN
     """Held GPU time in the period. The following values are for the same period."""
     judged_seconds: float = NAN
-    """Seconds of the held time for which usage is known."""
+    """Seconds of the held time for which usage was measured."""
     busy_seconds: float = NAN
     idle_seconds: float = NAN
     energy: float = NAN
@@ -78,7 +78,7 @@ class ClusterUser(NamedTuple):
     def used(self) -> float:
         """Fraction of the held time in which GPUs were busy (0 to 1).
 
-        NaN if usage is unknown for more than a small share of the time.
+        NaN if usage was not measured for more than a small share of the time.
         """
         is_judged = self.judged_seconds > 0 and self.judged_seconds >= _NEARLY_ALL * self.held_seconds
         return self.busy_seconds / self.judged_seconds if is_judged else NAN
@@ -89,9 +89,9 @@ class UserGroup:
     """A group of users, with sums over its users."""
 
     sums: ClusterUser
-    """Sums of the known values of the group's users, under the group's name."""
+    """Sums over the users of the group, under the group's name. Missing values are ignored."""
     users: Sequence[str]
-    """Users of the group with any known value, sorted by held seconds, the most first."""
+    """Users of the group that have any value, sorted by held seconds, most first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,19 @@ class ClusterRun:
     user: str
     job: str
     nodes: Sequence[str]
-    """Nodes of the run, if known. They are not queried in a large cluster."""
+    """Nodes of the run. Empty in a large cluster, where they are not queried."""
     gpus: int
     epoch: float = NAN
     planned: float = NAN
     """Planned number of epochs."""
     node_count: float = NAN
     has_epoch_info: bool = True
-    """True if epochs were queried. Then a run without an epoch has logged none."""
+    """True if epochs were queried. In this case, a run without an epoch has logged none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeGpus:
-    """The nodes that have the same number of free GPUs of the same model."""
+    """Nodes that have the same number of free GPUs of the same model."""
 
     model: str
     together: int
@@ -145,10 +145,10 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     """Return the nodes, sorted by name. `now`: time of the queries (s since 1970)."""
     jobs = _newest_jobs(answers)
     gpus, models = _gpus_and_models(answers, jobs)
-    # A node with a new sample in one of its scrape jobs is not late, whatever its other jobs report.
+    # A node with a new sample in one of its scrape jobs is not late, even if its other jobs are.
     before = _values_by_node(answers.get("seen_before", ()))
     seen = before | _values_by_node(_late_samples(answers)) | {name: time for name, (time, _) in jobs.items()}
-    # The time of a newest sample is not enough to list a node, because its other exporters have such series too.
+    # A newest sample is not sufficient to list a node: other exporters on the node have such series, too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
     busy, offsets, offsets_before = (
         _values_by_node(answers.get(query, ())) for query in ("busy", "clocks", "clocks_before")
@@ -164,7 +164,7 @@ def nodes(answers: Answers, now: float) -> list[Node]:
         has_stopped = not is_gone and target in stands
         is_behind = not is_gone and target in behind - stands - same
         offset = offsets.get(name, newest - now if is_behind else 0.0)
-        if has_stopped or is_gone:  # use the offset when the newest sample arrived, because it seems to shrink later
+        if has_stopped or is_gone:  # the current offset shrinks while no newer sample arrives
             offset = offsets_before.get(name, offset)
         age = now - (newest - offset)
         result.append(
@@ -232,7 +232,7 @@ def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:
 
 
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
-    """Return the users, sorted by held time in the period, the most first."""
+    """Return the users, sorted by held time in the period, most first."""
     fields = {
         "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}",
         "judged_seconds": f"judged_{period}", "busy_seconds": f"busy_{period}",
@@ -256,15 +256,15 @@ def users_without_use(answers: Answers, period: Period) -> set[str]:
     """
     held = f"held_{period}"
     if period is not Period.LAST_MONTH or held not in answers or not is_complete(answers, period):
-        return set()  # for a period that ends now, the answer may be older than the first minute of these users
+        return set()  # for a period that ends now, the answer may be older than the users' first minute
     now = {row.labels.get("user", "") for name in ("held_now", "idle_now") for row in answers.get(name, ())}
     return now - {row.labels.get("user", "") for row in answers[held] if row.value > 0}
 
 
 def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
-    """Return the groups, sorted by held time in the period, the most first. Users without a group come last.
+    """Return the groups, sorted by held time in the period, most first. Users without a group come last.
 
-    `named`: the configured groups, which say to which group a user belongs.
+    `named`: the configured groups, which assign users to groups.
     """
     by_name = {user.name: user for user in users}
     result = []
@@ -279,7 +279,7 @@ def groups(users: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
 
 
 def idle_holders(answers: Answers) -> list[IdleHolder]:
-    """Return the GPUs that are held but not used, sorted by idle time, the longest first."""
+    """Return the GPUs that are held but not used, sorted by idle time, longest first."""
     holders = [
         IdleHolder(row.node, row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
         for row in answers.get("idle_holders", ())
@@ -288,7 +288,7 @@ def idle_holders(answers: Answers) -> list[IdleHolder]:
 
 
 def runs(answers: Answers) -> list[ClusterRun]:
-    """Return the runs, sorted by their number of GPUs, the most first."""
+    """Return the runs, sorted by their number of GPUs, most first."""
     nodes: dict[str, list[str]] = {}
     for row in answers.get("run_places", ()):
         nodes.setdefault(row.labels.get("run", ""), []).append(row.node)
@@ -330,7 +330,7 @@ def _values_by_run(answers: Answers, name: str) -> dict[str, float]:
 
 
 def _values_by_node(rows: Sequence[PrometheusSeries]) -> dict[str, float]:
-    """Return the value of each node. If several scrape jobs have one, it is the largest, as of the newest sample."""
+    """Return the value of each node: the largest one if several scrape jobs report the node."""
     values: dict[str, float] = {}
     for row in rows:
         values[row.node] = max(row.value, values.get(row.node, row.value))
@@ -338,7 +338,7 @@ def _values_by_node(rows: Sequence[PrometheusSeries]) -> dict[str, float]:
 
 
 def _late_samples(answers: Answers) -> list[PrometheusSeries]:
-    """Return the rows of nodes whose newest sample is late or no longer changes. The values are the samples' times."""
+    """Return the rows of nodes whose newest sample is late or no longer changes. A row's value is the sample's time."""
     return [row for row in answers.get("seen", ()) if row.labels.get("newest") != SAME]
 
 
@@ -350,7 +350,7 @@ def _target(row: PrometheusSeries) -> tuple[str, str]:
 def _newest_jobs(answers: Answers) -> dict[str, tuple[float, str]]:
     """Return, for each node, the time of its newest sample and the scrape job that the sample comes from.
 
-    The time is infinite if the sample is not late. Only one job is used, because a node that is scraped by two jobs
+    The time is infinite if the sample is not late. Only one job is used per node, because a node that two jobs scrape
     reports the same GPUs twice.
     """
     late = {_target(row): row.value for row in _late_samples(answers)}
@@ -362,9 +362,9 @@ def _newest_jobs(answers: Answers) -> dict[str, tuple[float, str]]:
 
 
 def _sum_known(values: Iterable[float]) -> float:
-    """Return the sum of the known values, or NaN if there are none.
+    """Return the sum of the values that are not NaN, or NaN if all are.
 
-    Unknown values are skipped, because a user without a row in an answer used nothing.
+    NaN is skipped, because a user without a row in an answer used nothing.
     """
     known = [value for value in values if is_known(value)]
     return sum(known) if known else NAN
@@ -375,9 +375,9 @@ def _or_zero(value: float) -> float:
 
 
 _LOOKBACK = 300.0
-"""Seconds for which a Prometheus server still returns the last value of a series after its end."""
+"""Seconds after the end of a series for which a Prometheus server still returns its last value."""
 _LINGER = SILENT + _LOOKBACK + RULE_INTERVAL
-"""Seconds after a node's newest sample in which sums may still include the node. Sums may be recorded late."""
+"""Seconds after a node's newest sample for which sums may still include the node, because sums may be recorded late."""
 _CURRENT = (
     "busy", "power", "limit", "held_now", "idle_now", "idle_holders", "runs", "run_nodes", "epochs", "planned",
     "run_places", "throttled",
@@ -408,7 +408,7 @@ def drop_stale(answers: Answers, nodes: Sequence[Node]) -> Answers:
 
 
 def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
-    """Return the runs that are only on these nodes, as far as the nodes of runs are known."""
+    """Return the runs that are only on these nodes. Runs whose nodes were not queried are left out."""
     by_run: dict[str, set[str]] = {}
     for row in answers.get("run_places", ()):
         by_run.setdefault(row.labels.get("run", ""), set()).add(row.node)
@@ -416,7 +416,7 @@ def _runs_only_on(answers: Answers, nodes: set[str]) -> set[str]:
 
 
 def staleness_note(nodes: Sequence[Node]) -> str:
-    """Return a note that a sum may include nodes that have just stopped reporting. It is empty if there are none.
+    """Return a note that sums may include nodes that have just stopped reporting. Empty if there are no such nodes.
 
     Most servers drop the series of a node that does not answer. If a node is no longer scraped at all, its last values
     remain for a while.

@@ -1,13 +1,13 @@
 """Time windows of queries: calendar months, hourly recorded sums, and the site's local clock.
 
 Queries are fixed strings with placeholders. Just before a query runs, `insert_months`, `insert_windows` and
-`insert_clock` replace these with the times of that moment.
+`insert_clock` replace the placeholders by times that depend on the current time.
 
 Rules in `deploy/prometheus/hours.yml` record sums once an hour. For a month, Prometheus then reads 720 samples of a
-series instead of 43,200. Prometheus always evaluates these rules at the same minute of the hour, which is called the
-phase. The time before the first whole hour of a period and after the last one is added up by the minute, so that the
-sums are as exact as sums by the minute. Hourly sums are used if they cover as much of the period as the samples by the
-minute.
+series instead of 43,200. Prometheus always evaluates these rules at the same minute of the hour, called the phase. The
+parts of a period before its first whole hour and after its last whole hour are added up from the samples of each
+minute. The sums are therefore as exact as if all samples were added up. Hourly sums are used if they cover as much of
+the period as the samples of each minute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import PERIODS
 
 RECENT = 600.0
-"""Number of most recent seconds whose energy may be missing from the sums by price."""
+"""The sums by price may lack the energy of this many most recent seconds."""
 
 
 def price_energy(
@@ -36,18 +36,18 @@ def price_energy(
 ) -> Amount:
     """Return the cost of `total` kWh.
 
-    `by_price`: kWh at each price, summed up in steps. `recent`: the same, but only for the last few minutes.
+    `by_price`: kWh at each price, summed up in steps. `recent`: kWh at each price in the last few minutes.
     `all_priced`: True if every hour has a price and the query for each price was answered.
 
-    A step may contain energy from just before or after it, when another price applied. So the result is marked as
-    approximate and not as a lower bound. If the price of a large share is unknown, the result is a lower bound, which
-    counts this share at the lowest price.
+    A step may contain energy from just before or after it, when another price applied. The result is then marked as
+    approximate, not as a lower bound. If no price can be assigned to a large share of the energy, this share is counted
+    at the lowest price and the result is marked as a lower bound.
     """
     known = sum(by_price.values())
     value = sum(price * kwh for price, kwh in by_price.items())
     if total <= 0:
         return Amount(0.0) if all_priced else UNKNOWN
-    if not all_priced:  # some energy may have been used in hours without a price
+    if not all_priced:  # some energy may be from hours without a price
         return Amount(value * min(1.0, total / known), complete=False, about=True) if known > 0 else UNKNOWN
     if WHOLE * total <= known <= total / WHOLE:
         return Amount(value * total / known)
@@ -64,13 +64,13 @@ LAST_MONTH, THIS_MONTH = "last-month", "this-month"
 _RANGE = re.compile(rf"\[({LAST_MONTH}|{THIS_MONTH})(:\w+)?\]")
 _SECONDS = re.compile(rf'"({LAST_MONTH}|{THIS_MONTH})"')
 _MIN_MONTH = 60.0
-"""Minimum length of the current month in seconds. It keeps ranges from being empty just after the month has begun."""
+"""The current month counts as at least this many seconds long, so that ranges are not empty just after it has begun."""
 
 
 def month_bounds(month: str, at: float, zone: tzinfo | None = None) -> tuple[float, float]:
     """Return the start and end of `last-month` or `this-month` (s since 1970). The current month ends at `at`.
 
-    `zone`: time zone of the month, by default that of this process.
+    `zone`: time zone of the month, by default the time zone of this process.
     """
     begin, _ = PERIODS["month"](at, zone)
     if month == LAST_MONTH:
@@ -112,17 +112,17 @@ def _month_seconds(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
 
 
 _BORDER_MARGIN = 30.0
-"""Windows end this many seconds after the samples at their borders, so that no sample by the minute is on a border."""
+"""Windows end this many seconds after the hourly samples at their borders, so that no sample is exactly on a border."""
 _INGEST_DELAY = 90.0
-"""Seconds after which a recorded sample can be read reliably."""
+"""A recorded sample can be read reliably after this many seconds."""
 _EMPTY = 0.001
 """Length of an empty window in seconds. It is not 0, because PromQL does not allow empty ranges."""
 _MIN_COVERAGE = 0.995
-"""Minimum fraction of a period's samples by the minute that hourly sums must cover to be used."""
+"""Hourly sums are used for a period if they cover at least this fraction of its minute samples."""
 _MINUTES = "cluster:gpumon_gpu_power_watts:sum"
 PROOF = "cluster:gpumon_recorded_v2:sum1h"
-"""Series with the number of seconds of each hour that have samples by the minute. It exists only if this version of the
-rules is loaded."""
+"""Series with the number of seconds of each hour that minute samples cover. It exists only if this version of the rules
+is loaded."""
 NODE_SAMPLES = "instance:gpumon_gpus_free:count"
 """Series with one sample a minute for each node that reports its GPUs."""
 _NODE_SECONDS = "instance:gpumon_seen:sum1h"
@@ -148,16 +148,16 @@ class HourlySums:
     """The hourly sums that a Prometheus server has."""
 
     phase: float = NAN
-    """Seconds after each full hour at which the sums are recorded, or NaN if there are none."""
+    """Phase: seconds after each full hour at which the sums are recorded. NaN if there are no sums."""
     periods: frozenset[str] = frozenset()
-    """Selectors of the periods that the hourly sums cover as well as the samples by the minute."""
+    """Selectors of the periods of which the hourly sums cover as much as the minute samples."""
 
 
 def summed_by_hour(series: str, by: str, selector: str) -> str:
     """Return an expression that sums a series over a period, by the labels `by`.
 
-    It uses hourly sums, and contains placeholders that `insert_windows` replaces. `selector`: length of the period, as
-    in `168h`, or the name of a calendar month.
+    The expression uses hourly sums and contains placeholders that `insert_windows` replaces. `selector`: length of the
+    period, such as `168h`, or the name of a calendar month.
     """
     return _sum_hours("sum_over_time", series, hourly_series(series), by, selector)
 
@@ -165,7 +165,7 @@ def summed_by_hour(series: str, by: str, selector: str) -> str:
 def seen_by_hour(selector: str) -> str:
     """Return an expression for the number of seconds of a period in which each node reported its GPUs.
 
-    It uses hourly sums, and contains placeholders that `insert_windows` replaces.
+    The expression uses hourly sums and contains placeholders that `insert_windows` replaces.
     """
     return _sum_hours("count_over_time", NODE_SAMPLES, _NODE_SECONDS, "instance", selector)
 
@@ -182,7 +182,7 @@ def _sum_hours(function: str, series: str, hours: str, by: str, selector: str) -
 def hourly_coverage_query(selectors: Collection[str]) -> str:
     """Return an expression whose result has a row for each period that hourly sums cover.
 
-    It contains placeholders that `insert_windows` replaces. `selectors`: selectors of the periods.
+    The expression contains placeholders that `insert_windows` replaces. `selectors`: selectors of the periods.
     """
     return " or ".join(
         f"label_replace(max(sum_over_time({PROOF}[hours {selector}]))"
@@ -197,7 +197,7 @@ PHASE_QUERY = f"max(max_over_time(timestamp({PROOF})[{_LOOKBACK}]))"
 
 
 def parse_phase(rows: Iterable[PrometheusSeries]) -> float:
-    """Return when in each hour the hourly sums are recorded, in seconds after the full hour, or NaN if unknown.
+    """Return the seconds after each full hour at which hourly sums are recorded, or NaN if there are no sums.
 
     `rows`: answer to `PHASE_QUERY`.
     """
@@ -208,7 +208,7 @@ _WINDOW = re.compile(r"\[(before|hours|behind) ([\w-]+)\]")
 
 
 def insert_windows(expression: str, at: float, phase: float, zone: tzinfo | None = None) -> str:
-    """Replace the placeholders of an expression with hourly sums by time windows.
+    """Replace the placeholders of an expression that uses hourly sums by time windows.
 
     `at`: current time (s since 1970). `phase`: seconds after each full hour at which hourly sums are recorded.
 
@@ -246,15 +246,15 @@ _DAY = round(24 * HOUR)
 
 
 def clock_placeholder(offset: float, selector: str) -> str:
-    """Return a placeholder for the local clock (s) plus an offset, which `insert_clock` replaces.
+    """Return a placeholder that `insert_clock` replaces by the local clock plus an offset (s).
 
-    `selector`: the period for which changes of the clock are included.
+    `selector`: the period in which changes between standard and daylight saving time are taken into account.
     """
     return f"site_time({offset:.0f} {selector})"
 
 
 def insert_clock(expression: str, at: float, zone: tzinfo | None = None) -> str:
-    """Replace the placeholders of an expression by the clock of a time zone, including its changes up to `at`.
+    """Replace the clock placeholders of an expression by the clock of a time zone, including its changes up to `at`.
 
     `zone`: by default the time zone of this process.
 
@@ -268,7 +268,7 @@ def insert_clock(expression: str, at: float, zone: tzinfo | None = None) -> str:
 def _clock(at: float, zone: tzinfo | None, match: re.Match[str]) -> str:
     offset, selector = int(match[1]), match[2]
     begin, end = _bounds(selector, at, zone)
-    begin -= HOUR  # because a Prometheus server may start one step earlier
+    begin -= HOUR  # some servers start a range one step earlier
     changes = "".join(
         f" {'-' if by < 0 else '+'} {abs(by)} * (time() >= bool {moment - offset})"
         for moment, by in _clock_changes(int(begin), int(end), zone)

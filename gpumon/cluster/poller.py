@@ -1,6 +1,6 @@
-"""Sends queries to Prometheus in rounds, and publishes the results as snapshots, as long as someone views them.
+"""Sends queries to Prometheus in rounds and publishes the results as snapshots, as long as there are viewers.
 
-If Prometheus does not answer in time, the remaining queries of a round are left out.
+If Prometheus does not answer in time, the remaining queries of the round are left out.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from gpumon.common.numbers import is_known
 
 _WORKERS = 4
 _MAX_TIMEOUTS = 4
-"""Number of consecutive timeouts after which a round sends no more queries, except for one batch."""
+"""After this many consecutive timeouts, a round sends no more queries except for one batch."""
 
 
 class QueryClient(Protocol):
-    """The methods of a Prometheus client that the poller needs. Tests use a substitute."""
+    """The methods of a Prometheus client that the poller needs. Tests pass a fake client."""
 
     name: str
 
@@ -82,9 +82,10 @@ class QueryRunner:
     ) -> Mapping[str, tuple[PrometheusAnswer | None, str]]:
         """Send the queries of these batches, and return an answer and a problem for each query, by name.
 
-        The answer is None if there is none. The problem is empty if there is none. `guaranteed`: a batch that is sent
-        even if Prometheus is late. `at`: time for which queries are evaluated (s since 1970). `hours`: the hourly sums
-        that Prometheus has. `rules_problem`: why queries that need recording rules cannot be sent, empty if they can.
+        Without an answer, the first value is None. Without a problem, the second one is empty. `guaranteed`: a batch
+        that is sent even if Prometheus is late. `at`: time for which queries are evaluated (s since 1970). `hours`: the
+        hourly sums that Prometheus has. `rules_problem`: why queries that need recording rules cannot be sent, empty if
+        they can.
         """
         self._timeouts = 0
         queries = [query for batch in batches for query in batch]
@@ -102,7 +103,7 @@ class QueryRunner:
         if self._timeouts >= _MAX_TIMEOUTS and not is_guaranteed:
             return None, NOT_ASKED
         expression = query.expression(hours.periods)
-        if not query.is_single:  # otherwise the name of a node or user may look like a placeholder
+        if not query.is_single:  # in a query about one node or user, the name may look like a placeholder
             expression = insert_windows(expression, at, hours.phase, self._zone)
             expression = insert_clock(insert_months(expression, at, self._zone), at, self._zone)
         try:
@@ -115,7 +116,7 @@ class QueryRunner:
 
 
 _MAX_CLOCK_OFFSET = 10.0
-"""If Prometheus's clock differs from ours by more seconds than this, its time is used."""
+"""If Prometheus's clock differs from this machine's clock by more seconds than this, Prometheus's time is used."""
 _CHECK_INTERVAL = 300.0
 _MISSING_RULES_INTERVAL = 2 * TICK
 """Seconds between checks while rules are missing."""
@@ -124,7 +125,7 @@ _MISSING_RULES_INTERVAL = 2 * TICK
 class ServerCapabilities:
     """The exporters and recording rules that Prometheus has.
 
-    They are checked from time to time, and after a failed query.
+    Both are checked from time to time, and after a failed query.
     """
 
     def __init__(self, client: QueryClient, clock: Callable[[], float]) -> None:
@@ -139,12 +140,15 @@ class ServerCapabilities:
 
     @property
     def is_dcgm(self) -> bool:
-        """True if Prometheus only has data from NVIDIA's exporter."""
+        """True if Prometheus has data only from NVIDIA's exporter."""
         return DCGM in self.series_counts and GPUMON not in self.series_counts
 
     @property
     def missing_files(self) -> Sequence[str]:
-        """Rule files that Prometheus has not loaded. Without gpumon's exporters, no rule files are needed."""
+        """Rule files that Prometheus has not loaded.
+
+        Empty without gpumon's exporters, because no rules are needed then.
+        """
         if GPUMON not in self.series_counts:
             return []
         return [file for proof, file in RULE_FILES.items() if proof not in self.series_counts]
@@ -158,18 +162,18 @@ class ServerCapabilities:
 
     @property
     def is_small(self) -> bool:
-        """True if the cluster is known to be small enough to query each GPU."""
+        """True if the cluster is small enough to query each GPU. False while its size has not been read."""
         return 0 < self.series_counts.get(GPUMON, self.series_counts.get(DCGM, 0.0) / GPUS_PER_NODE) <= SMALL
 
     def clock_offset(self, previous: float) -> float:
         """Return how many seconds Prometheus's clock is ahead, or 0 if the difference is small.
 
-        `previous`: the last result, which is returned if the clock cannot be read.
+        `previous`: the last result, which is returned again if the clock cannot be read.
         """
         try:
             offset = self._client.clock_offset()
         except PrometheusError:
-            return previous  # the queries will report why
+            return previous  # the queries will report the reason
         return round(offset) if abs(offset) > _MAX_CLOCK_OFFSET else 0.0
 
     def update(self, at: float) -> bool:
@@ -184,7 +188,7 @@ class ServerCapabilities:
             rows = self._client.query(SERIES_QUERY, at).rows
         except PrometheusError as error:
             self.problem = str(error)
-            return False  # the queries will report why
+            return False  # the queries will report the reason
         self.series_counts = {row.labels.get("__name__", ""): row.value for row in rows}
         self.problem = ""
         has_rules = all(proof in self.series_counts for proof in RULE_FILES)
@@ -193,7 +197,7 @@ class ServerCapabilities:
         return before != (self.series_counts.keys(), self.is_small)
 
     def expire(self) -> None:
-        """Make the next round check again, because another server may answer or rules may be gone."""
+        """Make the next round check again. Another server may answer now, or rules may have been removed."""
         self._due = 0.0
 
     def _read_hours(self, at: float) -> HourlySums:
@@ -211,7 +215,7 @@ class ServerCapabilities:
 UNWATCHED = 120.0
 """Seconds without a viewer after which polling pauses."""
 _MAX_SUBJECTS = 16
-"""Maximum number of nodes, users and months with their own queries. Those viewed most recently are queried."""
+"""Maximum number of nodes, users and months with their own queries. Only the most recently viewed ones are queried."""
 
 
 @dataclass(slots=True)
@@ -231,7 +235,7 @@ class ClusterPoller:
         now: Callable[[], float] = wall_clock,
         follow_up: Callable[[Answers, float], Sequence[Query]] = absence_queries, zone: tzinfo | None = None,
     ) -> None:  # fmt: skip
-        """`follow_up`: returns more queries, depending on the answers of a round and its time (s since 1970).
+        """`follow_up`: function that returns further queries for the answers of a round and its time (s since 1970).
 
         `queries`: the queries for all viewers. `clock`: monotonic time. `now`: wall-clock time. `zone`: the site's time
         zone.
@@ -248,7 +252,7 @@ class ClusterPoller:
         self._subjects: dict[str, _Subject] = {}
         self._viewed = clock()
         self._answered = -inf
-        """Start of the last round with any answer, by the monotonic clock."""
+        """Start of the last round in which any query was answered, by the monotonic clock."""
         self._woken = -inf
         """Monotonic time at which the first viewer came after a pause."""
         self._wake, self._stop = Event(), Event()
@@ -285,14 +289,14 @@ class ClusterPoller:
     def silence(self, snapshot: ClusterSnapshot) -> float:
         """Return how many seconds ago Prometheus last answered, even if the current round hangs.
 
-        After a pause, the first answers are not yet in a snapshot. Until then, the last answer of `snapshot` counts.
+        Right after a pause, no snapshot has the new answers yet. Until one has, the last answer of `snapshot` counts.
         """
         return self._clock() - (snapshot.last_answer if self.is_waking(snapshot) else self._answered)
 
     def watch(self, subject: str, queries: Callable[[str], Sequence[Query]]) -> None:
         """Also send the queries about one node, user or month, as long as someone views it.
 
-        `subject`: key of the node, user or month. `queries`: returns the queries for `subject`.
+        `subject`: key of the node, user or month. `queries`: function that returns the queries for `subject`.
         """
         with self._lock:
             known = self._subjects.pop(subject, None)
@@ -328,7 +332,7 @@ class ClusterPoller:
         for find_more in more:
             further = find_more({name: answer.rows for name, answer in cached.items() if answer.rows is not None}, at)
             queries += further
-            if self._answered >= began:  # if Prometheus has not answered at all, no more queries are sent
+            if self._answered >= began:  # if Prometheus answered nothing in this round, no more queries are sent
                 cached = self._run_due(further, cached, began, at)
         names = {query.name for query in queries}
         cached = {name: answer for name, answer in cached.items() if name in names}
@@ -376,7 +380,7 @@ class ClusterPoller:
         if self._capabilities.is_dcgm:
             return list(DCGM_QUERIES)
         general = [query for query in self._queries if self._capabilities.is_small or not query.is_small]
-        # The queries about a month may include some of the general ones.
+        # The queries about a month may include some of the queries for all viewers.
         return list({query.name: query for query in general + about_subjects}.values())
 
     def _poll(self, report: Callable[[str], object]) -> None:

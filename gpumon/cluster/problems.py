@@ -1,6 +1,6 @@
 """Problems of a cluster's nodes.
 
-Messages name queries by what they show, because users do not know the queries' names.
+Messages name a query by what it shows, because users do not know the names of queries.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ _TARGET_PROBLEMS = {
 }
 """Texts for the nodes that a query returns, by the name of the query.
 
-The first string is for a single node. The second follows the number of nodes if there are several."""
+The first text describes a single node. If several nodes share a problem, the second text follows their number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a cluster that needs attention."""
+    """A condition of a node that needs attention."""
 
     node: str
     text: str
@@ -110,9 +111,9 @@ def clock_distance(seconds: float) -> str:
 
 
 def unseen_nodes(nodes: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
-    """Return the nodes that have never reported GPUs, each with two strings.
+    """Return the nodes that have never reported GPUs, each with two texts.
 
-    The first string is for a single node. The second follows the number of nodes if there are several.
+    The first text describes a single node. If several nodes share a problem, the second text follows their number.
     """
     known = {node.name for node in nodes}
     return {
@@ -165,7 +166,8 @@ def _node_problems(node: Node, reasons: Mapping[str, str], *, knows_states: bool
 def interleave_kinds(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems in a new order, for a list in which only the first few may be shown.
 
-    Severe problems come first. Kinds take turns, so that many nodes that are switched off do not hide a lost GPU.
+    Severe problems come first. Problems of different kinds alternate, so that many nodes that are switched off do not
+    hide a lost GPU.
     """
     counts: dict[str, int] = {}
     ranked = []

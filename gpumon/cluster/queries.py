@@ -1,4 +1,5 @@
-"""Queries about a cluster: their PromQL, how often they are sent, and which results must be replaced together.
+"""Queries about a cluster: their PromQL, the interval at which they are sent, and which answers must be replaced
+together.
 
 `QUERIES` are for a Prometheus server that scrapes gpumon's exporters. `DCGM_QUERIES` are for a server that scrapes only
 NVIDIA's exporter (dcgm-exporter, metric names up to version 4.8). Both use the same query names. NVIDIA's exporter does
@@ -29,26 +30,26 @@ from gpumon.model.metrics import IDLE
 from gpumon.storage.history.tiers import HOUR
 
 STEP = 300
-"""Seconds between the samples of subqueries. An hour is a multiple of it."""
+"""Seconds between the samples of subqueries. An hour must be a multiple of this step."""
 COARSE = 900
-"""Seconds between the samples of subqueries of nodes over a week or longer, if there are no hourly sums. It is long
-because a thousand nodes have many samples."""
+"""Seconds between the samples of subqueries of nodes over a week or longer, if there are no hourly sums. The step is
+long because a thousand nodes have many samples."""
 _COARSEST = 3600
-"""Seconds between the samples of subqueries of nodes over a month. One percent of a month is seven hours, so an hour is
-exact enough."""
+"""Seconds between the samples of subqueries of nodes over a month. A step of an hour is exact enough, because one
+percent of a month is seven hours."""
 ABSENCE_INTERVAL = 300.0
-"""Minimum seconds between queries for how long nodes were seen."""
+"""Queries for the time that nodes were seen are at least this many seconds apart."""
 MAX_ABSENT = 32
 """Maximum number of absent nodes whose users are queried. If more nodes are absent, no users are queried."""
 _SCRAPES = 30.0
-"""Scrape interval of a large cluster in seconds. The values of its exporters do not change more often."""
+"""Scrape interval of a large cluster in seconds. Values do not change more often."""
 _DAY = 24 * HOUR
 SMALL = 64
 """Maximum number of nodes of a small cluster, in which each GPU is queried."""
 GPUS_PER_NODE = 8
-"""Number of GPUs that count as one node if Prometheus has only data of GPUs and not of nodes."""
+"""If Prometheus has data of GPUs but not of nodes, this many GPUs count as one node."""
 MIN_THROTTLED = 0.01
-"""Minimum share of throttled time that is reported."""
+"""Throttling is reported if it lasts for at least this share of the time."""
 
 
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
@@ -93,7 +94,7 @@ class Period(StrEnum):
 
 
 ROLLING = (Period.DAY, Period.WEEK, Period.MONTH)
-"""Periods that end now. They are always queried, while calendar months are only queried while someone views them."""
+"""Periods that end now. They are always queried. Calendar months are queried only while someone views them."""
 MONTHS = (Period.THIS_MONTH, Period.LAST_MONTH)
 BY_HOUR = (Period.WEEK, Period.MONTH, *MONTHS)
 """Periods whose sums may use hourly sums."""
@@ -107,7 +108,7 @@ class Query:
 
     name: str
     promql: str
-    """The PromQL expression. It reads recorded series if there are suitable ones."""
+    """The PromQL expression. It reads recorded series where suitable ones exist."""
     every: float = 15.0
     """Seconds between queries in a small cluster while someone views it."""
     is_small: bool = False
@@ -119,9 +120,10 @@ class Query:
     is_single: bool = False
     """True if the query contains the name of a node or user, and no placeholders."""
     batch: str = ""
-    """Queries with the same batch run at the same moment, and their answers are replaced together. Empty for none."""
+    """Name of the query's batch; empty if it has none. The queries of a batch run at the same moment, and their answers
+    are replaced together."""
     needs_whole: Period | None = None
-    """A period that Prometheus's samples must cover. If they do not, the query is skipped."""
+    """If Prometheus's samples do not cover this period, the query is skipped."""
 
     @property
     def needs_rules(self) -> bool:
@@ -131,7 +133,7 @@ class Query:
     def interval(self, *, is_small: bool) -> float:
         """Return the seconds between two runs of the query.
 
-        In a large cluster, the query does not run more often than the answer changes.
+        In a large cluster, the query runs no more often than its answer can change.
         """
         if is_small:
             return self.every
@@ -155,7 +157,7 @@ def energy_batch(period: Period) -> str:
 def refresh_interval(period: Period) -> float:
     """Return the seconds between two runs of queries about a period.
 
-    Queries for sums over a month run less often, because the sums change slowly and are the most expensive.
+    Queries for sums over a month run less often, because they are the most expensive and the sums change slowly.
     """
     return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.LAST_MONTH: 3600.0}.get(period, 900.0)
 
@@ -168,7 +170,7 @@ def sum_expression(series: str, period: Period) -> str:
 def sum_query(name: str, series: str, period: Period, batch: str, by: str = "user") -> Query:
     """Return a query that sums the recorded rate `series` over a period, by the labels `by`.
 
-    For a day, no hourly sums are needed.
+    For a period of a day, the query uses no hourly sums.
     """
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
     return Query(
@@ -178,7 +180,7 @@ def sum_query(name: str, series: str, period: Period, batch: str, by: str = "use
 
 
 def _coverage_query(period: Period) -> Query:
-    """Return a query for how many seconds of a period have samples. The result is the minimum over both rule files."""
+    """Return a query for the number of seconds of a period that have samples: the lower number of both rule files."""
     window = period.selector
     first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
     second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"
@@ -189,15 +191,15 @@ def _coverage_query(period: Period) -> Query:
 
 
 def _coverage_batch(period: Period) -> str:
-    """Return the name of the batch of coverage queries of a calendar month, whose length depends on the moment."""
+    """Return the name of the batch of coverage queries of a calendar month. Empty for other periods."""
     return f"known of {period}" if period.is_dated else ""
 
 
 def _node_coverage_query(period: Period) -> Query:
-    """Return a query for how many seconds of a period each node was seen, for the nodes that were seen least.
+    """Return a query for the number of seconds of a period in which a node was seen, for the nodes seen least.
 
-    It reads the samples of every node, so Prometheus must have samples for the whole of a period that ends now. For a
-    calendar month, both coverage queries are in one batch.
+    For a period that ends now, the query runs only if Prometheus has samples for the whole period, because it reads the
+    samples of every node. For a calendar month, both coverage queries are in one batch.
     """
     window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
 
@@ -226,11 +228,11 @@ def user_sum_queries(period: Period) -> tuple[Query, ...]:
 
 
 QUERIES: tuple[Query, ...] = (
-    # Only nodes that reported nothing new, because the others need no row.
+    # Only nodes that reported nothing new have a row.
     Query("seen", LATE_SAMPLES),
     Query("seen_before", "instance:gpumon_last_sample_timestamp_seconds:gone"),
     Query("clocks", CLOCKS, 60.0),
-    # A node whose newest sample does not change no longer shows how far its clock is from Prometheus's.
+    # If a node's newest sample no longer changes, the node's current clock offset is wrong.
     Query("clocks_before", CLOCKS_BEFORE, 60.0),
     Query("gpus", "instance_model_state:gpumon_gpus:count"),
     Query("models", "instance_model:gpumon_gpus:several", 60.0),
@@ -261,8 +263,8 @@ QUERIES: tuple[Query, ...] = (
     *(question for period in ROLLING for question in user_sum_queries(period)),
 )
 SERIES_QUERY = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *RULE_FILES))}"}} or {NODE_SERIES})'
-"""Query for the series of the rules and exporters that Prometheus has. The values are numbers of GPUs (DCGM) or nodes
-(gpumon)."""
+"""Query for the series of rules and exporters that exist in Prometheus. The values are numbers of GPUs (for DCGM) or of
+nodes (for gpumon)."""
 
 
 def select_period(queries: Sequence[Query], period: Period) -> tuple[Query, ...]:
@@ -289,7 +291,8 @@ DCGM_QUERIES: tuple[Query, ...] = (
     Query("busy", f"avg by (instance) ({DCGM}) / 100"),
     Query("power", "sum(DCGM_FI_DEV_POWER_USAGE)"),
     Query("last_xid", "max by (instance, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", every=60.0),
-    # Targets of jobs in which other targets answer: a target that never answered has only `up`.
+    # Only targets of jobs in which other targets answer, because a target that has never answered has no series but
+    # `up`.
     Query(
         "down", f"group by (instance) (up == 0 and on (job) count by (job) (last_over_time({DCGM}[1h])))", every=60.0
     ),
@@ -335,18 +338,18 @@ _USER_EXPRESSIONS = {
     "jobs": (
         "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
     ),
-    # Needed for runs on few GPUs too, because the queries for all users only cover the runs that are listed.
+    # The queries for all users cover only the listed runs, so runs on few GPUs need these queries.
     "epochs": _RUN_GPUS.format("epoch"),
     "planned": _RUN_GPUS.format("epochs"),
 }
 _SELECTOR = re.compile(r"\{(all)?\}")
-"""Placeholder for label matchers. `{all}` selects series that are about a whole GPU."""
+"""Placeholder for label matchers. The placeholder `{all}` also restricts the series to whole GPUs."""
 
 
 def _select(text: str, matcher: str = "") -> str:
     """Replace the placeholders in an expression by a label matcher.
 
-    All are replaced at once, because the name in a matcher may look like a placeholder.
+    All placeholders are replaced in one pass, because the name in a matcher may look like a placeholder.
     """
 
     def selector(match: re.Match[str]) -> str:
@@ -365,7 +368,7 @@ GPU_QUERIES = tuple(
 def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
     """Return the queries about the GPUs of one node.
 
-    `raw`: name of the node in Prometheus, if `node` is a form of it that was cleaned for display.
+    `raw`: name of the node in Prometheus, if `node` is a version cleaned for display.
     """
     matcher = f"instance={quoted(raw or node)}"
     return tuple(
@@ -375,7 +378,10 @@ def node_queries(node: str, raw: str = "") -> tuple[Query, ...]:
 
 
 def user_queries(user: str, raw: str = "") -> tuple[Query, ...]:
-    """Return the queries about one user's nodes and runs. `raw`: name of the user in Prometheus, if it differs."""
+    """Return the queries about one user's nodes and runs.
+
+    `raw`: name of the user in Prometheus, if it differs from `user`.
+    """
     matcher = f"user={quoted(raw or user)}"
     return tuple(
         Query(f"user_{name} {user}", f"topk({LISTED}, {_select(text, matcher)})", every=30.0, is_single=True)

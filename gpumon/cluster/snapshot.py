@@ -1,4 +1,5 @@
-"""Snapshots of a cluster: answers to queries at one moment, selection of due queries, and formats of large numbers."""
+"""Snapshots of a cluster (the answers to queries at one moment), selection of due queries, and formats of large
+numbers."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from gpumon.storage.history.tiers import HOUR
 _KILO, _MEGA = 1e3, 1e6
 _KWH = 3.6e6
 _SMALL_KWH = 0.1
-"""Energy in kWh below which two decimals are not enough."""
+"""Below this energy in kWh, two decimals are not sufficient."""
 
 
 def watts(value: float) -> str:
-    """Format power: `4.62 MW`, `168 kW`, `650 W`."""
+    """Format power, such as `4.62 MW`, `168 kW` or `650 W`."""
     if not is_known(value):
         return units.MISSING
     if abs(value) >= _MEGA:
@@ -32,7 +33,7 @@ def watts(value: float) -> str:
 
 
 def power_of_limit(value: float, limit: float) -> str:
-    """Format power and its limit in one unit: `168 / 224 kW`."""
+    """Format power and its limit in the same unit, such as `168 / 224 kW`."""
     if not is_known(value) or not is_known(limit):
         return watts(value)
     scale, unit = (_MEGA, "MW") if limit >= _MEGA else (_KILO, "kW") if limit >= _KILO else (1.0, "W")
@@ -41,7 +42,7 @@ def power_of_limit(value: float, limit: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """Format energy: `3.9 MWh`, `121 kWh`. Smaller amounts are formatted as in other views."""
+    """Format energy, such as `3.9 MWh` or `121 kWh`. Smaller amounts are formatted as in other views."""
     if not is_known(joules):
         return units.MISSING
     kwh = joules / _KWH
@@ -51,7 +52,7 @@ def energy(joules: float) -> str:
 
 
 def kwh(joules: float) -> str:
-    """Format energy for a column, in kWh unless it is small: `3,900 kWh`, `0.67 kWh`, `4.2 Wh`."""
+    """Format energy for a column, such as `3,900 kWh` or `0.67 kWh`. Small amounts are in Wh, such as `4.2 Wh`."""
     if not is_known(joules):
         return units.MISSING
     value = joules / _KWH
@@ -61,7 +62,7 @@ def kwh(joules: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Format GPU-hours: `118,400 h`, `14.2 h`."""
+    """Format GPU-hours, such as `118,400 h` or `14.2 h`."""
     if is_known(seconds) and seconds >= 100 * 3600:
         return f"{seconds / 3600:,.0f} h"
     return units.hours(seconds)
@@ -69,19 +70,19 @@ def hours(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """The newest answer to a query, and the problem if later attempts failed."""
+    """The newest answer to a query, and the reason of the failure if later attempts failed."""
 
     rows: Sequence[PrometheusSeries] | None = None
     """Rows of the answer. None before the first answer."""
     at: float = 0.0
     """Time for which the query was evaluated (s since 1970)."""
     problem: str = ""
-    """Why there is no newer answer. Empty if this one is current."""
+    """Why there is no newer answer. Empty if this answer is current."""
     failing: float = 0.0
-    """Time of the first of the failures since the last answer (s since 1970), or 0 if there was none."""
+    """Time of the first failed attempt since the last answer (s since 1970), or 0 if no attempt failed."""
     warning: str = ""
     queried_at: float = -inf
-    """Time by the monotonic clock at which the query last ran. With -inf, the query is due."""
+    """Time at which the query last ran, by the monotonic clock. If -inf, the query is due."""
 
 
 NOT_YET = CachedAnswer()
@@ -92,8 +93,9 @@ def update_answer(
 ) -> CachedAnswer:
     """Return the answer to cache after a query.
 
-    `cached`: the previous one. `answer`: the new one, or None if the query failed. In that case, the previous answer is
-    kept, and `problem` is added. `queried_at`: monotonic time of the query. `at`: time for which it was evaluated.
+    `cached`: the previously cached answer. `answer`: the new answer, or None if the query failed. If it failed, the
+    previous answer is kept and `problem` is added to it. `queried_at`: monotonic time of the query. `at`: time for
+    which the query was evaluated.
     """
     if answer is None:
         return replace(cached, queried_at=queried_at, problem=problem, failing=cached.failing or at)
@@ -108,9 +110,9 @@ def keep_consistent(
     `previous`, `current`: answers of the previous and of the current round, by query name. `at`: time of the current
     round (s since 1970). `interval`: seconds between queries of the batch.
 
-    If only some queries of the batch failed, the previous answers of all its queries are returned. If these are
-    incomplete or too old (older than both an hour and two intervals), the current answers are returned without the
-    failed ones.
+    If only some queries of the batch failed, the previous answers of all queries of the batch are returned. But if the
+    previous answers are incomplete or too old (older than an hour and older than two intervals), the current answers
+    are returned without the failed ones.
     """
     problem = next((answer.problem for answer in current.values() if answer.problem), "")
     if not problem or all(answer.problem for answer in current.values()):
@@ -136,7 +138,7 @@ _TOLERANCE = 1.0
 """A query may run this many seconds before it is due."""
 
 Batch = tuple[Query, ...]
-"""Queries that run together and whose answers belong together. A batch usually has a single query."""
+"""Queries that run together because their answers belong together. A batch usually has a single query."""
 
 
 def batches(queries: Iterable[Query]) -> list[Batch]:
@@ -152,9 +154,9 @@ def due(
 ) -> list[Batch]:
     """Return the batches that are due.
 
-    Batches with the shortest interval come first, because a query over a month may take long. If intervals are equal,
-    the batch that has waited longest comes first. `intervals`: seconds between runs of each query, by name. `now`:
-    monotonic time.
+    Batches with the shortest interval come first, so that they need not wait for a slow query over a month. Of batches
+    with equal intervals, the one that has waited longest comes first. `intervals`: seconds between runs of each query,
+    by name. `now`: monotonic time.
     """
     short = _short_periods(cached)
     result = [batch for batch in batches if _is_due(batch, cached, intervals, now, short)]
@@ -174,7 +176,10 @@ def _last_asked(batch: Batch, cached: Mapping[str, CachedAnswer]) -> float:
 
 
 def _short_periods(cached: Mapping[str, CachedAnswer]) -> set[str]:
-    """Return the periods with less than a day of samples. Their sums grow quickly and are cheap to query."""
+    """Return the periods that have less than a day of samples.
+
+    Sums over these samples grow quickly and are cheap to query.
+    """
     covered = {period.value: cached.get(f"covered_{period}", NOT_YET).rows for period in Period}
     return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _SHORT_HISTORY}
 
@@ -184,8 +189,8 @@ def _is_due(
 ) -> bool:
     """Return True if a batch should run again.
 
-    It runs again soon after a failure or an empty answer, because recording rules may have been loaded. `short`: result
-    of `_short_periods`.
+    After a failure or an empty answer, a batch runs again soon, because recording rules may have been loaded since.
+    `short`: result of `_short_periods`.
     """
     known = [cached.get(query.name, NOT_YET) for query in batch]
     interval = min(intervals[query.name] for query in batch)
@@ -203,7 +208,7 @@ _CURRENT_STATE = ("seen", "gpus")
 
 
 def missing_rules(files: Sequence[str]) -> str:
-    """Return a sentence, without a full stop, about the rule files to load. It is empty if `files` is empty.
+    """Return a sentence, without a full stop, that says which rule files to load. Empty if `files` is empty.
 
     >>> missing_rules(["rules.yml"])
     'series of the recording rules are missing: load rules.yml from deploy/prometheus (again after an upgrade)'
@@ -226,8 +231,8 @@ class ClusterSnapshot:
     is_dcgm: bool = False
     """True if Prometheus has only data from NVIDIA's exporter."""
     clock_offset: float = 0.0
-    """Seconds by which Prometheus's clock is ahead of this machine's, or 0 if they agree. If they differ, times are
-    Prometheus's."""
+    """Seconds by which Prometheus's clock is ahead of this machine's clock, or 0 if the clocks agree. If they differ,
+    all times are by Prometheus's clock."""
     answered: float = 0.0
     """Time of the last answer to any query by this machine's clock (s since 1970), or 0 if there was none."""
     by_hour: bool = True
@@ -240,7 +245,10 @@ class ClusterSnapshot:
     """Time of the last answer to any query, by the monotonic clock; -inf if there was none."""
 
     def answers(self) -> dict[str, Sequence[PrometheusSeries]]:
-        """Return the rows of each query that was ever answered, by the name of the query."""
+        """Return the rows of the last answer to each query, by the name of the query.
+
+        Queries without any answer are missing.
+        """
         return {name: answer.rows for name, answer in self.cached.items() if answer.rows is not None}
 
     @property
@@ -263,9 +271,10 @@ class ClusterSnapshot:
 
     @property
     def unanswered(self) -> Sequence[str]:
-        """Names of the queries about the current state that have no current answer. The state of GPUs is then unknown.
+        """Names of the queries about the current state that have no current answer.
 
-        Otherwise, a node that stopped reporting would count as free.
+        If there are any, the state of GPUs is shown as unknown. Otherwise, a node that stopped reporting would count as
+        free.
         """
         return [name for name in _CURRENT_STATE if self.is_old or not self._is_current(self.cached.get(name, NOT_YET))]
 
@@ -274,7 +283,7 @@ class ClusterSnapshot:
         return model.nodes(self.answers(), self.seen_at)
 
     def nodes_now(self) -> list[model.Node]:
-        """Return the nodes, without the state of their GPUs (`gpus` is None) if their current state is unknown."""
+        """Return the nodes. If the current state of GPUs cannot be determined, `gpus` is None for each node."""
         nodes = self.nodes()
         return [replace(node, gpus=None, busy=NAN) for node in nodes] if self.unanswered else nodes
 
@@ -283,7 +292,7 @@ class ClusterSnapshot:
 
     @property
     def seen_at(self) -> float:
-        """Time (s since 1970) of the answer that says when each node last reported."""
+        """Time (s since 1970) of the answer to the query for when each node last reported."""
         return self.cached.get("seen", NOT_YET).at or self.at
 
     @property
