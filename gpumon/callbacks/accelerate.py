@@ -8,7 +8,7 @@
     run = accelerator.get_tracker("gpumon", unwrap=True)            # to mark epochs: run.epochs(), run.steps(loader)
 
 The run begins with `init_trackers` and ends with `end_training`. Accelerate passes logged values to a tracker, but no
-epochs or steps. The `step` argument of `log` has no fixed meaning, because each training chooses what it counts.
+epochs or steps. The argument `step` of `log` is not used, because each training decides what it counts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ except ModuleNotFoundError as error:
 
 require("accelerate", accelerate.__version__)
 
-from accelerate import tracking  # noqa: E402  # after the version check: old versions may lack it
+from accelerate import tracking  # noqa: E402  # after the version check, because old versions may lack the module
 
 
 class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed only in some versions
-    """Shows a training run in gpumon: its configuration and logged values. Accelerate uses it in the main process
-    only.
+    """Shows the configuration and the logged values of a training run in gpumon.
+
+    Accelerate uses the tracker only in the main process.
     """
 
     name = "gpumon"

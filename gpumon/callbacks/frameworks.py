@@ -15,9 +15,10 @@ OLDEST: Mapping[str, int] = {
     "xgboost": 2,
     "lightgbm": 4,
 }
-"""Major versions by module name. There are also callbacks for Ignite (any version) and scikit-learn (from 1.9)."""
+"""Oldest supported major version by module name. There are also callbacks for Ignite (any version) and scikit-learn
+(from 1.9)."""
 _MAX_DIGITS = 5
-"""Maximum digits of a major version. Longer numbers are no versions, and Python refuses to convert very long ones."""
+"""Maximum digits of a major version. Longer numbers are not versions, and Python refuses to parse very long numbers."""
 
 
 def require(framework: str, installed: str) -> None:

@@ -1,7 +1,7 @@
-"""The base of all callbacks: a run that begins and ends with the training.
+"""`Hook`, on which all callbacks are built: a run that begins and ends with the training.
 
-A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and may drop them
-silently. So a `Hook` has only settings until `begin`, and the callbacks catch every exception of its methods.
+A framework calls callbacks in its own order and from its own threads. It may also pickle, copy or silently drop them. A
+`Hook` therefore contains only settings until `begin`, and callbacks catch every exception that its methods raise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_FRAMES = 64
 
 
 def frames(function: str) -> Iterator[FrameType]:
-    """Yield the stack frames of this thread's functions called `function`, the innermost first."""
+    """Yield the stack frames of this thread's functions with the name `function`, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame is None:
@@ -37,7 +37,8 @@ def frames(function: str) -> Iterator[FrameType]:
 def variables(module: str, *functions: str) -> Mapping[str, Any]:
     """Return the local variables of a function of `module` that this thread is running.
 
-    `functions` are the names of the functions to look for on the stack, tried in this order. Empty if none is found.
+    `functions`: names of the functions to look for on the stack. The first one that is found is used. Empty if none is
+    found.
     """
     for function in functions:
         for frame in frames(function):
@@ -57,8 +58,8 @@ class Endable(Protocol):
 def end_with_cell(hook: Endable) -> None:
     """End the run of `hook` as failed or interrupted if its training has not ended by the end of the notebook cell.
 
-    A paused hook is not ended, because an evaluation in a later cell may continue its run. Does nothing outside of
-    IPython, or in a thread other than the main one, since other threads outlive a cell.
+    A paused hook is not ended, because an evaluation in a later cell may continue its run. Does nothing outside
+    IPython. Does nothing in threads other than the main thread, because such threads may outlive a cell.
     """
     shell = _shell()
     if shell is None or threading.current_thread() is not threading.main_thread():
@@ -80,7 +81,7 @@ def _shell() -> Any:
 
 
 def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[object]) -> dict[str, Any]:
-    """Return `settings` with the framework's name in `log_to`, such as "lightning", replaced by its `loggers`."""
+    """Return `settings` with the framework's name in `log_to`, such as "lightning", replaced by `loggers`."""
     log_to = settings.get("log_to")
     targets = list(log_to) if isinstance(log_to, list | tuple) else [log_to]
     if framework not in [target for target in targets if isinstance(target, str)]:
@@ -97,17 +98,17 @@ def without_log(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         pickle.dumps(settings.get("log_to"))
-    except Exception:  # whatever a logger raises: an open file, a thread, a connection
+    except Exception:  # loggers with open files, threads or connections raise various errors
         return {**settings, "log_to": None}
     return {**settings}
 
 
 P = ParamSpec("P")
 _paused: WeakSet[Hook] = WeakSet()
-"""Hooks whose training is over and whose run may be resumed."""
+"""Hooks whose training has ended but whose run may still be resumed."""
 MAX_EPOCHS = 1_000_000
-"""Maximum plausible number of planned epochs. A larger number counts as unknown: frameworks use it for trainings
-without a limit."""
+"""Maximum plausible number of planned epochs. A larger number is ignored, because frameworks use such numbers for
+trainings without a limit."""
 
 
 def guarded(method: Callable[P, object]) -> Callable[P, None]:
@@ -126,7 +127,8 @@ def guarded(method: Callable[P, object]) -> Callable[P, None]:
 def warn_failed(what: str, error: Exception) -> None:
     """Warn once that `what` (the name of a method or phase) failed.
 
-    Methods that run at each step call this directly instead of being `guarded`, which saves one call per step.
+    Methods that run at each step call this function directly instead of being `guarded`. This saves one function call
+    per step.
     """
     warn_once(f"callback {what}", f"{what}: {type(error).__name__}: {error}")
 
@@ -141,20 +143,20 @@ class Hook:
         self._settings = settings
         self.run: ActiveRun | None = None
         self.is_paused = False
-        """Whether the training is over and its run may continue with an evaluation."""
+        """Whether the training has ended and an evaluation may continue its run."""
 
     def begin(
         self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
     ) -> None:
         """Begin a run.
 
-        `epochs`: total number of planned epochs, None if unknown. `base`: number of the framework's first epoch, 0 or
-        1. `env`: environment variables, completed with the ranks that the framework knows; None: those of this process.
-        `loggers`: the training's loggers, which replace the framework's name in `log_to`.
+        `epochs`: total number of planned epochs, None if there is no plan. `base`: number of the framework's first
+        epoch, 0 or 1. `env`: environment variables, with the ranks that the framework reports added; None for the
+        environment of this process. `loggers`: the training's loggers, which replace the framework's name in `log_to`.
         """
-        self.end(failed=True, late=True)  # a run that is still open has failed: trainings do not overlap
+        self.end(failed=True, late=True)  # trainings do not overlap, so a run that is still open has failed
         for other in list(_paused):
-            other.end()  # its run can no longer be resumed
+            other.end()  # runs of earlier trainings can no longer be resumed
         planned = epochs if epochs and 0 < epochs <= MAX_EPOCHS else None
         settings = with_loggers(self._settings, self._framework, loggers)
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **settings)
@@ -169,9 +171,9 @@ class Hook:
     ) -> None:
         """End the run, if there is one.
 
-        `error`: the exception that ended the training, None if unknown. `failed`: the training failed, even if `error`
-        is None. `stopped`: it was stopped early on purpose. `late`: it ended at an unknown earlier time, because the
-        framework did not report its end.
+        `error`: the exception that ended the training, or None. `failed`: whether the training failed even if `error`
+        is None. `stopped`: whether the training was stopped early on purpose. `late`: whether the training ended
+        earlier, at a time that the framework did not report.
         """
         if self.run is not None:
             run, self.run, self.is_paused = self.run, None, False
@@ -180,14 +182,14 @@ class Hook:
             run.end(cause, failed=failed, stopped=stopped, late=late)
 
     def pause(self) -> None:
-        """Pause the run: the training has succeeded, and a following validation or test belongs to the same run."""
+        """Pause the run. The training has succeeded, but a validation or test that follows belongs to the same run."""
         if self.run is not None:
             self.run.pause()
             self.is_paused = True
             _paused.add(self)
 
     def resume(self) -> bool:
-        """Resume a paused run. Return False if there is none, so that the caller must begin one."""
+        """Resume a paused run. Return False if there is no paused run; the caller must then begin a run."""
         if self.run is None or not self.is_paused:
             return False
         self.is_paused = False
@@ -203,7 +205,7 @@ class Hook:
             self.run.plan(steps=steps)
 
     def config(self, values: Mapping[str, object]) -> None:
-        """Store the framework's parameters with the run. A parameter with the value None is unknown and left out."""
+        """Store the framework's parameters with the run. Parameters with the value None are left out."""
         if self.run is not None:
             self.run.framework_config({name: value for name, value in values.items() if value is not None})
 
@@ -220,7 +222,7 @@ class Hook:
         return self.run.begin_phase(name) if self.run is not None else ""
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """Publish the number of samples per step, for steps of `times` batches of `loader`."""
+        """Publish the number of samples per step. A step has `times` batches of `loader`."""
         if self.run is not None:
             self.run.batch_of(loader, times)
 
@@ -253,7 +255,7 @@ class Hook:
             self.run.waited(monotonic_ns() - since)
 
     def wait_unknown(self) -> None:
-        """Mark the wait for data as unknown, because this callback cannot measure it."""
+        """Mark the wait for data as not measured, because this callback cannot measure it."""
         if self.run is not None:
             self.run.wait_unknown()
 
@@ -265,9 +267,10 @@ class Hook:
         return {**self.__dict__, "run": None, "is_paused": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
-        # The callback was dropped before its training ended: some frameworks do not report exceptions to callbacks. An
-        # exception that is being handled now is not the training's, whose traceback would keep the callback alive. At
-        # the end of the process the run has already been ended, and this module may be gone.
+        # The callback was dropped before its training ended. This happens because some frameworks do not report
+        # exceptions to callbacks. An exception that is being handled now is not the one of the training, whose
+        # traceback would keep the callback alive. At the end of the process, the run has already been ended, and this
+        # module may have been unloaded.
         run = getattr(self, "run", None)
         if run is not None and run.on:
             self.run = None
@@ -304,7 +307,7 @@ def in_phase(method: Callable[..., Any], get_phase: Callable[[Any], Phase | None
 
 
 def restore_phase(phase: Phase, previous: str) -> None:
-    """Begin the phase `previous` again. Never raises."""
+    """Return to the phase `previous`. Never raises."""
     try:
         phase(previous)
     except Exception as error:

@@ -4,8 +4,9 @@
 
     GpuMonitor().attach(trainer, validate=evaluator)
 
-Epochs count from 1, as in Ignite; steps are iterations of the trainer. Ignite calls handlers in the order in which they
-were attached. So a handler for the end of an epoch that is attached after the monitor runs between two epochs.
+Epochs count from 1, as in Ignite. Steps are iterations of the trainer. Ignite calls handlers in the order in which they
+were attached. If a handler for the end of an epoch is attached after the monitor, its time counts as time between
+epochs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, guarded, restore_phas
 from gpumon.common.errors import FrameworkError, pip
 
 _PREVIOUS = "_gpumon_previous_phase"
-"""Name of an attribute of a checkpoint handler. While it saves, this is the phase function and the previous phase."""
+"""Name of an attribute of a checkpoint handler. While the handler saves a checkpoint, the attribute contains the phase
+function and the previous phase."""
 
 
 def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
@@ -38,7 +40,7 @@ def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
 
     @wraps(collect)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Begin the phase. Ignite calls this method only if it saves something."""
+        """Begin the phase. Ignite calls this method only before it saves a checkpoint."""
         try:
             phase = get_phase()
             self.__dict__[_PREVIOUS] = (phase, phase(CHECKPOINT)) if phase is not None else None
@@ -48,7 +50,7 @@ def mark_saving(get_phase: Callable[[], Phase | None]) -> None:
 
     @wraps(call)
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Save, and restore the phase."""
+        """Save the checkpoint, then return to the previous phase."""
         try:
             return call(self, *args, **kwargs)
         finally:
@@ -67,18 +69,18 @@ except ModuleNotFoundError as error:
     raise FrameworkError(f"ignite is not installed: '{pip('install pytorch-ignite')}'") from None
 
 _training: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""The monitor whose training runs in each thread."""
+"""In each thread, the monitor whose training runs in this thread."""
 
 
 class GpuMonitor:
     """Shows the training of an engine in gpumon: its epochs, iterations, evaluations and metrics.
 
-    An evaluation after the training, by an engine attached together with it, belongs to the same run; an evaluation
-    without a training is a run of its own.
+    If an engine was attached together with the trainer, its evaluation after the training belongs to the run of the
+    training. An evaluation without a training is a run of its own.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("ignite", name, **settings)
         self._training = False
         self._alone = True
@@ -87,9 +89,9 @@ class GpuMonitor:
         self._unnamed = 0
 
     def attach(self, trainer: Engine, **evaluators: Engine) -> GpuMonitor:
-        """Monitor `trainer` and `evaluators`, each under the name of its phase.
+        """Monitor `trainer` and `evaluators`. The keyword of an evaluator is the name of its phase.
 
-        Metrics of an evaluator get its name as a prefix: `validate_accuracy`.
+        The name is also the prefix of the evaluator's metrics, as in `validate_accuracy`.
         """
         for event, handler in (
             (Events.STARTED, self._started), (Events.EPOCH_STARTED, self._epoch_started),
@@ -125,7 +127,7 @@ class GpuMonitor:
         self._hook.begin(engine.state.max_epochs, 1)
         self._hook.plan(engine.state.max_iters)
         self._hook.batch_of(engine.state.dataloader)
-        if engine.state.iteration:  # resumed from a checkpoint: the earlier steps do not belong to its first epoch
+        if engine.state.iteration:  # resumed: steps before the checkpoint do not belong to the first epoch
             self._hook.at_step(engine.state.iteration)
 
     @guarded
@@ -182,9 +184,9 @@ class GpuMonitor:
             self._hook.pause()
 
     def _raised(self, engine: Engine, error: BaseException) -> None:
-        """End the run and raise the exception again, if there is no other handler of exceptions.
+        """End the run. If there is no other handler of exceptions, raise the exception again.
 
-        Ignite raises an exception itself only if it has no handler at all.
+        This is necessary because Ignite raises an exception only if no handler of exceptions is attached.
         """
         if len(engine._event_handlers[Events.EXCEPTION_RAISED]) == 1:
             self._fail(error)
@@ -209,7 +211,7 @@ def _current_phase() -> Phase | None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics without those that cannot be single numbers: mappings, strings, lists and arrays."""
+    """Return the metrics that may be single numbers. Mappings, strings, lists and arrays are left out."""
     return {
         name: value
         for name, value in metrics.items()

@@ -4,13 +4,13 @@
 
     model.fit(..., callbacks=[GpuMonitor()])
 
-Epochs count from 1, as Keras prints them; steps are batches.
+Epochs count from 1, as Keras prints them. Steps are batches.
 
-On the torch and JAX backends the wait for data is measured at each fetch, in training and in validation. TensorFlow
-fetches inside its graph, where the wait cannot be separated from the step.
+On the torch and JAX backends, the wait for data is measured at each fetch, in training and in validation. TensorFlow
+fetches batches inside its graph, where the wait cannot be separated from the step.
 
-Keras calls `on_train_batch_end` in a separate thread, so that nothing waits for the GPU (asynchronous dispatch). It
-does so only if every callback with this method declares that this is safe. This callback does (`async_safe`).
+To avoid waiting for the GPU, Keras can call `on_train_batch_end` in a separate thread (asynchronous dispatch). It does
+so only if every callback with this method declares itself `async_safe`, as this callback does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpumon.tracking.batch_size import BatchSize, batch_size_of_pass
 from gpumon.tracking.logged_values import PendingNumber, number_of, whole
 
 _LISTENERS = "_gpumon_listeners"
-"""Name of an attribute of an iterator: the functions that are called with the duration of each fetch."""
+"""Name of an attribute of an iterator. It contains the functions that are called with the duration of each fetch."""
 
 
 def epoch_iterator(method: str) -> Any:
@@ -73,7 +73,7 @@ class TimedBatches:
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> TimedBatches:
-        began = monotonic_ns()  # the workers of a loader start here
+        began = monotonic_ns()  # this starts the workers of a loader
         self._iterator = iter(self._batches)
         self._waited(monotonic_ns() - began)
         return self
@@ -101,25 +101,28 @@ except ModuleNotFoundError as error:
 require("keras", keras.__version__)
 
 _THREADS = 64
-"""Number of latest batch ends to remember, since they may arrive out of order. Keras has fewer threads than that."""
+"""Number of most recent batch ends that are stored, because batch ends may arrive out of order. Keras has fewer
+threads."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""Monitor whose training began last in a thread, by thread id."""
+"""By thread id: the monitor whose training began last in the thread."""
 _started: WeakSet[GpuMonitor] = WeakSet()
-"""Monitors whose training is running. Their runs are ended after an exception, which Keras does not report to them."""
+"""Monitors whose training is running. Used to end their runs after an exception, because Keras reports no exceptions to
+callbacks."""
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training run in gpumon: its epochs, steps, validation and logged metrics.
 
-    If it is passed only to `evaluate` or `predict`, the call is shown as a separate run. An exception in `fit` ends the
-    run. Keras does not report exceptions in `evaluate` and `predict`. After one, the run ends with the notebook cell,
-    with the process, or when this thread begins another training that is not part of the run.
+    If the callback is passed only to `evaluate` or `predict`, this call is shown as a run of its own. An exception in
+    `fit` ends the run. Keras does not report exceptions in `evaluate` and `predict`. After such an exception, the run
+    ends with the notebook cell, with the process, or when this thread begins another training that is not part of the
+    run.
     """
 
     async_safe = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `log_to`) are passed to `gpumon.run`."""
         super().__init__()
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True
@@ -137,7 +140,10 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
         self._rate: float | PendingNumber | None = None
 
     def set_params(self, params: Any) -> None:
-        """Called for each new list of callbacks: a `fit`, `evaluate` or `predict` that follows is a new call."""
+        """Called when Keras creates a list of callbacks.
+
+        The `fit`, `evaluate` or `predict` that follows is a new call.
+        """
         super().set_params(params)
         self._new = True
 
@@ -183,7 +189,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
 
     @guarded
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # Keras has waited until all batches have ended.
+        # At this point, Keras has waited for the end of all batches.
         self._done += self._capped(max(self._ends, default=-1) + 1)
         self._hook.at_step(self._done)
         self._hook.log(logs or {})
@@ -191,7 +197,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
         self._publish_rate()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # Not `self.model`: with JAX, that would copy the state back into the model.
+        # `self.model` is not used: with JAX, it would copy the state back into the model.
         try:
             self._batch = batch
             self._hook.at_step(self._done + batch)
@@ -199,7 +205,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
             warn_failed("GpuMonitor.on_train_batch_begin", error)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # Usually called later, in another thread and out of order. Not guarded, since nothing here can fail.
+        # Usually called with a delay, in another thread and out of order. Not guarded, because nothing here can fail.
         self._ends.append(batch)
 
     @guarded
@@ -225,10 +231,10 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
     def _still_fitting(self, earlier: GpuMonitor | None) -> GpuMonitor | None:
         """Return the monitor of the training that encloses this one; None if there is none.
 
-        The search goes outward from `earlier`, the monitor of the previous training in this thread. Monitors whose
-        `fit` no longer runs have failed without notice, and their runs are ended.
+        The search goes outward from `earlier`, the monitor of the previous training in this thread. If the `fit` of a
+        monitor no longer runs, it has failed without notice. The run of this monitor is then ended.
         """
-        while earlier is not None and earlier.params is not self.params:  # same params: same list of callbacks
+        while earlier is not None and earlier.params is not self.params:  # same params mean the same list of callbacks
             if is_fitting(earlier._model):
                 return earlier
             earlier._hook.end(failed=True, late=True)
@@ -262,7 +268,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
             self._new = self._training = False
-            self._alone = not self._hook.resume()  # an evaluation after a training belongs to it
+            self._alone = not self._hook.resume()  # an evaluation after a training is part of its run
             if self._alone:
                 self._hook.begin(None, 1)
         self._previous = self._hook.phase(inside if self._training else alone)
@@ -289,18 +295,24 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only 
             self._hook.config({"learning_rate": float(f"{rate if isinstance(rate, float) else rate.value():.6g}")})
 
     def _epoch_steps(self) -> int:
-        """Return the number of steps of this epoch. Called when its last batch has begun, but may not have ended."""
+        """Return the number of steps of this epoch.
+
+        Called when the epoch's last batch has begun but may not have ended.
+        """
         if keras.backend.backend() == "torch" or self._steps():
             return self._capped(self._batch + self._each)
-        # If the length is unknown, Keras begins one more batch and finds that there is none.
+        # If the number of batches is not declared, Keras begins one more batch and finds that there is none.
         return max(self._batch, max(self._ends.copy(), default=-1) + 1)
 
     def _capped(self, steps: int) -> int:
-        """Limit `steps` to the length of an epoch: the last of several steps per execution may have had no data."""
+        """Limit `steps` to the length of an epoch.
+
+        With several steps per execution, there may be no data for the last ones.
+        """
         return min(steps, self._steps() or steps)
 
     def _steps(self) -> int | None:
-        """Return the number of steps per epoch; None if it is unknown at the start of the training."""
+        """Return the number of steps per epoch; None if the training does not declare it at the start."""
         steps: int | None = (self.params or {}).get("steps")
         return steps
 

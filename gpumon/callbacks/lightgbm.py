@@ -5,11 +5,12 @@
     lightgbm.train(..., callbacks=[GpuMonitor()])
     lightgbm.LGBMClassifier().fit(..., callbacks=[GpuMonitor()])
 
-Boosting rounds are steps; there are no epochs. A round includes its evaluation: no callback is called between them.
+Boosting rounds are steps. There are no epochs. A round includes its evaluation, because no callback is called between
+the two.
 
-LightGBM calls a callback either before or after each round, and none when the training stops. So this callback is
-called before each round, and in the first round it wraps the callbacks called after rounds, which may stop the
-training.
+LightGBM calls a callback either before or after each round. It calls no callback when the training stops. This callback
+is called before each round. In the first round, it wraps the callbacks that are called after rounds, because they may
+stop the training.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
 class GpuMonitor:
     """Shows a training run in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    LightGBM calls no callback when a round fails. The run then ends when this object is dropped, when its next training
+    LightGBM calls no callback when a round fails. The run then ends when this object is deleted, when its next training
     begins, or with the process.
     """
 
     before_iteration = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("lightgbm", name, **settings)
 
     def __call__(self, env: Any) -> None:
@@ -58,7 +59,7 @@ class GpuMonitor:
         self._hook.begin(None, 0)
         self._hook.plan(env.end_iteration - env.begin_iteration)
         self._hook.config(env.params)
-        # Replaced one by one, since LightGBM is iterating over the list.
+        # The callbacks are replaced one by one, because LightGBM is iterating over the list.
         preceding[:] = [callback if callback is self else _Callbacks(self._hook, [callback]) for callback in preceding]
         following[:] = [_Following(self._hook, list(following))]
 

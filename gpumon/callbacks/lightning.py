@@ -4,8 +4,8 @@
 
     trainer = Trainer(callbacks=[GpuMonitor()])
 
-Epochs count from 0, as in Lightning; steps are `trainer.global_step`, which counts optimizer steps: one for several
-batches if gradients are accumulated, one for each optimizer if there are several.
+Epochs count from 0, as in Lightning. Steps are `trainer.global_step`, which counts optimizer steps. If gradients are
+accumulated, a step has several batches. If there are several optimizers, each of them makes its own steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Hooks:
     """The methods that Lightning calls. They are the same for both packages."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`.
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `log_to`) are passed to `gpumon.run`.
 
         Raises FrameworkError if Lightning is missing or too old.
         """
@@ -54,9 +54,9 @@ class _Hooks:
 
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        # Called in each rank once torch.distributed is initialized; before that, the rank is unknown.
+        # Called in each rank once torch.distributed is initialized. Before that, the rank is not available.
         self._in_epoch, self._since = False, 0
-        if stage == "fit" or not self._hook.resume():  # a validation or test after a training belongs to it
+        if stage == "fit" or not self._hook.resume():  # validations and tests after a training belong to its run
             self._step, self._logged, self._trains = 0, {}, stage == "fit"
             planned = trainer.max_epochs if stage == "fit" else None
             self._hook.begin(planned, 0, _environment(trainer), trainer.loggers)
@@ -72,16 +72,16 @@ class _Hooks:
 
     @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        # Neither on_train_end nor teardown is called afterward.
+        # Lightning calls neither on_train_end nor teardown after this.
         self._leave(trainer)
         self._hook.end(exception)
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         _measure_fetches(trainer, self)
-        if len(trainer.optimizers) == 1:  # several optimizers count several steps for the same batch
+        if len(trainer.optimizers) == 1:  # with several optimizers, a batch has several steps
             self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
-        self._set_step(trainer.global_step)  # after a resume: earlier steps do not belong to the first epoch
+        self._set_step(trainer.global_step)  # after a resume, earlier steps do not belong to the first epoch
         self._hook.plan(trainer.max_steps)
         self._hook.config(_parameters(trainer))
 
@@ -91,10 +91,10 @@ class _Hooks:
 
     @guarded
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._log(trainer)  # metrics of the previous epoch, which Lightning has only now finished computing
+        self._log(trainer)  # Lightning has only now finished computing the metrics of the previous epoch
         self._begin_epoch(trainer)
-        # The workers of the loader start before the first batch is fetched. With several ranks, this would include the
-        # wait for the slowest rank, which is not a wait for data.
+        # The workers of the loader start before the first batch is fetched. With several ranks, this time would include
+        # the wait for the slowest rank, which is not a wait for data.
         self._since = monotonic_ns() if trainer.world_size == 1 else 0
 
     @guarded
@@ -103,7 +103,7 @@ class _Hooks:
         self._hook.end_epoch()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if not self._in_epoch:  # resumed in the middle of an epoch, whose start is not called again
+        if not self._in_epoch:  # resumed within an epoch: on_train_epoch_start is not called again
             self._begin_epoch(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -151,7 +151,7 @@ class _Hooks:
 
     def _log(self, trainer: Any) -> None:
         metrics = dict(trainer.callback_metrics)
-        # A value that is still the same object was not computed again: it belongs to an earlier epoch.
+        # A value that is still the same object was not computed again. It belongs to an earlier epoch.
         new = {name: value for name, value in select_metrics(metrics).items() if self._logged.get(name) is not value}
         self._logged = metrics
         self._hook.log(new)
@@ -178,10 +178,11 @@ class _Hooks:
 
 
 class GpuMonitor(_Hooks):
-    """Shows a Lightning training in gpumon: its epochs, steps, phases, logged metrics and how it ended.
+    """Shows a Lightning training in gpumon: its epochs, steps, phases and logged metrics, and how it ended.
 
-    Publishes from every rank and has no state in checkpoints. The Callback class of each Lightning that is or will be
-    imported is added to its base classes, so that it passes either package's type checks.
+    The callback publishes from every rank and saves no state in checkpoints. The class Callback of each Lightning
+    package that is or will be imported is added to the base classes of this class. So it passes the type checks of both
+    packages.
     """
 
 
@@ -191,15 +192,16 @@ def _adopt(callback: type) -> None:
 
 
 class _AdoptingFinder:
-    """A module finder that makes GpuMonitor a subclass of Callback when Lightning is imported after gpumon.
+    """A module finder that makes GpuMonitor a subclass of Callback if Lightning is imported after gpumon.
 
-    This is the usual order, since sorted imports list gpumon before lightning.
+    This is the usual order, because sorted imports list gpumon before lightning.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of a module that defines Callback, with a loader that adopts the class when it is loaded.
+        """Return the spec of a module that defines Callback, and None for every other module.
 
-        The other finders find the module. Returns None for every other module.
+        The spec comes from the other finders. Its loader is changed so that it adopts the class when the module is
+        loaded.
         """
         if name not in _CALLBACKS:
             return None
@@ -207,22 +209,22 @@ class _AdoptingFinder:
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            with suppress(Exception):  # a loader without settable attributes: the constructor adopts the class
+            with suppress(Exception):  # if the loader has no settable attributes, the constructor adopts the class
                 spec.loader.exec_module = partial(_exec_and_adopt, spec.loader.exec_module)  # type: ignore[method-assign,union-attr]
         return spec
 
 
 def _exec_and_adopt(exec_module: Callable[[Any], None], module: Any) -> None:
     exec_module(module)
-    with suppress(Exception):  # an unexpected Lightning: the constructor reports the problem
+    with suppress(Exception):  # if this Lightning is not as expected, the constructor reports the problem
         _adopt(module.Callback)
 
 
 def adopt_callbacks() -> None:
     """Make GpuMonitor a subclass of the Callback of each Lightning package that has been imported.
 
-    If neither package has been imported, imports one. It does not import both, because they have different classes and
-    importing an unused package takes seconds. Raises FrameworkError if Lightning is missing or too old.
+    If neither package has been imported, import one of them. Not both are imported, because importing a package takes
+    seconds. Raises FrameworkError if Lightning is missing or too old.
     """
     for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
         require(module.__name__.partition(".")[0], getattr(module, "__version__", ""))
@@ -239,8 +241,8 @@ def _import_installed() -> Any:
 def select_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metrics to show, from those in `trainer.callback_metrics`.
 
-    A metric that is logged both by step and by epoch appears there three times: without a suffix, with `_step` and with
-    `_epoch`. Only the first of these is returned.
+    A metric that is logged both by step and by epoch is listed three times: without a suffix, with the suffix `_step`
+    and with the suffix `_epoch`. Only the one without a suffix is returned.
     """
     return {
         name: value
@@ -254,7 +256,7 @@ def _stem(name: str) -> str:
 
 
 def _environment(trainer: Any) -> Mapping[str, str] | None:
-    """Return the environment, completed with the trainer's local rank and size; None for a single process."""
+    """Return the environment with the trainer's local rank and local size added. None for a single process."""
     if trainer.world_size == 1:
         return None
     local_size = trainer.world_size // max(1, trainer.num_nodes)
@@ -277,7 +279,10 @@ def _parameters(trainer: Any) -> dict[str, object]:
 
 
 def _mark_saving(trainer: Any, hooks: _Hooks | None) -> None:
-    """Make the trainer record the saving of a checkpoint as a phase in the run of `hooks`; None undoes this."""
+    """Make the trainer record the saving of a checkpoint as a phase in the run of `hooks`.
+
+    If `hooks` is None, undo this.
+    """
     trainer.__dict__.pop("save_checkpoint", None)
     if hooks is not None:
         save = in_phase(type(trainer).save_checkpoint, lambda _: hooks._hook.phase, CHECKPOINT)
@@ -285,10 +290,10 @@ def _mark_saving(trainer: Any, hooks: _Hooks | None) -> None:
 
 
 def _measure_fetches(trainer: Any, hooks: _Hooks | None) -> None:
-    """Measure each fetch of a training batch for `hooks`; None undoes this.
+    """Measure each fetch of a training batch for `hooks`. If `hooks` is None, undo this.
 
-    The time between callback hooks would include transfers, loggers, and a wait for the GPU if a progress bar shows the
-    loss. The loop has the two wrapped methods for its profiler. If they do not exist, nothing is measured.
+    The time between callback hooks would include transfers and loggers, and a wait for the GPU if a progress bar shows
+    the loss. So two methods that the loop has for its profiler are wrapped. If they do not exist, nothing is measured.
     """
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
     before, after = (hooks._before_fetch, hooks._after_fetch) if hooks is not None else (None, None)

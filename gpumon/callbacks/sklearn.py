@@ -4,9 +4,9 @@
 
     GridSearchCV(...).set_callbacks(GpuMonitor()).fit(X, y)
 
-Steps are the finished tasks that scikit-learn reports: the fits of a search, the iterations of an estimator. There are
-no epochs. For an older scikit-learn or another estimator, write `with gpumon.run(...)` around the fit; a loop over
-`partial_fit` can have epochs with `run.epochs()` (docs/train/scikit-learn.md).
+Steps are the finished tasks that scikit-learn reports, such as the fits of a search or the iterations of an estimator.
+There are no epochs. For an older scikit-learn or another estimator, write `with gpumon.run(...)` around the fit. In a
+loop over `partial_fit`, `run.epochs()` can mark epochs (docs/train/scikit-learn.md).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _REFIT = "refit-with-best-params"
 
 
 class GpuMonitor:
-    """Shows a fit in gpumon: its finished tasks as steps, the stages of a search as phases, and its best score.
+    """Shows a fit in gpumon: its finished tasks as steps, and for a search, its stages as phases and its best score.
 
     Fits in other processes (`n_jobs`) are counted only at the end of the search.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `directory`) are passed to `gpumon.run`."""
         self._hook = Hook("sklearn", name, **settings)
         self._done = 0
         self._is_complete = False
         self._open: list[tuple[str, int]] = []
-        """Previous phase and number of steps at the start of each open task that has subtasks."""
+        """For each open task with subtasks: the phase before it, and the number of steps at its start."""
 
     @guarded
     def setup(self, estimator: Any, context: Any) -> None:
@@ -61,12 +61,12 @@ class GpuMonitor:
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Called when a task of the fit begins."""
         if self._hook.run is None or context.parent is None:
-            return  # in another process, or the fit itself
+            return  # the task runs in another process, or is the fit itself
         if context.task_name == _REFIT:
             self._hook.phase("refit")
         elif context.max_subtasks != 0:
             self._open.append((self._hook.phase(context.task_name), self._done))
-            if context.task_name == "search" and not context.sequential_subtasks:  # each of its tasks is a fit
+            if context.task_name == "search" and not context.sequential_subtasks:  # each subtask is a fit
                 self._hook.plan(context.max_subtasks + (context.parent.max_subtasks or 1) - 1)
 
     @guarded
@@ -86,7 +86,7 @@ class GpuMonitor:
         elif self._open:
             phase, done_before = self._open.pop()
             done = done_before + sum(task.max_subtasks == 0 for task in context)
-            if done > self._done:  # tasks ran in other processes
+            if done > self._done:  # some tasks ran in other processes
                 self._done = done
                 self._hook.skip_to_step(done)
             self._hook.phase(phase)

@@ -4,8 +4,8 @@
 
     trainer = Trainer(..., callbacks=[GpuMonitor()])
 
-Epochs count from 1, as in the Trainer's table. Steps are `state.global_step`, which counts optimizer steps: one for
-several batches if gradients are accumulated.
+Epochs count from 1, as in the Trainer's table. Steps are `state.global_step`, which counts optimizer steps. If
+gradients are accumulated, a step has several batches.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ require("transformers", transformers.__version__)
 
 _PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
-"""Name of the Trainer's method that prunes a trial of a search. To callbacks, this looks like the end of the
-training.
+"""Name of the Trainer's method that prunes a trial of a hyperparameter search. To callbacks, pruning looks like the end
+of the training.
 """
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
@@ -41,13 +41,13 @@ _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training run of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
-    The Trainer calls it in every rank. It calls no callback when the training fails, so `train` is wrapped: an
-    exception ends the run. If the Trainer was imported after this was created, the run ends with the process or the
-    next training.
+    The Trainer calls the callback in every rank. It calls no callback when the training fails, so the method `train` is
+    wrapped, and an exception in it ends the run. If the Trainer was imported after this object was created, `train` is
+    not wrapped. After an exception, the run then ends with the process or the next training.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are arguments of `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `log_to`) are passed to `gpumon.run`."""
         self._hook = Hook("transformers", name, **settings)
         self._previous: str | None = None
         self._phase = ""
@@ -70,7 +70,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
             self._hook.wait_unknown()
-        # `state` has the size in use: `auto_find_batch_size` restarts the training with a smaller one.
+        # `state` has the batch size in use: `auto_find_batch_size` restarts the training with a smaller batch size.
         batch = state.train_batch_size or args.train_batch_size
         self._hook.set_batch_size(BatchSize(batch * args.gradient_accumulation_steps))
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
@@ -82,7 +82,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._training, self._previous, self._phase = False, None, ""
         if any(frames(_PRUNING)):
-            self._hook.end(stopped=True)  # `TrialPruned` follows
+            self._hook.end(stopped=True)  # the Trainer then raises `TrialPruned`
         else:
             self._hook.pause()
 
@@ -96,7 +96,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_phase()
-        # `state.epoch` is a float with rounding errors, and too low after an epoch was left early.
+        # `state.epoch` is a float with rounding errors. If an epoch was left early, it is too low.
         self._epoch = max(int((state.epoch or 0) + 1e-6) + 1, self._epoch + 1)
         self._hook.begin_epoch(self._epoch)
         self._in_epoch = True
@@ -112,7 +112,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         try:
             self._hook.waited_since(self._since)
             self._since = 0
-            if self._previous is not None:  # the announced phase did not happen
+            if self._previous is not None:  # the announced phase did not take place
                 self._end_phase()
         except Exception as error:
             warn_failed("GpuMonitor.on_step_begin", error)
@@ -132,14 +132,15 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
             return  # totals of the whole training, which belong to no epoch
         self._hook.log({name: value for name, value in logs.items() if _is_shown(name)})
         if self._previous is None:
-            # To log, the Trainer has waited for the GPU: the time since the step was not a wait for data.
+            # To log, the Trainer waited for the GPU, so the time since the step was not a wait for data.
             self._logged = state.global_step
             self._start_wait(args)
             self._begin_next_phase(state, control)
 
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # This is the first call for an evaluation that was not announced, or that runs although a checkpoint was.
+        # For an evaluation that was not announced, or that runs although a checkpoint was announced, this is the first
+        # call.
         if self._phase == "evaluate":
             return
         self._alone = not self._training and not self._hook.resume()
@@ -165,18 +166,22 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._start_wait(args)
 
     def checkpoint_phase(self) -> Phase | None:
-        """Return the function that begins a phase; None if no training runs, or if the checkpoint phase has begun."""
+        """Return the function that begins a phase.
+
+        None if no training runs, or if the checkpoint phase has already begun.
+        """
         return self._hook.phase if self._training and self._phase != CHECKPOINT else None
 
     def _start_wait(self, args: Any) -> None:
-        # With several ranks, this would include the wait for other ranks, which count the tokens of a step together.
+        # With several ranks, this time would include a wait for other ranks, because all ranks count the tokens of a
+        # step together.
         self._since = monotonic_ns() if args.world_size == 1 and self._in_epoch else 0
 
     def _begin_next_phase(self, state: Any, control: Any) -> None:
         """Begin the evaluation or checkpoint that the Trainer has announced, if it comes next.
 
-        No callback method is called when either begins. After a step or epoch the Trainer logs, evaluates and saves, in
-        this order, and each only if `control` announces it. It logs a step only once.
+        The Trainer calls no callback when an evaluation or a checkpoint begins. After a step or an epoch, it logs,
+        evaluates and saves in this order, each only if `control` announces it. It logs a step only once.
         """
         if control.should_log and state.global_step > self._logged:
             return
@@ -231,9 +236,9 @@ def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_trainer() -> None:
-    """Patch the Trainer, once it is imported, to report exceptions and to record the saving of a checkpoint as a phase.
+    """Patch the Trainer, if imported, to report exceptions and to record the saving of a checkpoint as a phase.
 
-    Saving is patched because callbacks are not told before the best model is saved.
+    Saving is patched because no callback is called before the best model is saved.
     """
     kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     if kind is None or hasattr(kind, _PATCHED):

@@ -5,7 +5,8 @@
     xgboost.train(..., callbacks=[GpuMonitor()])
     xgboost.XGBClassifier(..., callbacks=[GpuMonitor()])
 
-Boosting rounds are steps; there are no epochs. A round includes its evaluation: no callback is called between them.
+Boosting rounds are steps. There are no epochs. A round includes its evaluation, because no callback is called between
+the two.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ require("xgboost", xgboost.__version__)
 class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed only in some versions
     """Shows a training run in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    An exception of another callback ends the run. XGBoost does not report other exceptions to callbacks. After one, the
-    run ends when this object is dropped, when its next training begins, or with the process.
+    An exception in another callback ends the run. XGBoost does not report any other exception to callbacks. After such
+    an exception, the run ends when this object is deleted, when its next training begins, or with the process.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are passed to `gpumon.run`."""
+        """`name` and `settings` (such as `devices`, `batch`, `run_id` or `directory`) are passed to `gpumon.run`."""
         super().__init__()
         self._hook = Hook("xgboost", name, **settings)
         self._started = 0
@@ -77,12 +78,12 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
 
     @guarded
     def end_with_error(self, error: BaseException) -> None:
-        """End the run after an exception of a callback."""
+        """End the run after an exception in a callback."""
         self._hook.end(error)
 
     @guarded
     def _end(self) -> None:
-        if self._started > self._finished:  # an earlier callback stopped the training, and later ones were not called
+        if self._started > self._finished:  # an earlier callback stopped the training, so this one was not called
             self._finish_round(self._started)
         self._evaluated = {}
         self._hook.end()
@@ -95,7 +96,7 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
 
 
 def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, object]:
-    """Return the last value of each metric, by the name that XGBoost prints.
+    """Return the last value of each metric. The keys are the names that XGBoost prints.
 
     In a cross-validation, the value is the mean over the folds.
     """

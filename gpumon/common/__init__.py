@@ -1,1 +1,1 @@
-"""Helpers that know nothing about GPUs: text, numbers, paths, clocks, settings, errors."""
+"""Helpers that do not depend on GPUs: text, numbers, paths, clocks, settings, errors."""

@@ -1,4 +1,4 @@
-"""Results of `gpumon doctor`: for each checked component of this machine, its condition and what to do."""
+"""Results of `gpumon doctor`: the condition of each checked component of this machine, and what to do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Condition(IntEnum):
 
     OK = 0
     NOTE = 1
-    """Something is worth knowing, but nothing needs to be done."""
+    """There is something to know about the component, but nothing to do."""
     WARNING = 2
-    """Something does not work or is not shown because of it."""
+    """Because of the component, something does not work or is not shown."""
     FAULT = 3
-    """Until it is fixed, no GPU can be read or nothing is recorded."""
+    """Until the component is fixed, no GPU can be read, or nothing is recorded."""
 
     @property
     def word(self) -> str:

@@ -1,4 +1,4 @@
-"""Clocks, which are passed as arguments so that tests can control the time, and parsing of durations and times."""
+"""Clocks, and parsing of durations and times. Clocks are passed as arguments so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SECOND = 1_000_000_000
-"""Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
+"""Nanoseconds in a second. Clocks count in integer nanoseconds, and metrics are in seconds."""
 SHORTEST, LONGEST = 0.01, 60.0
 """Shortest and longest sampling interval in seconds."""
 
@@ -24,7 +24,7 @@ class Sign(Protocol):
     """A flag that a thread can wait for, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for the flag; return whether it is set."""
+        """Wait up to `timeout` seconds for the flag to be set, and return whether it is set."""
 
     def is_set(self) -> bool:
         """Return whether the flag is set."""
@@ -36,7 +36,7 @@ class Clock(Protocol):
     def monotonic(self) -> int:
         """Return the time of CLOCK_MONOTONIC in ns.
 
-        It never jumps, and is the same for all processes until a reboot.
+        This clock never jumps, and all processes read the same time until the machine reboots.
         """
 
     def time(self) -> int:
@@ -47,9 +47,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Reads the clocks of the machine. Tests use a substitute."""
+    """Reads the clocks of the machine. Tests use another clock."""
 
-    # Not wrapped in methods, for speed, because each driver call is timed.
+    # Assigned directly instead of wrapped in methods, because each driver call is timed and must not get slower.
     monotonic = staticmethod(time.monotonic_ns)
     time = staticmethod(time.time_ns)
 
@@ -58,9 +58,9 @@ class SystemClock:
 
 
 class StopSign:
-    """A flag that tells a thread to stop, for a thread that waits for it repeatedly.
+    """A flag that tells a thread to stop. It is fast for a thread that waits for the flag repeatedly.
 
-    It is a plain lock, which is faster: waiting for an Event calls seven Python functions.
+    The flag is a plain lock. Waiting for a `threading.Event` would call seven Python functions.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class StopSign:
     def wait(self, timeout: float) -> bool:
         is_set = self._lock.acquire(timeout=timeout)
         if is_set:
-            self.set()  # so that the next call returns True as well
+            self.set()  # so that the next call also returns True
         return is_set
 
 

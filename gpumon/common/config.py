@@ -1,4 +1,4 @@
-"""The settings file: its path, reading it, and its tables of user groups and prices.
+"""Reads the settings file, with its tables of user groups and prices.
 
 A user can be in only one group, so that the sum over all groups equals the sum over all users.
 """
@@ -23,14 +23,17 @@ class UserGroups(NamedTuple):
     """The configured groups of users."""
 
     of_user: Mapping[str, str]
-    """Name of the group of each user."""
+    """Name of each user's group, by user."""
 
     def name(self, user: str) -> str:
         """Return the name of the user's group; `NO_GROUP` if the user is in no group."""
         return self.of_user.get(user, NO_GROUP)
 
     def shared_out(self, users: Iterable[str]) -> dict[str, Sequence[str]]:
-        """Return the users of each group, by group and in the order given. Users without a group come last."""
+        """Return the users of each group by group, in the order in which they were passed.
+
+        Users without a group come last.
+        """
         groups: dict[str, list[str]] = {}
         for user in users:
             groups.setdefault(self.name(user), []).append(user)
@@ -86,23 +89,23 @@ class Tariff(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """The configured prices. If a price is unknown (NaN), amounts computed from it are unknown, too."""
+    """The configured prices. A price that is not configured is NaN, and so are amounts computed from it."""
 
     currency: str
-    """Currency, such as EUR. The admin chooses it, and it is only displayed."""
+    """Currency, such as EUR. It is chosen by the admin and only displayed."""
     gpu_hour: Mapping[str, float] = {}
-    """Price of a GPU hour. Keys are substrings of model names, or `default`."""
+    """Price of a GPU hour by model. A key is a substring of the model's name, or `default`."""
     kwh: tuple[float, ...] = (NAN,) * HOURS
     """Price per kWh in each hour of the day, in the configured currency."""
     pue: float = 1.0
     """Power usage effectiveness: energy of the whole site divided by the energy of its computers."""
     co2: float = NAN
-    """Grams of CO2 per kWh; NaN if unknown."""
+    """Grams of CO2 per kWh; NaN if not configured."""
 
     def of_model(self, model: str) -> float:
         """Return the price of a GPU hour for a model.
 
-        If several configured names are contained in the model's name, the longest one is used.
+        If the model's name contains several configured names, the longest of them is used.
         """
         name = model.casefold()
         matches = [part for part in self.gpu_hour if part != DEFAULT and part.casefold() in name]
@@ -110,7 +113,7 @@ class Prices(NamedTuple):
 
     @property
     def has_energy(self) -> bool:
-        """Whether the price of electricity is known for any hour."""
+        """Whether a price of electricity is configured for any hour."""
         return any(isfinite(price) for price in self.kwh)
 
 
@@ -214,8 +217,8 @@ def read_settings(path: str, max_bytes: int = MAX_BYTES) -> bytes:
 def is_absent(path: str) -> bool:
     """Return whether there is no file at `path`.
 
-    True also in a directory that this user may not search, because containers often have the home directory of root. A
-    broken link is a file that cannot be read, and so is a loop of links.
+    Also True if this user may not search the directory, because HOME in containers is often root's home directory.
+    False for a broken link or a loop of links: reading the file then fails.
     """
     try:
         os.lstat(path)

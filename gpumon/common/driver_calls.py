@@ -14,7 +14,8 @@ from gpumon.common.text import clean
 
 FILE = "driver-calls.json"
 SHARE = 0.05
-"""Maximum share of the time that one kind of call may take per GPU. A slow call is made less often to stay below it."""
+"""Maximum share of the time that one kind of call may take per GPU. A slow call is made less often to stay below this
+share."""
 _SCHEMA = 1
 _MAX_BYTES = 1 << 18
 _LONGEST_NAME = 80
@@ -31,7 +32,7 @@ class DriverCall(NamedTuple):
     worst: float
     """Longest duration in seconds."""
     every: float = 0.0
-    """Seconds between two calls for a GPU if slow calls are made less often; otherwise 0."""
+    """Seconds between two calls for a GPU if the call is slow and therefore made less often; otherwise 0."""
 
 
 def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
@@ -43,7 +44,7 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
     )
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        os.fchmod(file.fileno(), 0o644)  # regardless of the umask: the directory controls access
+        os.fchmod(file.fileno(), 0o644)  # independent of the umask, because the directory controls access
     os.replace(f"{path}.new", path)
 
 

@@ -1,6 +1,6 @@
 """The exceptions of gpumon, and the exit codes of its commands.
 
-The message of an exception is one line: what failed, the value, and what to do.
+The message of an exception is one line that says what failed, with the value, and what to do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SourceError(GpumonError):
 
 
 class NoCardError(SourceError):
-    """Raised if there is neither a driver nor a card that it could drive."""
+    """Raised if there is no driver and no card that would need one."""
 
 
 class RingError(GpumonError):
@@ -44,13 +44,13 @@ class RingError(GpumonError):
 
 
 class NotBegunError(GpumonError):
-    """Raised if a daemon has not yet created a file, or if the file is empty, perhaps because the disk is full."""
+    """Raised if a daemon has not yet created a file, or if the file is empty. The disk may be full."""
 
 
 def converts_os_errors(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function of the Python API so that an OSError becomes a GpumonError.
 
-    Any call may raise one: a process without a free descriptor cannot even load a module.
+    Any call may raise an OSError. For example, a process without a free file descriptor cannot even load a module.
     """
 
     @wraps(function)
@@ -69,7 +69,7 @@ _NEEDS_NO_QUOTES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 def quoted(word: str) -> str:
     """Return a path or name, in quotes if a shell needs them.
 
-    Like `shlex.quote`, which cannot be loaded for a message about a process without a free descriptor.
+    Like `shlex.quote`. The module `shlex` is not used, because it cannot be loaded if no file descriptor is free.
     """
     return word if word and _NEEDS_NO_QUOTES.issuperset(word) else "'" + word.replace("'", "'\"'\"'") + "'"
 
@@ -120,7 +120,7 @@ class MissingExtra(GpumonError, ImportError):
 def pip_install_extra(extra: str) -> str:
     """Return the pip command that installs the packages of one of gpumon's extras.
 
-    It names the packages, so that it works in the same way however gpumon was installed.
+    The command names the packages, so it does not depend on how gpumon was installed.
     """
     from importlib import metadata
 

@@ -1,4 +1,4 @@
-"""Access tokens in files that only their user can read, and listening sockets."""
+"""Access tokens in files that only their owner can read, and listening sockets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _LONGEST = 1024
 _NOT_PRIVATE = 0o077
 """Mode bits that a token file must not have."""
 VARIED = 8
-"""Minimum number of different characters in a token."""
+"""A token must contain at least this many different characters."""
 _NETLOC = re.compile(r"(?:\[([^\[\]@]+)\]|([^\[\]:@]+))(?::[0-9]*)?")
-"""Matches a host, with or without brackets, and a port. Not `urlsplit`, which accepts `[::1]other` and `user@host`."""
+"""Matches a host, with or without brackets, and a port. `urlsplit` is not used because it accepts `[::1]other` and
+`user@host`."""
 
 
 def token_from(file: str, *, make: bool) -> str:
-    """Return the token in `file`. With `make`, create the file (mode 0600) with a new token if it does not exist.
+    """Return the token in `file`. `make`: if the file does not exist, create it (mode 0600) with a new token.
 
     Raises GpumonError if the file cannot be read, belongs to another user, or can be read by others, or if the token is
     too weak.
@@ -69,7 +70,7 @@ def host_of(netloc: str) -> str:
 
 
 def is_weak(token: str) -> bool:
-    """Return whether a token is easy to guess: it has few different characters, or is a repeated substring."""
+    """Return whether a token is easy to guess because it has few different characters or repeats a substring."""
     repeats = any(token == (token[:length] * len(token))[: len(token)] for length in range(1, len(token) // 2 + 1))
     return repeats or len(set(token)) < VARIED
 
@@ -102,7 +103,7 @@ class Address(NamedTuple):
     group: str = ""
     """Name or number of a group whose members may also connect to the unix socket."""
     is_everywhere: bool = False
-    """Whether to listen on all IPv4 and IPv6 addresses. In this case `host` appears only in messages."""
+    """Whether to listen on all IPv4 and IPv6 addresses. If so, `host` is used only in messages."""
 
     @property
     def is_local(self) -> bool:
@@ -143,8 +144,10 @@ class SocketFile:
         self._path, self._stamp = path, _inode(path)
 
     def remove(self) -> None:
-        """Remove the file if it is still the same. Call this before the socket is closed, because after that its inode
-        number may be reused."""
+        """Remove the file unless another program has replaced it.
+
+        Call this before the socket is closed. Afterward, the inode number of the file may be reused.
+        """
         with suppress(OSError):  # the file or its directory is gone
             if self._stamp is not None and _inode(self._path) == self._stamp:
                 os.unlink(self._path)
@@ -187,13 +190,13 @@ def _listen_on_path(path: str, group: str) -> socket.socket:
     number = _group(group) if group else -1
     try:
         if stat.S_ISSOCK(os.lstat(path).st_mode) and not _has_server(path):
-            os.unlink(path)  # left behind by a killed server
+            os.unlink(path)  # a killed server left it behind
     except FileNotFoundError:
         pass
     except OSError as error:
         raise GpumonError(f"cannot listen on {path}: {error.strerror or error}") from error
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # so that other users cannot connect, not even for a moment
+    before = os.umask(0o177)  # so that other users cannot connect at any time
     try:
         opened.bind(path)
     except OSError as error:
@@ -240,5 +243,5 @@ def _has_server(path: str) -> bool:
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:
-            return True  # for example a full queue: a server is there
+            return True  # a server listens, but its queue may be full
         return True

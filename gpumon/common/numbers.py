@@ -1,7 +1,7 @@
 """NaN as the missing value, and numbers in JSON.
 
-JSON has no NaN or infinity, and null means unknown, so a logged loss with such a value is written as a word. The words
-are those of JavaScript, which Python's `float` can parse, too.
+JSON has no NaN and no infinity, and null means that a value is missing. A logged loss that is NaN or infinite is
+therefore written as a word. The words are the same as in JavaScript, and Python's `float` can parse them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LARGEST = 2.0**65
 """Largest plausible value in a file. A larger one counts as missing: no machine has so many bytes, joules or
 nanoseconds."""
 UNKNOWN_MODEL = "unknown model"
-"""Name of a GPU whose model is unknown."""
+"""Name of a GPU if the driver reports no model."""
 
 
 def is_known(value: float) -> bool:
@@ -30,11 +30,11 @@ _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _DIGITS = 5
 _EXACT = 2**53
-"""Integers below this are exact in a float."""
+"""Integers below this limit are exact in a float."""
 
 
 def shown(value: float) -> float | None:
-    """Return a number for JSON; None if it is missing. Integers are exact, others are rounded as on the screen.
+    """Return a number for JSON; None if it is NaN. Integers are exact. Other numbers are rounded as on the screen.
 
     >>> shown(629145600.0), shown(312.456789), shown(float("nan"))
     (629145600, 312.46, None)
@@ -47,7 +47,7 @@ def shown(value: float) -> float | None:
 
 
 def exact(value: float, digits: int = 0) -> float | None:
-    """Round a number to `digits` decimals, for a file. Return None if it is missing.
+    """Round a number to `digits` decimals, for a file. Return None if it is NaN.
 
     >>> exact(2678400.25), exact(6047.4049, 2), exact(float("nan"))
     (2678400, 6047.4, None)

@@ -23,12 +23,12 @@ NOT_REGULAR = "not a regular file"
 
 
 def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
-    """Open the file at `path` for reading, and return its descriptor. Symbolic links are rejected unless `follow` is
-    set.
+    """Open the file at `path` for reading, and return its descriptor.
 
-    Raises OSError if it cannot be opened or is not a regular file.
+    `follow`: follow symbolic links instead of rejecting them. Raises OSError if the file cannot be opened or is not a
+    regular file.
     """
-    # Not at import time, because Windows lacks these flags, and trainings there import this module.
+    # Not evaluated at import time: Windows lacks these flags, but trainings on Windows import this module.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
         fd = os.open(path, flags, dir_fd=dir_fd)
@@ -49,7 +49,7 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
 
 
 def may_exist(path: str) -> bool:
-    """Return False only if there is certainly nothing at `path`; True also if this cannot be checked."""
+    """Return False only if there is certainly nothing at `path`. Return True if this cannot be checked."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -69,7 +69,7 @@ def read_regular(path: str, limit: int, *, follow: bool = False) -> bytes:
 def require_readable(path: str) -> None:
     """Raise OSError if the file at `path` is not regular or cannot be read. Links are followed.
 
-    For files that a library opens by name.
+    Used for files that a library opens by name.
     """
     os.close(open_regular(path, follow=True))
 
@@ -80,9 +80,9 @@ def require_regular(fd: int, path: str) -> None:
 
 
 def require_regular_or_absent(path: str) -> None:
-    """Raise OSError if `path` exists but is not a regular file, for example if it is a symbolic link.
+    """Raise OSError if `path` exists but is not a regular file. A symbolic link is not a regular file.
 
-    Used for files that SQLite opens. They cannot be opened here, because closing them would release SQLite's locks.
+    Used for files that SQLite opens. They must not be opened here, because closing them would release SQLite's locks.
     """
     with suppress(FileNotFoundError):
         _require(os.lstat(path).st_mode, path)
@@ -114,9 +114,9 @@ def is_directory_of(path: str, owners: Collection[int]) -> bool:
 def is_trusted(path: str, uid: int) -> bool:
     """Return whether user `uid` can trust the files in the directory `path`.
 
-    True if only the owner can write to the directory, and the owner is `uid`, root, or a user to whom root gave it. An
-    example of the last case is `/run/gpumon`, which a service manager creates for the daemon's user. No other user can
-    create a directory there.
+    True if only the owner can write to the directory, and the owner is `uid`, root, or a user to whom root gave the
+    directory. For example, a service manager creates `/run/gpumon` for the daemon's user. No other user can create a
+    directory in `/run`.
     """
     status = _stat_directory(path)
     if status is None or status.st_mode & _OTHERS_WRITE:
@@ -142,7 +142,8 @@ LOG = "daemon.log"
 LEDGER = "ledger.sqlite"
 HISTORY = "history.sqlite"
 PLAYED = "played.sqlite"
-"""File name of the ledger for runs of a simulation or a recording, next to the ring of the daemon that plays it."""
+"""File name of the ledger for the runs of a simulation or a recording. It is next to the ring of the daemon that plays
+them."""
 
 SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"
@@ -166,17 +167,22 @@ class Places(NamedTuple):
     """Value of $XDG_RUNTIME_DIR; empty if not set."""
     shared_memory: str = SHARED_MEMORY
     state: str = ""
-    """The user's state directory, which survives a reboot. It has the ring only if there is no room in memory."""
+    """The user's state directory, which survives a reboot. It contains the ring only if shared memory has no room for
+    it."""
     user_runtime: str = USER_RUNTIME
     uid: int = 0
     system_state: str = SYSTEM_STATE
     """State directory of a daemon for the whole machine. All users may read it."""
     usual_state: bool = False
-    """Whether `state` is the default. If so, a daemon for the whole machine stores its ledger in `system_state`."""
+    """Whether `state` is the default directory. If so, a daemon for the whole machine stores its ledger in
+    `system_state`."""
 
     @property
     def machine_state(self) -> str:
-        """The state directory of a machine-wide daemon, if it is to be read; empty if `--dir` or GPUMON_DIR is set."""
+        """The state directory of a machine-wide daemon.
+
+        Empty if `--dir` or GPUMON_DIR is set, because it is then not read.
+        """
         return "" if self.explicit else self.system_state
 
     @property
@@ -195,7 +201,8 @@ class Places(NamedTuple):
 def places(directory: str | None = None, state: str | None = None, env: Mapping[str, str] | None = None) -> Places:
     """Return the directories for this user.
 
-    `directory`, `state`: values of `--dir` and `--state-dir`, which take precedence over the environment `env`.
+    `directory`, `state`: values of `--dir` and `--state-dir`. They take precedence over the environment variables in
+    `env`.
     """
     env = os.environ if env is None else env
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
@@ -210,12 +217,12 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path. It is needed because daemons and training scripts change their working directory."""
+    """Return the absolute path, because daemons and training scripts may change their working directory later."""
     if not path or os.path.isabs(path):
         return path
     try:
         return os.path.abspath(path)
-    except OSError:  # the working directory is gone
+    except OSError:  # the working directory was removed
         return path
 
 
@@ -267,7 +274,7 @@ def _failure(path: str) -> OSError | None:
 
 
 def why_unread(places: Places) -> str:
-    """Return why a ring that may exist is not read, and what to do; empty if there is no such ring."""
+    """Return why a ring is not read although it may exist, and what to do. Empty if there is no such ring."""
     for path in untrusted_rings(places):
         directory = os.path.dirname(path)
         return (
@@ -324,7 +331,7 @@ def history_path(places: Places) -> str:
 
 
 def history_paths(places: Places) -> list[str]:
-    """Return the existing history files to read, the most recently modified first."""
+    """Return the existing history files to read, most recently modified first."""
     own, machine = history_path(places), f"{places.machine_state}/{HISTORY}" if places.machine_state else ""
     existing = [own] if own and may_exist(own) else []
     existing += [machine] if machine not in ("", own) and os.path.exists(machine) else []
@@ -332,12 +339,12 @@ def history_paths(places: Places) -> list[str]:
 
 
 def history_beside(ledger: str) -> str:
-    """Return the history file in the directory of a ledger; empty if `ledger` is empty."""
+    """Return the path of the history file in the directory of a ledger; empty if `ledger` is empty."""
     return f"{os.path.dirname(ledger)}/{HISTORY}" if ledger else ""
 
 
 def _modified_at(path: str) -> float:
-    """Return the last modification of a SQLite file in seconds since 1970."""
+    """Return the time at which a SQLite file was last modified, in seconds since 1970."""
     latest = 0.0
     for name in (path, f"{path}-wal"):
         with suppress(OSError):
@@ -348,15 +355,15 @@ def _modified_at(path: str) -> float:
 def make_live_dir(places: Places, make: MakeDir | None = None, full: Collection[str] = ()) -> str:
     """Return the live directory for a daemon of this user, and create it if it does not exist.
 
-    `make`: function that creates a directory, or only checks it. `full`: directories on a full disk, which are not
-    used. Raises GpumonError with the reason for each directory if none can be used.
+    `make`: function that creates a directory; a dry run passes one that only checks it. `full`: directories that are
+    not used because their disk is full. Raises GpumonError with the reason for each directory if none can be used.
     """
     problems = []
     for directory in places.candidates():
         if directory in full:
             problems.append(f"{directory}: not enough space")
             continue
-        # The machine-wide directory belongs to root, or to a user for whom the service manager created it.
+        # The machine-wide directory belongs to root, or to the user for whom the service manager created it.
         if directory == places.system and not places.explicit and places.uid != 0 and not os.access(directory, os.W_OK):
             continue
         try:
@@ -386,7 +393,10 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
 
 
 def check_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
-    """Raise the error that `make_private_dir` would raise, as far as it can be predicted. Creates nothing."""
+    """Raise the error that `make_private_dir` would raise, without creating anything.
+
+    Not every error can be predicted.
+    """
     if os.path.lexists(directory):
         _require_own(directory, uid)
         return
@@ -417,14 +427,15 @@ def _require_own(directory: str, uid: int) -> None:
 def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
     """Return the directory for boards of this user's trainings, and create it if it does not exist.
 
-    `make`: function that creates a directory, or only checks it. Raises OSError with the reason for
-    each directory if none can be used.
+    `make`: function that creates a directory; a dry run passes one that only checks it. Raises OSError with the reason
+    for each directory if none can be used.
     """
     problems: list[OSError] = []
     for directory in places.candidates():
         tags = f"{directory}/{TAGS}"
         machine_wide = directory == places.system and not places.explicit
-        # The machine-wide directory, or one that the user chose, may belong to another user who shares it with a group.
+        # The machine-wide directory, or a directory that the user chose, may belong to another user who shares it with
+        # a group.
         if (machine_wide or places.explicit) and os.access(tags, os.W_OK | os.X_OK):
             return tags
         if machine_wide or (directory == f"{places.runtime}/gpumon" and not os.access(places.runtime, os.W_OK)):
@@ -445,8 +456,8 @@ def tag_dir_for_client(places: Places, make: MakeDir | None = None) -> str:
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
     """Create the directory for boards next to a daemon's ring, and return its path.
 
-    `everyone`: whether all users may add boards, as for a machine-wide daemon. Mode 1733 prevents users from listing
-    the directory or changing boards of other users.
+    `everyone`: whether all users may add boards, as they may for a machine-wide daemon. Mode 1733 then prevents users
+    from listing the directory and from changing the boards of other users.
     """
     tags = f"{live_dir}/{TAGS}"
     os.makedirs(tags, mode=0o700, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Policy for user names on a server: shown, hashed, or hidden together with all strings that users wrote."""
+"""Policy for user names on a server. Names are shown, hashed, or hidden. Hiding also applies to all strings that users
+wrote."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ class People(NamedTuple):
     """The policy for showing user names."""
 
     way: str = SHOWN
-    """Way in which names are shown: one of `WAYS`."""
+    """How names are shown: one of `WAYS`."""
     salt: bytes = b""
-    """The server's secret, without which a name cannot be found by hashing guesses."""
+    """The server's secret. Without the secret, a name cannot be found by hashing guesses."""
     me: str = ""
-    """Hash of the user who is viewing their own page while names are hidden; otherwise empty."""
+    """Hash of the viewer's own name, which is shown even while names are hidden. Empty on other pages."""
 
     def name(self, user: str) -> str:
-        """Return the name to show for a user; empty if the user is unknown."""
+        """Return the name to show for a user; empty if `user` is empty."""
         if self.way == SHOWN or not user:
             return user
         alias = self.alias(user)
@@ -48,23 +49,26 @@ class People(NamedTuple):
     def run_id(self, run_id: str) -> str:
         """Return the id to show for a run.
 
-        Users choose ids. So if names are hidden, this is a hash such as `run-3fa9c1d20b`.
+        Users choose the ids of runs. So unless names are shown, this is a hash such as `run-3fa9c1d20b`.
         """
         return run_id if self.way == SHOWN or not run_id else _RUN + self._hash(run_id)
 
     def text(self, text: str) -> str:
-        """Return the string to show for a string that a user wrote, or for a path. It is hidden if names are hidden."""
+        """Return the text to show for a string that a user wrote, or for a path.
+
+        It is hidden unless names are shown.
+        """
         return text if self.way == SHOWN or not text else SOMEBODY
 
     def label(self, label: str) -> str:
         """Return the label to show for a source.
 
-        If names are hidden, this is only its first word, because a file name may follow.
+        Unless names are shown, this is only the first word of the label, because a file name may follow.
         """
         return label if self.way == SHOWN else label.partition(" ")[0]
 
     def _hash(self, text: str) -> str:
-        import hmac  # OpenSSL is slow to load, and usually names are shown
+        import hmac  # slow to load, and not needed while names are shown
 
         return hmac.new(self.salt, text.encode(errors="replace"), "sha256").hexdigest()[:_DIGITS]
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from gpumon.common.errors import quoted
 
 _COMMAND = "'gpumon "
-"""Start of a gpumon command in a message."""
+"""Matches the start of a gpumon command in a message."""
 
 
 def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """Return `gpumon` if the shell finds it, else its path, else `python -m gpumon` with this Python."""
+    """Return `gpumon` if the shell finds it, else the path of the program, else `python -m gpumon` with this Python."""
     import shutil  # only messages need it
 
     if shutil.which("gpumon", path=env.get("PATH", "")):

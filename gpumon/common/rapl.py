@@ -1,7 +1,7 @@
 """Energy of the CPU packages from RAPL, the counters of Intel and AMD processors under /sys/class/powercap.
 
-On most kernels only root can read them. A counter wraps at `max_energy_range_uj`, at full load within minutes, so it
-must be read more often than that.
+On most kernels, only root can read the counters. A counter wraps at `max_energy_range_uj`. At full load, this takes
+minutes, so counters must be read more often than that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from gpumon.common.numbers import NAN
 
 POWERCAP = "/sys/class/powercap"
 _ZONE = "intel-rapl:"
-"""Start of the names of RAPL zones, also of AMD processors. `intel-rapl-mmio:` has the same counter, so is not used."""
+"""Prefix of the names of RAPL zones, also for AMD processors. Zones with `intel-rapl-mmio:` are not used, because they
+have the same counter."""
 _MICRO = 1e-6
 
 
@@ -24,21 +25,21 @@ class PackageReading(NamedTuple):
 
     monotonic_ns: int
     joules: float
-    """Energy since the first reading; NaN if unknown."""
+    """Energy since the first reading; NaN if it cannot be read."""
 
 
 class _Zone(NamedTuple):
     path: str
     wraps_at: int
-    """µJ at which the counter wraps."""
+    """The counter wraps at this number of µJ."""
 
 
 class PackageEnergy:
-    """Reads the energy counters of this machine's CPU packages. The first read searches for them."""
+    """Reads the energy counters of this machine's CPU packages. The first call of `read` searches for the counters."""
 
     def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self.unknown = ""
-        """Reason why the energy is unknown; empty while it is known."""
+        """Reason why the energy cannot be read; empty while it can be read."""
         self._root = root
         self._monotonic = monotonic
         self._zones: list[_Zone] | None = None
@@ -71,7 +72,7 @@ class PackageEnergy:
         zones = []
         for name in names:
             path = f"{self._root}/{name}"
-            # Zones within a package have two colons. The platform zone is not a package.
+            # Names of zones within a package have two colons. The platform zone is not a package.
             if name.startswith(_ZONE) and name.count(":") == 1 and _text(f"{path}/name").startswith("package"):
                 zones.append(_Zone(path, _number(f"{path}/max_energy_range_uj")))
         return zones

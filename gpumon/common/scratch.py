@@ -1,6 +1,6 @@
-"""Temporary directories of views, which do not outlive a view that is killed for longer than until the next one starts.
+"""Temporary directories of views. If a view is killed, the next view that starts removes its directory.
 
-A view holds a lock on its directory. The kernel releases it when the process ends, however that happens.
+A view holds a lock on its directory. The kernel releases the lock when the process ends, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from gpumon.common.paths import LEDGER
 
 _NAME = re.compile(r"gpumon-(?:tui|web)-[0-9a-f]{16}", re.ASCII)
 _MIN_AGE = 60.0
-"""Minimum age in seconds of a directory without a lock that is removed. A younger one may be about to be locked."""
+"""A directory without a lock is removed only if it is at least this many seconds old. The owner of a younger directory
+may be about to lock it."""
 _in_use: set[str] = set()
 
 
@@ -29,13 +30,13 @@ _in_use: set[str] = set()
 def scratch_directory(view: str) -> Iterator[str]:
     """Yield a new directory for the ledger of a view (`tui` or `web`), and remove it when the context is left.
 
-    It is also removed if a signal ends the process that nothing else handles. Directories of this user's views that
-    were killed are removed first. Raises GpumonError if no directory can be created.
+    The directory is also removed if the process is ended by a signal for which there is no other handler. Directories
+    that killed views of this user left behind are removed first. Raises GpumonError if no directory can be created.
     """
     try:
         parent = tempfile.gettempdir()
-    except OSError as error:  # it tries to write to each
-        raise GpumonError("no temporary directory has room or may be written to: set TMPDIR to one") from error
+    except OSError as error:  # gettempdir tries to write to each candidate
+        raise GpumonError("no temporary directory can be written to: set TMPDIR to another directory") from error
     _remove_abandoned(parent)
     _handle_signals()
     path = f"{parent}/gpumon-{view}-{secrets.token_hex(8)}"
@@ -43,7 +44,7 @@ def scratch_directory(view: str) -> Iterator[str]:
     fd = None
     try:
         try:
-            os.mkdir(path, 0o700)  # in here, because Ctrl-C may raise KeyboardInterrupt at any time
+            os.mkdir(path, 0o700)  # within `try`, because Ctrl-C may raise KeyboardInterrupt at any time
         except OSError as error:
             raise GpumonError(f"cannot create {path}: {error.strerror}: set TMPDIR to another directory") from error
         fd = _open_locked(path)
@@ -56,7 +57,7 @@ def scratch_directory(view: str) -> Iterator[str]:
 
 
 def remove_scratch_directories() -> None:
-    """Remove the directories that are in use, for a process that is about to end without leaving their contexts."""
+    """Remove the directories in use. Called when the process is about to end without leaving their contexts."""
     for path in [*_in_use]:
         _remove(path)
 
@@ -69,14 +70,17 @@ def _handle_signals() -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    """End the process by the signal, as without a handler. An exception could be lost, for example in a destructor."""
+    """End the process by the signal, as if there were no handler.
+
+    An exception might be swallowed, as in a destructor.
+    """
     remove_scratch_directories()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def _remove_abandoned(parent: str) -> None:
-    """Remove the directories of this user's views that have ended without removing them."""
+    """Remove the directories that views of this user left behind."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name) and _is_own_and_old(entry) and (fd := _open_locked(entry.path)) is not None:
@@ -94,7 +98,10 @@ def _is_own_and_old(entry: os.DirEntry[str]) -> bool:
 
 
 def _open_locked(path: str) -> int | None:
-    """Open and lock a directory, and return its descriptor; None if another process has locked it, or on any error."""
+    """Open and lock a directory, and return its descriptor.
+
+    None after an error, or if another process holds the lock.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -108,7 +115,7 @@ def _open_locked(path: str) -> int | None:
 
 
 def _remove(path: str) -> None:
-    """Remove a directory with its ledgers. A directory with anything else in it stays, because it is not a view's."""
+    """Remove a directory with its ledgers. If it contains any other file, keep it, because no view created it."""
     with suppress(OSError):
         for name in os.listdir(path):
             if name.startswith(LEDGER):

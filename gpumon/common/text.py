@@ -1,22 +1,23 @@
 """Sanitizes untrusted text for terminal, HTML and JSON.
 
-Process names, users, run names, metric names, file paths and driver strings are untrusted. They enter gpumon through
-`clean`, and are shown only as plain text.
+Names of processes, users, runs and metrics, file paths and strings from the driver are untrusted. `clean` sanitizes
+them when gpumon reads them, and views show them only as plain text.
 """
 
 from __future__ import annotations
 
-# General categories of Unicode that move the cursor, hide or reorder text, or cannot be encoded: controls (C0, DEL,
-# C1), formats (bidirectional and zero-width marks, tags, the emoji joiner), surrogates, line and paragraph separators,
-# and characters that this Python does not know.
+# General categories of Unicode characters that move the cursor, hide or reorder text, or cannot be encoded. They are
+# controls (C0, DEL, C1), formats (bidirectional and zero-width marks, tags, the emoji joiner), surrogates, line and
+# paragraph separators, and characters that this version of Python does not know.
 _HARMFUL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Cn"))
-# Letters and marks by category, but invisible: Hangul fillers, the combining grapheme joiner, and variation selectors,
-# on whose width terminals disagree; and a symbol, the braille pattern without dots.
+# Characters that are invisible although their category is letter, mark or symbol: Hangul fillers, the combining
+# grapheme joiner, the braille pattern without dots, and variation selectors. Terminals also disagree on the width of
+# variation selectors.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x180B, 0x1810), *range(0xE0100, 0xE01F0))
 }
 _SPACE = "Zs"
-"""Category of spaces. Unusual spaces are escaped, because different names could look the same."""
+"""Category of spaces. Unusual spaces are escaped, because otherwise different names could look the same."""
 _MARKS = frozenset(("Mn", "Me"))
 _MARKS_ON_A_LETTER = 2
 
@@ -31,10 +32,10 @@ def clean(text: str, limit: int = 256) -> str:
     """
     text = text[:limit]
     if text.isascii() and text.isprintable():
-        return text  # true of nearly every name
+        return text  # nearly every name is printable
     try:
         from unicodedata import category
-    except (ImportError, OSError):  # no free descriptor to load it
+    except (ImportError, OSError):  # no free file descriptor to load the module
         return ascii(text)[1:-1][:limit]
 
     safe = []
@@ -73,13 +74,14 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap_words(text: str, width: int) -> list[str]:
-    """Return the lines of `text`, wrapped between words to `width` columns (0: unlimited).
+    """Return `text` as lines of at most `width` columns, wrapped between words. 0: unlimited width.
 
-    Long words and commands in quotes stay whole so that they can be copied: a terminal continues them in its next row.
+    Long words and commands in quotes are not broken, so that they can be copied. The terminal continues them in its
+    next row.
     """
     if not width:
         return text.split("\n")
-    import re  # few programs wrap texts
+    import re  # few callers wrap text
 
     lines = []
     for line in text.split("\n"):
