@@ -22,7 +22,7 @@ def missing_value_reasons(process: Process, shares_missing: Availability | None 
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
     reasons = {
-        "the process has ended, or is not visible to gpumon, for example from inside a container": not is_known(
+        "the process has ended, or is not visible to gpumon, possibly because of a container": not is_known(
             process.started
         ),
         "the driver does not report its memory": not is_known(process.memory_used),

@@ -34,12 +34,12 @@ COMMANDS = {
 }
 
 _LONG_RUNNING = (["daemon"], ["web"], ["run"], ["record"])
-"""Commands that continue after their stdout has failed."""
+"""Commands that continue after a write to stdout has failed."""
 _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])
-"""Subcommands of long-running commands whose purpose is their output."""
+"""Subcommands of long-running commands that exist only to print something."""
 _SHORT = ("status",)
-"""Commands that are so fast that argparse would take a tenth of their time. If they are called without options,
+"""Commands that are so fast that argparse would take a tenth of their time. If one of them is called without options,
 argparse is not used.
 """
 
@@ -60,7 +60,7 @@ For help on a command: gpumon COMMAND --help
 def entry() -> int:
     """Entry point of the script `gpumon`.
 
-    `status` takes some 40 ms. Garbage collection during its imports and at its end would take a tenth of that, so it is
+    `status` takes about 40 ms. Garbage collection during imports and at exit would take a tenth of this time, so it is
     turned off.
     """
     is_short = sys.argv[1:2] == ["status"]
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpumonError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of our output is gone. Text that is still buffered must not raise again at exit.
+        # The reader of our output is gone. Buffered text must not raise the error again at exit.
         streams.silence(sys.stdout)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -98,12 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(f"cannot write the output: {error.strerror}", EXIT_FAILED)
         return _fail(streams.report(error), EXIT_FAILED)
     finally:
-        streams.flush(sys.__stderr__)  # the terminal view draws there, and its terminal may be gone
+        streams.flush(sys.__stderr__)  # the terminal view draws on stderr, and its terminal may be gone
     return code
 
 
 def _is_undecodable(argument: str) -> bool:
-    """Return whether an argument has bytes that are not valid in the encoding of the file system."""
+    """Return whether an argument contains bytes that are invalid in the encoding of the file system."""
     return any("\udc80" <= character <= "\udcff" for character in argument)
 
 
@@ -140,10 +140,10 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _call(command: Any, options: object) -> int:
-    """Run a command. While the command runs, Ctrl-C raises KeyboardInterrupt in it. Before and after, Ctrl-C ends the
-    script by the signal.
+    """Run a command. While it runs, Ctrl-C raises KeyboardInterrupt. Before and afterward, the signal ends the process.
 
-    During imports, KeyboardInterrupt could be lost in a callback of the import system or turned into another error.
+    During imports, a KeyboardInterrupt could be lost in a callback of the import system, or be turned into another
+    error.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # not called by gpumon.__main__
         return int(command.run(options))

@@ -15,7 +15,7 @@ from gpumon.common.errors import EXIT_OK, MissingPackage
 
 SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "FILE.html", "PATH")
-"""Metavars of options that take a file."""
+"""Metavars of options whose value is a file."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _complete_paths(parser: argparse.ArgumentParser, file: object, directory: object) -> None:
-    """Let shtab complete paths for the options that take one."""
+    """Let shtab complete paths for options whose value is a file or a directory."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():

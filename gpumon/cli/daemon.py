@@ -23,9 +23,10 @@ from gpumon.common.paths import LOG, Places, live_dirs
 _SHARED = ("action", "dir", "state_dir")
 """Options that the subcommands also have."""
 _PATIENCE = 3.0
-"""Seconds without a first sample after which a message is printed."""
+"""If there is no first sample after this many seconds, a message is printed."""
 _SUCCESS = "+"
-"""First character of the message from a detached daemon that samples; any other message is an error."""
+"""First character of the message from a detached daemon that has taken its first sample. Any other message is an
+error."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def _control(arguments: argparse.Namespace) -> int:
 def _serve(places: Places, arguments: argparse.Namespace, announce: Callable[[str, str], object]) -> int:
     """Sample until a signal arrives.
 
-    `announce` is called after the first sample, with a line for people and the directory of live data.
+    `announce`: called after the first sample, with a line of text to print and the directory of live data.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon import service
@@ -92,7 +93,7 @@ def _serve(places: Places, arguments: argparse.Namespace, announce: Callable[[st
 
 
 def warn_of_preferred(places: Places, directory: str) -> None:
-    """Warn if views read another daemon, such as one for the whole machine, instead of this one that just started."""
+    """Warn if views read another daemon, such as one for the whole machine, instead of this one."""
     if live_dirs(places)[:1] == [directory]:
         return
     from gpumon.cli.daemon_lookup import preferred_daemon
@@ -100,13 +101,13 @@ def warn_of_preferred(places: Places, directory: str) -> None:
     preferred = preferred_daemon(places, directory)
     if preferred is not None:
         print_message(
-            f"gpumon: views read the daemon in {preferred.directory} (pid {preferred.pid}), not this one: "
+            f"gpumon: views read the daemon in {preferred.directory} (pid {preferred.pid}) instead of this daemon: "
             "stop this daemon, or pass another --dir to it and to its views"
         )
 
 
 def _allow_open_files() -> None:
-    """Raise the soft limit of open files to the hard one.
+    """Raise the soft limit of open files to the hard limit.
 
     The daemon keeps the board of each training open, and shells set a limit of 1024 files.
     """
@@ -116,7 +117,7 @@ def _allow_open_files() -> None:
 
 
 def _detach(places: Places, arguments: argparse.Namespace) -> int:
-    """Fork twice, and wait for the first sample of the daemon or for its error."""
+    """Start the daemon with two forks, and wait until it reports its first sample or an error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -144,8 +145,8 @@ def _detach(places: Places, arguments: argparse.Namespace) -> int:
 
 def _serve_detached(places: Places, arguments: argparse.Namespace, pipe: int) -> None:
     def announce(text: str, directory: str) -> None:
-        _redirect_standard_streams(directory)  # before success is reported, since this may fail
-        with suppress(BrokenPipeError):  # the command that started it was interrupted
+        _redirect_standard_streams(directory)  # may fail, so done before success is reported
+        with suppress(BrokenPipeError):  # the command that started the daemon was interrupted
             os.write(pipe, _encode(_SUCCESS + text))
         os.close(pipe)
 
@@ -159,19 +160,19 @@ def _serve_detached(places: Places, arguments: argparse.Namespace, pipe: int) ->
 
 
 def _report(pipe: int, text: str) -> None:
-    """Write an error to the command that started the daemon, or to the log once the daemon samples."""
+    """Report an error to the command that started the daemon. Once the daemon samples, write it to the log instead."""
     try:
         os.write(pipe, _encode(text))
     except OSError:
-        print(text, file=sys.stderr, flush=True)  # the pipe has been closed, and stderr is now the log
+        print(text, file=sys.stderr, flush=True)  # the pipe is closed, and stderr is now the log
 
 
 def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # a path may have any bytes
+    return text.encode("utf-8", "surrogateescape")  # a path may contain any bytes
 
 
 def _redirect_standard_streams(directory: str) -> None:
-    """Read stdin from /dev/null; write stdout and stderr to a small log next to the ring."""
+    """Redirect stdin to /dev/null, and stdout and stderr to a small log next to the ring."""
     null = os.open(os.devnull, os.O_RDONLY)
     try:
         log = os.open(

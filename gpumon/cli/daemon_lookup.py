@@ -1,4 +1,4 @@
-"""Find the running daemon for the directories of a command, and explain why runs or history are missing."""
+"""Find the running daemon for the directories of a command, and explain why no runs or no history are recorded."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class RunningDaemon:
     holder: Holder
     """The daemon's process, read from the lock, or from the ring if another user owns the lock."""
     live: Live
-    """Ring of the daemon. Before the daemon's first sample, this may be the ring of an earlier daemon, or there may be
-    none."""
+    """Ring of the daemon. Before the daemon's first sample, the ring may be the one of an earlier daemon, or may not
+    exist."""
 
     @property
     def pid(self) -> int:
@@ -47,21 +47,21 @@ class RunningDaemon:
         return f"{self.directory}/{LOCK}"
 
     def is_visible(self) -> bool:
-        """Whether the daemon's process is visible from here. A process of another pid namespace is not."""
+        """Whether the daemon's process is visible to this process. It is not if it is in another pid namespace."""
         return is_alive(self.holder.pid, self.holder.started)
 
     def has_sampled(self) -> bool:
-        """Whether the ring was written by this daemon and not by an earlier one."""
+        """Whether the ring was written by this daemon, not by an earlier daemon."""
         self.live.heartbeat()
         writer = self.live.writer()
         return writer is not None and (writer.pid, writer.started) == (self.holder.pid, self.holder.started)
 
 
 def find_daemon(places: Places) -> RunningDaemon:
-    """Return the daemon that commands read, which may still be starting. Raises GpumonError if none is running."""
+    """Return the daemon that commands read. It may still be starting. Raises GpumonError if no daemon is running."""
     daemons = [daemon for directory in live_dirs(places) if (daemon := _daemon_in(directory, places)) is not None]
     if daemons:
-        return max(daemons, key=lambda daemon: daemon.live.is_alive())  # if none or several are alive, the first
+        return max(daemons, key=lambda daemon: daemon.live.is_alive())  # the first one if none or several are alive
     refused = [os.path.dirname(path) for path in untrusted_rings(places)]
     if refused:
         raise GpumonError(
@@ -74,7 +74,7 @@ def find_daemon(places: Places) -> RunningDaemon:
 
 
 def preferred_daemon(places: Places, directory: str) -> RunningDaemon | None:
-    """Return the daemon that views of this user prefer to the one in `directory`; None if there is none."""
+    """Return the daemon that views of this user read instead of the daemon in `directory`; None if there is none."""
     earlier = takewhile(lambda candidate: candidate != directory, live_dirs(places))
     daemons = (_daemon_in(candidate, places) for candidate in earlier)
     return next((daemon for daemon in daemons if daemon is not None and daemon.live.is_alive()), None)
@@ -84,25 +84,25 @@ def _daemon_in(directory: str, places: Places) -> RunningDaemon | None:
     live = follow(places._replace(explicit=directory))
     try:
         holder = holder_of(f"{directory}/{LOCK}")
-    except OSError:  # the lock of another user. Its ring shows that a daemon was killed, but only some seconds later
+    except OSError:  # another user's lock. The ring shows some seconds later that a daemon was killed
         writer = live.writer() if live.has_writer() else None
         holder = Holder(writer.pid, writer.started, writer.uid) if writer is not None else None
     return None if holder is None else RunningDaemon(directory, holder, live)
 
 
-_REMEDY = "the daemon writes it within a minute of its start; if not, see the daemon's log"
+_REMEDY = "the daemon records it within a minute of its start; if it does not, see the daemon's log"
 
 
 def why_no_runs(places: Places) -> str:
-    """Return why no run was recorded, in one line for people."""
-    from gpumon.storage.ledger.reader import NOTHING  # views find their daemon without SQLite
+    """Return the reason why no run was recorded, as one line of text."""
+    from gpumon.storage.ledger.reader import NOTHING  # not needed to find a daemon
     from gpumon.storage.sqlite.read import explain_absence
 
     return explain_absence(places, ledger_path(places), NOTHING, "runs are not recorded")
 
 
 def why_no_history(places: Places, what: str = "history") -> str:
-    """Return why there is no history, in one line for people. `what`: the kind of data, such as "events"."""
+    """Return the reason why there is no history, as one line of text. `what`: the kind of data, such as "events"."""
     with closing(follow(places)) as live:
         played, is_alive = why_not_recording(live), live.is_alive()
     if played:
@@ -115,9 +115,9 @@ def why_no_history(places: Places, what: str = "history") -> str:
 
 
 def why_not_recording(live: Live) -> str:
-    """Return the reason if the running daemon stores no runs and history because it plays a recording or simulation.
+    """Return why the running daemon stores no runs and no history: it plays a recording or a simulation.
 
-    Empty if it samples this machine, or if none is running.
+    Empty if the daemon samples this machine, or if no daemon is running.
     """
     origin = live.origin()
     if live.is_alive() and Capability.LIVE not in origin.capabilities:
@@ -126,14 +126,14 @@ def why_not_recording(live: Live) -> str:
 
 
 def is_local(live: Live) -> bool:
-    """Whether frames show this machine, whose runs must not be mixed with the runs of a simulation."""
+    """Whether the frames are of this machine. Its runs must not be mixed with the runs of a simulation."""
     return Capability.LIVE in live.origin().capabilities
 
 
 def played_ledger(live: Live, places: Places) -> str:
-    """Return the path of the ledger for the simulation or recording that this daemon plays; empty if it plays none.
+    """Return the path of the ledger for the simulation or recording that this daemon plays.
 
-    The file is created with the first run.
+    Empty if the daemon plays neither. The file is created with the first run.
     """
     from gpumon.ring.reader import RingReader
 

@@ -19,7 +19,7 @@ from gpumon.common.paths import Places, unreadable_rings
 
 _COMMAND = "daemon"
 _PREFIXES = ("GPUMON_", "XDG_")
-"""Prefixes of the environment variables that set options and directories."""
+"""Prefixes of environment variables that set options and directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Launch:
 
 
 def restart(places: Places, directory: str | None, state: str | None) -> NoReturn:
-    """Stop the daemon and replace this process by one that starts a new daemon.
+    """Stop the daemon, and replace this process by a command that starts a new daemon.
 
     `directory` and `state` are the values of `--dir` and `--state-dir`. Raises GpumonError if the running daemon may
     not be stopped, or does not stop.
@@ -49,7 +49,7 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
     launch = read_launch(daemon.pid)
     if launch is None:
         print_message(
-            "gpumon: the options of the running daemon are unknown: the new daemon gets those of this environment"
+            "gpumon: cannot read the options of the running daemon: the new daemon gets the options of this environment"
         )
         words, env = _directory_options(daemon.directory if places.explicit else None, state), dict(os.environ)
     else:
@@ -59,9 +59,9 @@ def restart(places: Places, directory: str | None, state: str | None) -> NoRetur
 
 
 def read_launch(pid: int) -> Launch | None:
-    """Return the options and the environment of a daemon of this user; None if its command line is unknown.
+    """Return the options and the environment of a daemon of this user; None if its command line cannot be read.
 
-    Raises UsageError if it has options that this version does not support.
+    Raises UsageError if the daemon has options that this version does not support.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -107,7 +107,7 @@ def _directory_options(directory: str | None, state: str | None) -> list[str]:
 
 
 def _exec_daemon(words: list[str], env: Mapping[str, str]) -> NoReturn:
-    """Replace this process by `gpumon daemon --detach`, so that its command line contains its options."""
+    """Replace this process by `gpumon daemon --detach`, so that the daemon's command line contains its options."""
     sys.stdout.flush()
     interpreter = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     os.execve(sys.executable, [sys.executable, *interpreter, _COMMAND, "--detach", *words], env)

@@ -24,12 +24,12 @@ _STARTING = f"starting, {WAITING}"
 
 
 def show(places: Places) -> int:
-    """Print the status of the daemon and return the exit code, which is 3 if the daemon cannot read any GPU at present.
+    """Print the status of the daemon and return the exit code. It is 3 if the daemon cannot read any GPU at present.
 
     Raises GpumonError if no daemon is running.
     """
     daemon = find_daemon(places)
-    live = daemon.live.state()  # asked once, since a daemon may fall silent meanwhile
+    live = daemon.live.state()  # read once, because the state may change meanwhile
     state, frame = _state(daemon, live)
     for name, text in _facts(daemon, state, frame):
         print(f"{name:<10} {clean(text, 1024)}")
@@ -40,7 +40,10 @@ def show(places: Places) -> int:
 
 
 def _state(daemon: RunningDaemon, live: LiveState) -> tuple[str, Frame | None]:
-    """Return the state in words, and the newest frame of this daemon; None if it has not written one."""
+    """Return the state in words, and the newest frame of this daemon.
+
+    The frame is None if the daemon has written none.
+    """
     unreadable = daemon.live.unreadable()
     if unreadable:
         return unreadable, None
@@ -59,7 +62,7 @@ def _facts(daemon: RunningDaemon, state: str, frame: Frame | None) -> Iterator[t
         since = start_timestamp(daemon.holder.started)
         yield "since", f"{moment(since)}, for {long_duration(max(0.0, time.time() - since))}"
     else:
-        yield "since", "unknown: its process is not visible from here, for example from inside a container"
+        yield "since", "unknown: its process is not visible from here, possibly because of a container"
     if frame is None:
         return
     live, origin, driver = daemon.live, daemon.live.origin(), daemon.live.driver()

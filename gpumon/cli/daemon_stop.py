@@ -1,4 +1,5 @@
-"""Stop the running daemon: the process that holds the lock, and never another process that has reused its pid."""
+"""Stop the running daemon. Only the process that holds the lock is signaled, never a process that has reused its
+pid."""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ from gpumon.ring.lock import Holder, holder_of
 from gpumon.storage.ledger.change import user_name
 
 _PATIENCE = 15.0
-"""Seconds after SIGTERM until a daemon that still holds its lock counts as not stopping."""
+"""A daemon that still holds its lock this many seconds after SIGTERM counts as not stopping."""
 _USUAL = 3.0
-"""Seconds within which a daemon stops on a machine that is not busy."""
+"""A daemon stops within this many seconds on a machine that is not busy."""
 _POLL_INTERVAL = 0.02
 _SUSPENDED = ("T", "t")
 
 
 def stop(places: Places) -> int:
-    """Stop the daemon. Raises GpumonError if none is running, it may not be stopped, or it does not stop."""
+    """Stop the daemon. Raises GpumonError if no daemon is running, or if it may not be stopped or does not stop."""
     stop_daemon(find_daemon(places))
     return EXIT_OK
 
 
 def stop_daemon(daemon: RunningDaemon) -> None:
-    """Stop a daemon, wait until its lock is free, and print that. Raises GpumonError."""
+    """Stop a daemon, wait until its lock is free, and print a confirmation. Raises GpumonError."""
     require_stoppable(daemon)
     _terminate(daemon.holder)
     started, is_late = time.monotonic(), False
@@ -41,8 +42,8 @@ def stop_daemon(daemon: RunningDaemon) -> None:
         if waited > _USUAL and not is_late:
             is_late = True
             print(
-                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s, for example because the "
-                f"machine is busy or its disk is slow: waiting up to {_PATIENCE:g} s",
+                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s; the "
+                f"machine may be busy or its disk slow. Waiting up to {_PATIENCE:g} s",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         time.sleep(_POLL_INTERVAL)
@@ -59,7 +60,7 @@ def require_stoppable(daemon: RunningDaemon) -> None:
         raise GpumonError(f"{who} belongs to {user_name(daemon.holder.uid)}: only that user can stop it")
     if not daemon.is_visible():
         raise GpumonError(
-            f"{who} is not visible from here, for example from inside a container: stop it where it was started"
+            f"{who} is not visible from here, possibly because of a container: stop it where it was started"
         )
     if daemon.holder.for_command:
         raise GpumonError(f"{who} is 'gpumon run' and ends with its command: stopping it would end the command, too")
@@ -79,10 +80,11 @@ def read_environment(pid: int) -> dict[str, str]:
 
 
 def unit_of(pid: int) -> tuple[str, str]:
-    """Return the systemd unit whose main process this is, and the systemctl command for it; both empty if it has none.
+    """Return the systemd unit whose main process this is, and the systemctl command for the unit.
 
-    The command is empty for a unit whose name is unknown or must be quoted. A shell in a unit, such as in the terminal
-    of a desktop, passes INVOCATION_ID on to its children, but SYSTEMD_EXEC_PID names only the main process.
+    Both are empty if it is not the main process of a unit. The command is empty if the name of the unit cannot be read
+    or must be quoted. SYSTEMD_EXEC_PID is checked because it names only the main process. INVOCATION_ID alone is not
+    sufficient: a shell in a unit, as in the terminal of a desktop, passes it on to its children.
     """
     env = read_environment(pid)
     if "INVOCATION_ID" not in env or env.get("SYSTEMD_EXEC_PID") != str(pid):
@@ -107,7 +109,7 @@ def _terminate(holder: Holder) -> None:
     except OSError:  # a kernel before 5.3
         process = None
     try:
-        if not is_alive(holder.pid, holder.started):  # checked only now that the descriptor refers to one process
+        if not is_alive(holder.pid, holder.started):  # only now, because the descriptor refers to one process
             return
         if process is None:
             os.kill(holder.pid, signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Export the metrics of this node to Prometheus.
 
 Reads the samples of a daemon and never calls the driver itself. By default it listens on this machine only. If the
-daemon does not respond, only that fact is exported; stale values are not.
+daemon does not respond, only this fact is exported, and no stale values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NATIVE, DCGM = "native", "dcgm"
 PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
-"""Default TCP port, by dialect."""
+"""Default TCP port of each dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)
 _ACCESS = ("socket_group", "tls_cert", "tls_key", "client_ca")
@@ -111,7 +111,7 @@ def _host_label(name: str | None) -> str | None:
 
 
 def _refuse_access(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for options of the server. `--once` and `--textfile` start no server."""
+    """Raise UsageError for options of the server, because `--once` and `--textfile` start no server."""
     has_access = any(getattr(arguments, name) for name in _ACCESS)
     if has_access or (arguments.once and (arguments.listen or arguments.socket)):
         raise UsageError(
@@ -143,7 +143,7 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     if arguments.tls_cert:
         context = tls_context(arguments.tls_cert, arguments.tls_key, arguments.client_ca or "")
     address = _address(arguments)
-    stop = _TerminationSignal()  # created before the socket file, so that the file is removed in any case
+    stop = _TerminationSignal()  # created before the socket file, so that the file is always removed
     listener = listen(address, _OPTIONS)
     file = SocketFile(address.path)
     is_open = address.is_local and not address.path and not arguments.client_ca
@@ -177,10 +177,10 @@ def _address(arguments: argparse.Namespace) -> Address:
 
 
 class _TerminationSignal:
-    """An event that is set by SIGTERM or SIGINT, regardless of the thread to which the kernel delivers the signal.
+    """An event that SIGTERM or SIGINT sets, no matter to which thread the kernel delivers the signal.
 
-    A signal that another thread receives does not interrupt a main thread that is waiting for a lock. Therefore `wait`
-    waits for a byte in a pipe. Python's signal handler in C writes this byte in the receiving thread.
+    If another thread receives the signal, this does not interrupt a main thread that is waiting for a lock. Therefore,
+    `wait` waits for a byte in a pipe, which Python's signal handler in C writes in the thread that receives the signal.
     """
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class _TerminationSignal:
             signal.signal(number, lambda *_: None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the signal, at most `timeout` seconds. Return True if it arrived."""
+        """Wait for the signal for at most `timeout` seconds. Return True if it has arrived."""
         return bool(select.select([self._reading], [], [], timeout)[0])
 
 

@@ -1,8 +1,8 @@
 """Show the recorded history: totals of a window, usage by user, processes and events; or export a window.
 
-A daemon keeps values of each GPU in the state directory: every second for an hour, every 10 s for a day and every 5 min
-for a month; of each process, every 10 s for a day and every 5 min for a month. Without a subcommand, list the kept
-time ranges and their size.
+A daemon stores values of each GPU in the state directory: every second for an hour, every 10 s for a day and every 5
+min for a month. It stores values of each process every 10 s for a day and every 5 min for a month. Without a
+subcommand, list the stored time ranges and their size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpumon.storage.history.tiers import DAY, SHAPES
 _SUBCOMMANDS: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
 }  # fmt: skip
-"""Subcommands that have their own modules."""
+"""Subcommands with their own modules."""
 _WHEN_WRITTEN = "a running daemon writes it every 5 minutes, and when it stops"
 EMPTY = f"no history yet: {_WHEN_WRITTEN}"
 _STEPS = [str(shape.step) for shape in SHAPES]
@@ -128,7 +128,7 @@ def _export_window(
     live, kept = follow(places), overview(path)
     history.set_path(path)
     if live.history_file() == path:
-        for frame in live.since(0):  # the newest frames are not in the file yet
+        for frame in live.since(0):  # the file does not contain the newest frames yet
             history.add(frame)
     end = max([time.time()] if live.is_alive() else [size.end for size in kept.tiers], default=time.time())
     live.close()

@@ -50,7 +50,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     paths = history_paths(places)
     if not paths:
         raise GpumonError(why_no_history(places, "events"))
-    # Without --until, the window ends one second from now, so that it includes the newest events.
+    # Without --until, the window ends one second in the future, so that it includes the newest events.
     end = span.end if arguments.until is not None else now + 1
     if arguments.gpu is not None:
         arguments.gpu = _resolve_gpu(places, paths[0], arguments.gpu)
@@ -71,7 +71,7 @@ def _resolve_gpu(places: Places, path: str, name: str) -> str:
     """Return the value of `--gpu` for `EventFilter`: the UUID of a present MIG instance, or `name` unchanged.
 
     `name`: index or UUID. Raises UsageError for a GPU that is neither in the history file `path` nor in the ring,
-    because the result "no events" would look like a fact about an existing GPU.
+    because "no events" would look like a statement about an existing GPU.
     """
     from gpumon.storage.history.devices import unknown_gpu
     from gpumon.storage.history.open import stored_devices

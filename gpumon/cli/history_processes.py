@@ -51,7 +51,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         window = live.processes(
             begin=arguments.since, end=arguments.until, devices=gpus or None, user=arguments.user, pid=arguments.pid
         )
-    if not is_kept:  # for example if the daemon belongs to another user, whose state directory is not readable
+    if not is_kept:  # the daemon may belong to another user whose state directory is not readable
         if not window.processes:
             raise GpumonError(why_no_history(places, "processes"))
         print_message(
@@ -72,7 +72,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
 
 
 def _left_out(path: str, span: WindowSpan) -> int:
-    """Return the largest number of processes that the history left out at one time in a window. Raises GpumonError."""
+    """Return the largest number of processes that the history left out at any time in a window. Raises GpumonError."""
     from gpumon.model.events import LEFT_OUT
     from gpumon.storage.events.query import EventFilter, read_events
     from gpumon.storage.events.run_watch import REPEAT_INTERVAL

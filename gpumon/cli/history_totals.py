@@ -1,4 +1,4 @@
-"""`gpumon history totals`: energy, utilization, throttling, memory and PCIe bytes of a window, and its gaps."""
+"""`gpumon history totals`: energy, utilization, throttling, memory, PCIe bytes and gaps of a window."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-Flags take precedence over environment variables, and these over the settings file. The file is
-`$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and uses the names of the flags.
+Flags take precedence over environment variables, and environment variables take precedence over the settings file. The
+file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`). Its settings have the names of the flags.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 CLUSTER_TICK = 15.0
-"""Seconds between two updates of a cluster, since Prometheus does not scrape exporters more often."""
+"""Seconds between two updates of a cluster. Prometheus does not scrape exporters more often."""
 PERIODS = ("day", "week", "month", "this-month", "last-month")
 
 
@@ -42,15 +42,15 @@ def add_cluster(parser: ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--prometheus-config", metavar="FILE",
-        help="TOML file of mode 0600 with the access to it: token, or username and password, ca, certificate, key and "
+        help="TOML file of mode 0600 with the credentials: token, or username and password, ca, certificate, key and "
         "headers",
     )  # fmt: skip
 
 
 def require_partner(arguments: Namespace, partner: str, *options: str, is_there: bool) -> None:
-    """Raise UsageError if one of `options` was passed without the option that it belongs to.
+    """Raise UsageError if one of `options` was passed without the option `partner`, which it requires.
 
-    `partner`: that option, as in messages. `is_there`: whether it was passed.
+    `partner`: the option as written in messages. `is_there`: whether `partner` was passed.
     """
     for option in options:
         if not is_there and getattr(arguments, option[2:].replace("-", "_")) is not None:
@@ -58,9 +58,9 @@ def require_partner(arguments: Namespace, partner: str, *options: str, is_there:
 
 
 def refuse_empty(arguments: Namespace, *names: str) -> None:
-    """Raise UsageError for an empty value, for example from an unset shell variable, because it would count as absent.
+    """Raise UsageError if the value of an option is empty. It may come from a shell variable that is not set.
 
-    `names`: attributes of the options that must not be empty.
+    Without this check, an empty value would count as a missing option. `names`: attributes of the options to check.
     """
     for name in names:
         if getattr(arguments, name) == "":
@@ -68,10 +68,10 @@ def refuse_empty(arguments: Namespace, *names: str) -> None:
 
 
 def refuse_options(arguments: Namespace, command: str, shared: Sequence[str], rest: str) -> None:
-    """Raise UsageError for an option before a subcommand that does not have it.
+    """Raise UsageError if an option before a subcommand is not an option of the subcommand.
 
-    `arguments`: as parsed, with the defaults None and False. `command`: the subcommand, as in messages. `shared`: names
-    that the subcommand also has. `rest`: what other options are for.
+    `arguments`: the parsed arguments, with the defaults None and False. `command`: the subcommand as written in
+    messages. `shared`: names of the options that the subcommand has. `rest`: what the other options are for.
     """
     values = [value for name, value in vars(arguments).items() if name not in shared]
     if any(value is not None and value is not False and value != [] for value in values):
@@ -94,14 +94,14 @@ def open_prometheus(arguments: Namespace) -> tuple[PrometheusClient, PrometheusA
 
 
 def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:
-    """Return the values that argparse would return without arguments, for a command that has only flags."""
+    """Return what argparse would return for a command line without arguments. The command must have only flags."""
     parser = _DefaultsParser()
     add_options(parser)
     return parser.values
 
 
 class _DefaultsParser:
-    """Stands in for a parser and its groups. It has the methods that `add_options` calls, and collects the defaults."""
+    """Replaces a parser and its groups. It has the methods that `add_options` calls, and collects the defaults."""
 
     def __init__(self) -> None:
         self.values = SimpleNamespace()
@@ -145,15 +145,15 @@ NAN = float("nan")
 _SETTINGS_NOTE = "defaults: ~/.config/gpumon/config.toml"
 DEFAULT_SOURCE = AUTO
 SOURCES = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
-"""Values of `--source`, each with its help."""
+"""Values of `--source`, each with its help text."""
 _MAX_INDEX_DIGITS = 9
-"""Maximum number of digits of an index. Python refuses to parse a number with thousands of digits."""
+"""Maximum number of digits of an index. Python refuses to parse numbers with thousands of digits."""
 MAX_DAYS = {"history-days": 32.0, "account-days": 366.0}
-"""Maximum days of history, and of accounts and events, that a daemon keeps."""
+"""Maximum days for which a daemon keeps history, and for which it keeps accounts and events."""
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
 _SWITCHES = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False}
-"""Values of switches in the environment. In the file, they are true and false."""
+"""Values of switches in environment variables. In the file, switches are true or false."""
 
 
 def add_places(parser: ArgumentParser) -> None:
@@ -173,7 +173,10 @@ def add_places(parser: ArgumentParser) -> None:
 
 
 def gpu_option(value: str) -> int | str:
-    """Return the value of `--gpu`: an index as int, everything else, such as a UUID, unchanged."""
+    """Return the value of `--gpu`.
+
+    An index is returned as int. Anything else, such as a UUID, is returned unchanged.
+    """
     return int(value) if value.isdecimal() and len(value) <= _MAX_INDEX_DIGITS else value
 
 
@@ -204,7 +207,7 @@ def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
 
 
 def chosen_source(arguments: Namespace) -> str:
-    """Return the source to open, by default every GPU found."""
+    """Return the value of `--source`; by default, the source that reads every GPU found."""
     return arguments.source or DEFAULT_SOURCE
 
 
@@ -233,7 +236,7 @@ def source_name(arguments: Namespace) -> str:
 
 
 def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, Namespace]:
-    """Complete the options from the environment and the file. Return the directories and the options.
+    """Complete the options from the environment and the settings file. Return the directories and the options.
 
     `env`: environment variables, by default those of this process. Raises UsageError for an invalid value.
     """
@@ -325,7 +328,7 @@ def _switch_off_by_default(name: str, value: Any) -> bool:
 
 def _names(name: str, value: Any) -> str:
     if value is None:
-        return ""  # without importing the module below
+        return ""  # avoids the import below
     from gpumon.common.privacy import WAYS
 
     if value not in WAYS:
@@ -338,13 +341,13 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
     "idle-interval": _idle_interval, "notify": _switch_off_by_default, "names": _names, "job-dir": _text,
 }  # fmt: skip
-"""Functions that check and convert the value of a setting, by its name in the file, which is also the flag's name."""
+"""Functions that check and convert the value of a setting, by the name of the setting. The flag has the same name."""
 COST, GROUPS = "cost", "groups"
-"""Tables of prices and of user groups, which can be set only in the settings file."""
+"""Tables that can be set only in the settings file: prices and user groups."""
 
 
 def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
-    """Return the prices of GPUs and electricity in the file; None if it has none. Raises UsageError."""
+    """Return the prices of GPUs and electricity in the file; None if the file has no prices. Raises UsageError."""
     if COST not in file:
         return None
     from gpumon.common.config import read_prices
@@ -356,7 +359,7 @@ def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
 
 
 def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
-    """Return the groups of users in the file; None if it has none. Raises UsageError."""
+    """Return the groups of users in the file; None if the file has no groups. Raises UsageError."""
     if GROUPS not in file:
         return None
     from gpumon.common.config import read_groups
@@ -373,7 +376,7 @@ def _written(value: Any) -> str:
         return str(value).lower()
     try:
         return f"'{value}'" if isinstance(value, str) else f"{value}"
-    except ValueError:  # Python does not print a number of thousands of digits
+    except ValueError:  # Python does not print numbers with thousands of digits
         return "a number with thousands of digits"
 
 
@@ -427,7 +430,7 @@ def add_daemon(parser: ArgumentParser) -> None:
     from argparse import SUPPRESS
 
     for name, text in SUBCOMMANDS.items():
-        # SUPPRESS: a flag that is absent after the subcommand must not override the same flag before it.
+        # SUPPRESS, because a flag that is absent after the subcommand must not override the same flag before it.
         subparser = commands.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
             formatter_class=parser.formatter_class,

@@ -12,7 +12,7 @@ from gpumon.common.text import wrap_words
 
 
 def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser without options for a command of gpumon; `description` starts its help."""
+    """Return a parser without options for a command of gpumon. `description`: first paragraph of the help."""
     return _Parser(prog=f"gpumon {name}", description=description, formatter_class=_Formatter)
 
 
@@ -35,13 +35,14 @@ def whole_parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options and returns an empty list.
+        # For `--limit=--`, argparse of Python 3.11 takes the value for the end of the options and returns an empty
+        # list.
         if action.option_strings and action.nargs is None and arg_strings == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError, and suggest an option with a similar name."""
+        """Raise UsageError. The message suggests an option with a similar name."""
         message = shortened(message).replace("invalid float value", "not a number")
         message = message.replace("invalid int value", "not a whole number")
         wrong = message.rpartition(" ")[2] if message.startswith("unrecognized arguments: ") else ""
@@ -54,15 +55,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{'' if message.endswith('?') else '.'} '{self.prog} --help' lists the options")
 
     def print_help(self, file: Any = None) -> None:
-        """Write the help. Raises OSError, which argparse of Python 3.11 would ignore."""
+        """Write the help. Unlike argparse of Python 3.11, this does not ignore an OSError."""
         (file or sys.stdout).write(self.format_help())
 
 
 class _Formatter(argparse.HelpFormatter):
     """Wraps paragraphs to the width of the terminal.
 
-    A line break stays before an indented line and after a period or colon. The width is read here, because argparse
-    would import shutil for it, even if no help is printed.
+    A line break is preserved before an indented line and after a period or colon. The width is read here because
+    argparse would import shutil to read it, even if no help is printed.
     """
 
     def __init__(self, prog: str) -> None:

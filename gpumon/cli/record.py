@@ -1,8 +1,8 @@
 """Record samples into one compressed file, which 'gpumon tui --source replay:FILE' plays.
 
-Joins a running daemon; without one, samples in its own process. Records from now on, until Ctrl-C or for a given time,
-or, with --last, the samples that the daemon still holds. A recording contains the names of users and runs: --anonymize
-replaces them.
+Joins a running daemon; without one, samples in its own process. Records from now on, until Ctrl-C or for a given time.
+With --last, records the samples that the daemon still holds. A recording contains the names of users and runs;
+--anonymize replaces them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpumon.storage.history.past_frames import StoredFrame
 
 _POLL_INTERVAL = 0.5
-"""Maximum seconds between two reads of the ring, which holds the frames of some minutes."""
+"""Maximum seconds between two reads of the ring. The ring holds the frames of several minutes."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     live = follow(places)
     if arguments.source is None and (live.has_writer() or (last and live.latest())):
         newest = live.latest()
-        # The history file belongs to this machine. A recording or a simulation has none.
+        # The history file belongs to this machine. There is none for a recording or a simulation.
         is_live = Capability.LIVE in live.origin().capabilities
         histories = history_paths(places) if last and is_live else []
         return _record(live, arguments, length, last, newest.number if newest else 0, histories)
@@ -109,7 +109,7 @@ class _Recording:
     def __init__(self, writer: RecordingWriter, live: Live, anonymizer: Anonymizer | None) -> None:
         self._anonymizer = anonymizer
         self.missed = 0
-        """Number of frames that were overwritten before this process read them."""
+        """Number of frames that the daemon overwrote before this process read them."""
         self._writer = writer
         self._live = live
         self._first = self._last = 0.0
@@ -140,14 +140,14 @@ class _Recording:
         return next((kept for path in histories if (kept := stored_frames(path, begin, frames[0], devices))), [])
 
     def add_new(self, after: int, length: float | None, stop: _SignalWait) -> None:
-        """Record new frames after number `after`, for `length` seconds, until `stop` or the end of a recording."""
+        """Record frames after number `after`: for `length` seconds, until `stop`, or until a recording ends."""
         started, reported = monotonic(), ""
         started_ns = round(started * SECOND)
         self._number = after
         while True:
             left = _POLL_INTERVAL if length is None else started + length - monotonic()
             is_last = stop.wait(min(max(left, 0.0), _POLL_INTERVAL, max(self._live.interval() / 2, 0.01))) or left <= 0
-            # The state is read before the frames. Frames that arrive in between are read in the next round.
+            # The state is read before the frames. Frames that arrive between the two reads are read in the next round.
             origin, state = self._live.origin(), self._live.state()
             frames = self._live.since(self._number)
             if Capability.NOW in origin.capabilities:  # a simulation starts with its last ten minutes
@@ -180,7 +180,7 @@ class _Recording:
         )
 
     def _add(self, frames: Iterator[Frame] | list[Frame], part: str = VALUES) -> None:
-        """Record frames. `part`: name of the content of frames that are not full."""
+        """Record frames. `part`: which data the frames contain if they are not complete."""
         context = Context(self._live.origin(), self._live.driver(), self._live.hostname())
         for frame in frames:
             if self._number and frame.number:
@@ -194,7 +194,7 @@ class _Recording:
 
 
 class _SignalWait:
-    """Waits for a signal or a timeout. While it is open, signals interrupt nothing else, such as a write."""
+    """Waits for a signal or a timeout. While this object is open, signals interrupt nothing else, such as a write."""
 
     def __enter__(self) -> _SignalWait:
         self._reading, self._writing = os.pipe()

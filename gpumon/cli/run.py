@@ -1,7 +1,7 @@
 """Run a command and print its GPU cost when it exits.
 
-The command gets the terminal and the signals; gpumon prints nothing until it exits, and returns its exit code.
-If no daemon is running, gpumon samples in its own process meanwhile. A problem in gpumon never affects the command.
+The command gets the terminal and the signals. gpumon prints nothing until the command exits, and returns its exit code.
+If no daemon is running, gpumon samples in its own process until then. A problem in gpumon never affects the command.
 
   gpumon run -- python train.py
   gpumon run --auto --name resnet50 -- torchrun --nproc-per-node 2 train.py
@@ -106,12 +106,12 @@ def run(arguments: argparse.Namespace) -> int:
     code = exit_like(ending)
     if watcher is not None and watcher.hangs:
         sys.stdout.flush()
-        os._exit(code)  # a thread that hangs in the driver would block the end of the interpreter
+        os._exit(code)  # a thread that hangs in the driver would block the interpreter's exit
     return code
 
 
 def _discard_stderr() -> None:
-    """Redirect stderr to /dev/null: a failing flush at exit would change the exit code."""
+    """Redirect stderr to /dev/null, because a failing flush at exit would change the exit code."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
@@ -119,7 +119,7 @@ def _discard_stderr() -> None:
 
 
 def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
-    """Return the directories, and a problem with the settings or an empty string. The command runs in either case."""
+    """Return the directories, and the problem if the settings are invalid, else "". The command runs in either case."""
     try:
         return resolve_options(arguments)[0], ""
     except UsageError as error:
@@ -130,9 +130,9 @@ def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
 def _start_watcher(
     child: Child, started_ns: int, words: list[str], places: Places, arguments: argparse.Namespace, problem: str
 ) -> tuple[Watcher | None, str]:
-    """Start a watcher and return it with `problem`. If this fails, return None and the reason."""
+    """Start a watcher, and return it and `problem`. If the watcher cannot be started, return None and the reason."""
     try:
-        # Imported after the command has started, so that they do not delay it.
+        # Imported after the command has started, so that the imports do not delay it.
         from gpumon.launcher.child_process import command_name, command_script
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
@@ -178,7 +178,7 @@ def _report(
 
 
 def _notify(target: Target, name: str, ending: ExitStatus, summary: str) -> None:
-    """Tell `target` that the command has ended. A failure is printed."""
+    """Notify `target` that the command has ended. If this fails, print the reason."""
     from gpumon.common.errors import GpumonError
     from gpumon.launcher.notification import Notification
     from gpumon.model.run import exit_text

@@ -1,7 +1,7 @@
 """List, show, compare, report, export and change the runs that the daemon has recorded.
 
-Without a subcommand, list the runs. RUN is an id, a name (the newest run of that name), or an unambiguous prefix of
-either; 'last' is the newest run.
+Without a subcommand, list the runs. RUN is the id or name of a run, or an unambiguous prefix of either. A name that
+several runs have means the newest of them. 'last' is the newest run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Rename the run given on the command line, and print its old name."""
+    """Rename the run that was passed on the command line, and print its old name."""
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
@@ -91,7 +91,7 @@ def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Delete runs, after all of them have been checked and confirmed."""
+    """Delete runs, after all of them have been checked and the user has confirmed."""
     matches = {run.id: (ledger, run) for ledger, run in (_find_exact(ledgers, word, now) for word in arguments.runs)}
     hostname = os.uname().nodename
     for ledger, run in matches.values():
@@ -109,13 +109,13 @@ ACTIONS: dict[str, Any] = {"rename": rename, "note": note, "tag": tag, "delete":
 
 
 def _changing(ledger: Ledger) -> LedgerChange:
-    from gpumon.storage.ledger.change import LedgerChange  # `runs list` and `runs show` write nothing
+    from gpumon.storage.ledger.change import LedgerChange  # not needed by `runs list` and `runs show`
 
     return LedgerChange(ledger.path, os.geteuid())
 
 
 def _find_exact(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, RunRow]:
-    """Return the run with this id, name or prefix. Raises UsageError if several have the name."""
+    """Return the run with this id, name or prefix, and its ledger. Raises UsageError if several runs have the name."""
     ledger, run = resolve_run(ledgers, word, now)
     if run.id != word:
         ids = [candidate.id for _, candidate in ledgers.candidates(word) if candidate.name == word]
@@ -142,12 +142,12 @@ def _is_confirmed(matches: list[tuple[Ledger, RunRow]], now: float) -> bool:
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
 _OF_LIST = ("user", "name", "running", "tag", "where", "limit")
-"""Options that only the list has, although they can be written before another subcommand."""
+"""Options that only `runs list` has. The parser accepts them before any subcommand."""
 _WITH_JSON = ("show", "compare")
 _MAX_LIMIT = 1 << 62
-"""Largest limit of a list, so that the number fits into SQLite's integers."""
+"""Largest limit of a list. A larger number would not fit into SQLite's integers."""
 _DEFAULT_LIMIT = 50
-"""Maximum number of runs in the list."""
+"""Maximum number of runs in the list unless `--limit` is passed."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -250,7 +250,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ledger_problem(places: Places) -> str:
-    """Return why the running daemon does not record runs; empty if it does, or if no daemon is running."""
+    """Return why the running daemon does not record runs. Empty if it records them, or if no daemon is running."""
     live = follow(places)
     problem = live.not_kept()[0] or why_not_recording(live)
     live.close()
@@ -280,14 +280,14 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
         is_filtered = arguments.user or arguments.name or arguments.running or tags or parameters
-        if (is_filtered and ledgers) or not arguments.problem:  # else unrecorded runs may exist: the problem is printed
+        if (is_filtered and ledgers) or not arguments.problem:  # otherwise, the printed problem may be the reason
             print("no matching runs; 'gpumon runs' lists all" if is_filtered and ledgers else NOTHING)
 
 
 def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None) -> Mapping[str, Charge] | None:
-    """Return the cost of each listed run by its id.
+    """Return the cost of each listed run by its id; None if no prices are configured.
 
-    Returns None without prices, because the full record of each run must be read to compute its cost.
+    Without prices, no record is read. Computing a cost requires the full record of the run.
     """
     if prices is None:
         return None
@@ -295,7 +295,7 @@ def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices
 
     costs = {}
     for ledger, listed in rows:
-        with suppress(GpumonError):  # the run has been deleted since it was listed
+        with suppress(GpumonError):  # the run may have been deleted since it was listed
             costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), now, prices)
     return costs
 

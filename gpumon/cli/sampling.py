@@ -1,4 +1,5 @@
-"""Sampling in this process: for views without a daemon, for the single sample of `gpumon status`, for simulations."""
+"""Sampling in this process: for views without a daemon, for the single sample of `gpumon status`, and for
+simulations."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class RecentFrames:
-    """The last frames of a ring, from which the status of the GPUs is derived. Each frame is read only once."""
+    """The last frames of a ring. The status of the GPUs is derived from them. Each frame is read only once."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
         self._frames: deque[Frame] = deque(maxlen=LOOK_BACK)
         self.epochs = Epochs()
-        """Epochs from all boundaries in the ring, including those before these frames."""
+        """Epochs from all boundaries in the ring, including boundaries that are older than these frames."""
 
     def until(self, newest: Frame) -> list[Frame]:
         """Return the frames up to `newest`, oldest first. After a restart, only frames of the new ring are returned."""
@@ -56,7 +57,7 @@ class RecentFrames:
 
 
 def ledger_of_generation(path: str, generation: int) -> str:
-    """Return the ledger with the runs of a generation (`Live.generation`). `path`: ledger of the first generation."""
+    """Return the path of the ledger of a generation (`Live.generation`). `path`: ledger of the first generation."""
     return f"{path}.{generation}" if generation else path
 
 
@@ -64,8 +65,8 @@ def ledger_of_generation(path: str, generation: int) -> str:
 def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
     """Sample in this process into a ring in memory, and yield the ring.
 
-    `ledger`: file for the runs, one for each generation (see `ledger_of_generation`); empty to store no runs. A
-    simulation first generates its past, and the ring is readable when that is complete. Raises SourceError or
+    `ledger`: file for the runs of the first generation (see `ledger_of_generation`); empty to store no runs. A
+    simulation first generates its past. The ring can be read once the past is complete. Raises SourceError or
     UsageError.
     """
     from gpumon.common.clock import SystemClock
@@ -94,7 +95,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
         if playback is not None:
 
             def renew() -> None:
-                # After a seek, the ledger must not show what happened after the new position.
+                # After a seek, the ledger must not contain runs from after the new position.
                 previous = ledger_of_generation(ledger, recorder.generation)
                 runs.restart()
                 recorder.restart()
@@ -126,7 +127,7 @@ def private_sampler(places: Places, arguments: argparse.Namespace, ledger: str =
 
 
 def _why_private(places: Places) -> str:
-    """Return the reason, in words, why this process samples without `--source`.
+    """Return the reason why this process samples although `--source` was not passed.
 
     Prints a message if the daemon's ring cannot be read.
     """
@@ -141,15 +142,16 @@ def _why_private(places: Places) -> str:
 
 _FRAMES = 4
 _START_TIMEOUT = 30.0
-"""Maximum seconds until the child calls the driver. On a busy machine, it takes a while to import its modules."""
+"""Maximum seconds until the child process calls the driver. On a busy machine, its imports take a while."""
 _SLOW_AFTER = 3.0
-"""Seconds after which a driver counts as slow."""
+"""A driver that has not answered after this many seconds counts as slow."""
 _RETRY_INTERVAL = 0.25
 """Seconds between two ticks while some GPU has not answered."""
 _LAST_TICK = 3.0
-"""Additional seconds that are allowed for the last tick."""
+"""Additional seconds allowed for the last tick."""
 _CALLING = b"."
-"""Message that the child sends before it calls the driver. Only the driver can cause a delay after that."""
+"""Message that the child process sends before it calls the driver. Only the driver can cause a delay after this
+message."""
 _DONE = b"0"
 _CRASHED = b"!"
 
@@ -160,9 +162,9 @@ def sample_once(
 ) -> Live | None:  # fmt: skip
     """Return a ring with one tick of `--source`; None if the driver does not answer within `seconds`.
 
-    The driver is called in a child process, since a call may hang. With `until_all_answer`, ticks are repeated for at
-    most `seconds` while some GPU has not answered. `on_slow` is called once if the driver is slow.
-    Raises SourceError or UsageError.
+    The driver is called in a child process, because a call may hang. `until_all_answer`: repeat the tick until all GPUs
+    have answered, for at most `seconds`. `on_slow`: called once if the driver is slow. Raises SourceError or
+    UsageError.
     """
     if not reads_hardware(arguments):
         fd = _sample_into_ring(places, arguments, lambda: None)  # calls no driver
@@ -185,9 +187,9 @@ def sample_once(
 
 
 def _sample_into_ring(places: Places, arguments: Namespace, on_call: Callable[[], object], seconds: float = 0.0) -> int:
-    """Sample into a new ring until every GPU has answered, for at most `seconds`; return its descriptor.
+    """Sample into a new ring until every GPU has answered, for at most `seconds`. Return the ring's file descriptor.
 
-    There is at least one tick. `on_call` is called before the first driver call.
+    At least one tick is sampled. `on_call`: called before the first driver call.
     """
     from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
@@ -210,17 +212,17 @@ def _sample_into_ring(places: Places, arguments: Namespace, on_call: Callable[[]
 
 
 def _all_answer(live: Live) -> bool:
-    """Whether the driver has answered for each GPU, even with an error."""
+    """Whether the driver has answered for each GPU. An error is an answer, too."""
     frame = live.latest()
     states = [sample.state for sample in frame.samples] if frame else []
     return not live.origin().unanswered and Availability.STALE not in states
 
 
 def _run_child(places: Places, arguments: Namespace, ring: int, pipe: int, seconds: float) -> None:
-    """Run in the child process: sample into `ring`, write success or the error to `pipe`, and exit at once."""
+    """Runs in the child process. Samples into `ring`, writes success or the error to `pipe`, and exits immediately."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
-        for stream in range(3):  # readers of our output must not wait for a hanging child
+        for stream in range(3):  # readers of our output must not wait for a child that hangs
             os.dup2(null, stream)
         message = _DONE
         try:
@@ -242,9 +244,11 @@ def _run_child(places: Places, arguments: Namespace, ring: int, pipe: int, secon
 
 
 def _read_message(pipe: int, seconds: float, on_slow: Callable[[], object]) -> bytes | None:
-    """Return the message of the child; None if it is not complete within `seconds` after it has called the driver.
+    """Return the message of the child process.
 
-    `on_slow` is called once if the driver is slow.
+    None if it is incomplete `seconds` after the child has called the driver.
+
+    `on_slow`: called once if the driver is slow.
     """
     ready = select.poll()
     ready.register(pipe, select.POLLIN)
@@ -274,7 +278,7 @@ def _parse_error(message: bytes) -> Exception:
 
 
 class Simulation:
-    """Starts simulations for the terminal view, and reads the runs of the current one."""
+    """Starts simulations for the terminal view, and reads the runs of the current simulation."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -282,7 +286,7 @@ class Simulation:
 
     @contextmanager
     def begin(self) -> Iterator[Live]:
-        """Start a simulation, and yield its ring. Its runs are stored until it ends."""
+        """Start a simulation, and yield its ring. Runs of the simulation are stored until it ends."""
         from gpumon.common.scratch import scratch_directory
 
         arguments = argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)
@@ -296,7 +300,7 @@ class Simulation:
                     self._ledger = ""
 
     def ledgers(self) -> Ledgers:
-        """Return the ledger of the current simulation. Raises GpumonError if there is none yet."""
+        """Return the ledger of the current simulation. Raises GpumonError if it does not exist yet."""
         from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
         if not os.path.exists(self._ledger):

@@ -20,7 +20,7 @@ from gpumon.common.errors import EXIT_FAILED, EXIT_OK, GpumonError, quoted
 
 UNIT = "gpumon.service"
 _BOOTED = "/run/systemd/system"
-"""Directory that exists only if systemd runs the machine: sd_booted(3)."""
+"""Directory that exists only if the machine was booted with systemd, see sd_booted(3)."""
 _MARKER = "# Written by 'gpumon service install'. Change it with 'systemctl edit', not here."
 _TIMEOUT = 60.0
 """Maximum seconds for one call of systemctl."""
@@ -81,7 +81,7 @@ class Systemd:
 
     @classmethod
     def of_user(cls, uid: int, env: Mapping[str, str]) -> Systemd:
-        """Return the machine's service manager for root, and the user's own one for others."""
+        """Return the machine's service manager for root, and the user's own service manager for other users."""
         if uid == 0:
             return cls(True, Path("/etc/systemd/system") / UNIT)
         home = env.get("XDG_CONFIG_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".config")
@@ -104,7 +104,7 @@ class Systemd:
         return done.stdout
 
     def require_running(self) -> None:
-        """Raise GpumonError if systemd does not run this machine, as in most containers."""
+        """Raise GpumonError if the machine was not booted with systemd. Most containers are not."""
         if not self.is_running():
             raise GpumonError(
                 "systemd does not run this machine: start 'gpumon daemon' with its service manager, or by hand with "
@@ -114,7 +114,7 @@ class Systemd:
     def has_unit(self) -> bool:
         """Return True if the unit file exists and was written by `gpumon service install`.
 
-        Raises GpumonError if it was written by someone else.
+        Raises GpumonError if another program or person wrote it.
         """
         try:
             text = self.unit.read_text(encoding="utf-8", errors="replace")
@@ -221,7 +221,10 @@ def _program_files() -> list[Path]:
 
 
 def _changeable_by_others(files: Sequence[Path]) -> Iterator[Path]:
-    """Yield each file or parent directory that a user other than root may change. Links count with their targets."""
+    """Yield each file or parent directory that a user other than root may change.
+
+    For a link, the target is checked, too.
+    """
     paths = {path for file in files for name in (file.absolute(), file.resolve()) for path in (name, *name.parents)}
     for path in sorted(paths):
         status = path.stat()

@@ -46,13 +46,13 @@ class _Selection(NamedTuple):
     live: Live | None
     """Ring or simulation that the frame comes from. None if there are neither current nor earlier values."""
     note: str
-    """Text that says what sampled the frame: a daemon or this command."""
+    """Text that says whether a daemon or this command sampled the frame."""
     daemon: dict[str, Any] | None = None
-    """The daemon for JSON; None if this command sampled."""
+    """Data about the daemon for JSON; None if this command sampled."""
     stale: str = ""
-    """Why the values are the last known ones instead of current ones; empty if they are current."""
+    """Why the values are not current but the last ones that were read. Empty if they are current."""
     problem: str = ""
-    """Why this command could not sample; empty if it did, or did not try."""
+    """Why this command could not sample. Empty if it sampled or did not try to."""
 
 
 def run(arguments: "Namespace") -> int:
@@ -107,7 +107,10 @@ def run(arguments: "Namespace") -> int:
 
 
 def _select_ring(places: Places, arguments: "Namespace") -> _Selection:
-    """Return the ring of the daemon, even if it does not respond; without a daemon, a new ring with one tick."""
+    """Return the ring of the daemon, even if the daemon does not respond.
+
+    Without a daemon, return a new ring with one tick.
+    """
     shared = follow(places) if arguments.source is None else None
     heartbeat = shared.heartbeat() if shared else None
     if shared and heartbeat:
@@ -139,6 +142,6 @@ def _select_ring(places: Places, arguments: "Namespace") -> _Selection:
 
 
 def _had_gpus(live: Live) -> bool:
-    """Whether the last frame of a daemon that has exited shows GPUs of this machine."""
+    """Whether the last frame that an exited daemon wrote contains GPUs of this machine."""
     frame = live.latest()
     return frame is not None and bool(frame.samples) and Capability.LIVE in live.origin().capabilities

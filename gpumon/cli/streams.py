@@ -1,8 +1,8 @@
 """Output of commands: standard streams, output files and crash reports.
 
-Standard streams may be closed, full, or have a limited encoding. Characters that the encoding lacks are replaced by
-plainer ones. If stdout fails, a command whose purpose is its output ends with an error of one line, and a long-running
-command continues.
+A standard stream may be closed, may be a full disk, or may have a limited encoding. Characters that the encoding lacks
+are replaced by plain characters. If a write to stdout fails, commands that exist to print something end with an error
+of one line, and long-running commands continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ CRASH = "crash.txt"
 def report(error: BaseException, env: Mapping[str, str] | None = None) -> str:
     """Write the details of a crash to a file in the state directory, and return the line to print.
 
-    The file has only the newest crash. It contains no values of variables, which may be private data of other users.
+    The file contains only the newest crash. It does not contain values of variables, because they may be private data
+    of other users.
     """
     kind = type(error).__name__
     try:
@@ -79,15 +80,18 @@ _PLAIN = {
 }  # fmt: skip
 _DEFAULT_COLUMNS, _DEFAULT_LINES = 80, 24
 _MAX_WORD, _SHORTENED_WORD, _MAX_MESSAGE = 256, 60, 1024
-"""Maximum characters of a word in an error message, of a shortened word, and of the whole message."""
+"""Maximum characters of a word in an error message, of a word that was shortened, and of the whole message."""
 _NO_OUTPUT = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 def prepare(*, forgiving: bool) -> None:
-    """Set up the standard streams so that a write can only raise OSError. With `forgiving`, stdout never raises."""
+    """Set up the standard streams so that a write can raise only OSError.
+
+    `forgiving`: a write to stdout never raises.
+    """
     codecs.register_error(_ERROR_HANDLER, _replace_unencodable)
     _open_if_closed(0, os.O_RDWR)
-    # A write to a closed stdout must fail, so it is opened for reading.
+    # A write to a closed stdout must fail, so /dev/null is opened for reading.
     _open_if_closed(1, os.O_RDWR if forgiving else os.O_RDONLY)
     _open_if_closed(2, os.O_RDWR)
     if sys.stdout is None:
@@ -102,12 +106,12 @@ def prepare(*, forgiving: bool) -> None:
 
 
 def is_output(error: OSError) -> bool:
-    """Whether an error came from a standard stream. Errors of other files have a file name."""
+    """Whether an error came from a standard stream. Errors from other files contain a file name."""
     return error.errno in _NO_OUTPUT and error.filename is None
 
 
 def print_message(text: str) -> None:
-    """Print a line on stderr. On a terminal, it is wrapped at words. A failing stderr is ignored."""
+    """Print a line on stderr. On a terminal, it is wrapped between words. Errors of stderr are ignored."""
     try:
         text = callable_commands(text)
         cells = terminal_size(sys.stderr.fileno())[0] if sys.stderr.isatty() else 0
@@ -117,7 +121,7 @@ def print_message(text: str) -> None:
 
 
 def terminal_size(fd: int) -> tuple[int, int]:
-    """Return columns and lines of a terminal; 80 and 24 if it reports 0, as serial consoles do.
+    """Return the columns and lines of a terminal. If it reports 0, as serial consoles do, return 80 and 24.
 
     Raises OSError if there is no terminal.
     """
@@ -126,9 +130,9 @@ def terminal_size(fd: int) -> tuple[int, int]:
 
 
 def write_output(path: str, content: bytes) -> None:
-    """Write the output file of a command atomically: on failure, an existing file is unchanged.
+    """Write the output file of a command atomically, so that an existing file stays unchanged on failure.
 
-    A device, a pipe, and a file in a directory without write permission are written in place. Raises GpumonError.
+    Devices, pipes and files in directories without write permission are written in place. Raises GpumonError.
     """
     target = os.path.realpath(path)
     temporary = f"{target}.{os.getpid()}"
@@ -154,7 +158,10 @@ def write_output(path: str, content: bytes) -> None:
 
 
 def output_width() -> int:
-    """Return the width for output in cells: COLUMNS, or the width of the terminal; 0 for no limit without either."""
+    """Return the width for output in cells: COLUMNS, or else the width of the terminal.
+
+    0 (no limit) if there is neither.
+    """
     columns = os.environ.get("COLUMNS", "")
     if columns.isascii() and columns.isdigit() and int(columns):
         return int(columns)
@@ -170,14 +177,14 @@ def terminal_width() -> int:
 
 
 def shortened(message: str) -> str:
-    """Return an error message with its longest words cut, because it may quote input of thousands of characters."""
+    """Return an error message with its longest words cut. The message may quote input of thousands of characters."""
     words = [word if len(word) <= _MAX_WORD else f"{word[:_SHORTENED_WORD]}…" for word in message.split(" ")]
     text = " ".join(words)
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE // 2]} … {text[-_SHORTENED_WORD:]}"
 
 
 def flush(stream: TextIO | None) -> None:
-    """Flush a stream and ignore errors. An error in the flush at exit would change the exit code."""
+    """Flush a stream and ignore errors, because an error in the flush at exit would change the exit code."""
     if stream is not None:
         try:
             stream.flush()
@@ -186,7 +193,7 @@ def flush(stream: TextIO | None) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Redirect a stream and its buffered content to /dev/null, so that the flush at exit cannot fail."""
+    """Redirect a stream with its buffered content to /dev/null, so that the flush at exit cannot fail."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -220,7 +227,7 @@ class _ForgivingStream(io.TextIOBase):
 
 
 def _open_if_closed(fd: int, flags: int) -> None:
-    """Open /dev/null as `fd` if that is closed, so that no other file gets this number."""
+    """If the descriptor `fd` is closed, open /dev/null as `fd`, so that no other file gets this number."""
     try:
         os.fstat(fd)
     except OSError:

@@ -1,9 +1,10 @@
 """Print the status of GPUs, processes and runs repeatedly, until Ctrl-C.
 
-For plain terminals and logs. Joins a running daemon; without one, samples in its own process. Each status replaces the
-previous one if the terminal can be cleared; otherwise an empty line separates them. --interval is also the time between
-two statuses. Under 'watch' it prints one and exits. The exit code is 3 if no GPU could be read in the last status.
-With --prometheus, show the whole cluster, from a Prometheus that scrapes the exporters of the nodes.
+For plain terminals and logs. Joins a running daemon; without one, samples in its own process. If the terminal can be
+cleared, each status replaces the previous one; otherwise an empty line separates them. --interval is also the time
+between two statuses. Under 'watch', gpumon top prints one status and exits. The exit code is 3 if no GPU could be read
+in the last status. With --prometheus, show the whole cluster, from a Prometheus that scrapes the exporters of the
+nodes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def cluster_status(
 ) -> Iterator[Callable[[], tuple[list[str], int]]]:
     """Yield a function that queries the cluster and returns the lines to print and the exit code.
 
-    `height` returns the maximum number of lines, or 0 for no limit.
+    `height`: function that returns the maximum number of lines, or 0 for no limit.
     """
     client, _ = open_prometheus(arguments)
     from gpumon.cluster.cost import cost_queries
@@ -81,11 +82,11 @@ _TO_END_OF_LINE = "\x1b[K"
 _TO_END = "\x1b[J"
 _DUMB = ("", "dumb", "unknown")
 _MAX_ANCESTORS = 2
-"""Number of ancestors that are checked for `watch`."""
+"""Number of ancestor processes that are checked for `watch`."""
 _FIRST_TIMEOUT = 3.0
-"""Seconds to wait for the first sample of this process before the status says that there is none yet."""
+"""Seconds to wait for the first sample of this process. After that, the status says that there is none yet."""
 _FIRST_TIMEOUT_SIMULATED = 30.0
-"""Seconds to wait for the first frame of a source without a driver. A simulation generates its past first, which takes
+"""Seconds to wait for the first frame of a source without a driver. A simulation first generates its past, which takes
 long on a busy machine."""
 
 
@@ -131,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _open_live(places: Places, arguments: argparse.Namespace) -> AbstractContextManager[Live]:
-    """Return the ring of the daemon, even if it does not respond; without a daemon, sample in this process."""
+    """Return the ring of the daemon, even if the daemon does not respond. Without a daemon, sample in this process."""
     live = follow(places)
     if arguments.source is None and live.has_writer():
         return nullcontext(live)
@@ -144,9 +145,9 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> AbstractContext
 def _repeat(
     status: Callable[[], tuple[list[str], int]], interval: float, count: int, hint: str = "see 'gpumon status'"
 ) -> int:
-    """Print the status `count` times, or without end if it is 0. Return the exit code of the last one.
+    """Print the status `count` times, or without end if `count` is 0. Return the exit code of the last status.
 
-    `hint` is the alternative to a larger window that is suggested if the terminal has too few lines.
+    `hint`: what to do instead of enlarging the window, for a terminal that has too few lines.
     """
     clears = _clears_screen()
     number, due, code = 0, time.monotonic(), EXIT_OK
@@ -159,12 +160,15 @@ def _repeat(
             print(*([""] if number > 1 else []), *text, sep="\n", flush=True)
         if number == count:
             return code
-        due = max(due + interval, time.monotonic())  # skips the times that have passed
+        due = max(due + interval, time.monotonic())  # skips statuses that are overdue
         time.sleep(max(0.0, due - time.monotonic()))
 
 
 def is_watched(pid: int | None = None, proc: str = "/proc") -> bool:
-    """Whether `watch` runs this process, directly or through a shell. It shows output only after the process exits."""
+    """Whether `watch` runs this process, directly or through a shell.
+
+    `watch` shows output only after the process exits.
+    """
     pid = os.getpid() if pid is None else pid
     for _ in range(_MAX_ANCESTORS):
         stat = read_stat(pid, proc)
@@ -193,7 +197,7 @@ def _max_lines() -> int:
 def _draw(text: list[str], hint: str, *, first: bool) -> None:
     """Draw a status over the previous one, in a single write to avoid flicker.
 
-    If some lines do not fit, a note at the end has their number.
+    If some lines do not fit, a note at the end says how many.
     """
     width, height = terminal_width(), _height()
     if height and len(text) >= height:
@@ -204,7 +208,7 @@ def _draw(text: list[str], hint: str, *, first: bool) -> None:
 
 
 def with_hint(text: list[str], width: int, height: int, hint: str) -> list[str]:
-    """Return the lines that fit, and a note with the number of further lines and a hint."""
+    """Return the lines that fit. If there are more, the last line is a note with their number and `hint`."""
     from gpumon.reports.text_table import sentence
 
     lines: list[str] = []
@@ -217,7 +221,7 @@ def with_hint(text: list[str], width: int, height: int, hint: str) -> list[str]:
 
 
 def _height() -> int:
-    """Return the lines of the terminal; 0 if they are not known."""
+    """Return the number of lines of the terminal; 0 if the terminal does not report it."""
     try:
         return terminal_size(sys.stdout.fileno())[1]
     except (OSError, ValueError):

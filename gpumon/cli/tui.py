@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
 
 _MAX_EVENTS = 10_000
-"""Number of newest events to show."""
+"""Number of events to show, newest first."""
 _MAX_PAST_RUNS = 20
 
 
@@ -61,13 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     places, arguments = resolve_options(arguments)
     check_terminal()
     live = follow(places)
-    # A daemon that hangs in the driver still has the last known values. Calling the driver here would hang, too.
+    # A daemon that hangs in the driver still has the last values. A driver call in this process would hang, too.
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), places, arguments)
     live.close()
     if message := _loading_message(arguments):
         print_message(message)  # the screen stays blank until the recording is read
-    # Runs are stored only until this view ends, because only a daemon may write the real ledger.
+    # Runs are stored in a temporary ledger until this view ends, because only a daemon may write the real ledger.
     with scratch_directory("tui") as directory:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, ledger) as own:
@@ -91,7 +91,8 @@ def _loading_message(arguments: argparse.Namespace) -> str:
 def _daemon_finder(places: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
     """Return a function that looks for a daemon that was started after this view; None with --source.
 
-    If there is one, the function returns it and ends the sampling in this process; otherwise it returns None.
+    If the function finds such a daemon, it ends the sampling in this process and returns the daemon's ring. Otherwise
+    it returns None.
     """
     if arguments.source is not None:
         return None
@@ -116,7 +117,8 @@ def _show(
 ) -> int:
     """Show frames until the user quits.
 
-    `own_ledger` returns the ledger of a sampler in this process, which is used until `find_daemon` finds a daemon.
+    `own_ledger`: function that returns the ledger of a sampler in this process. This ledger is used until `find_daemon`
+    finds a daemon.
     """
     from gpumon_tui import session
 
@@ -151,9 +153,9 @@ def _show(
 
 
 def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
-    """Open the ledgers. Raises GpumonError if there is none.
+    """Open the ledgers. Raises GpumonError if no ledger exists.
 
-    `own`: ledger of the source that is shown; it may not exist before its first run. `others`: further ledgers.
+    `own`: ledger of the source that is shown. It may not exist before the first run. `others`: further ledgers.
     """
     from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
@@ -164,7 +166,7 @@ def _open_ledgers(own: str, others: Sequence[str]) -> Ledgers:
 
 
 def _events(places: Places, path: str) -> Sequence[LoggedEvent]:
-    """Return the newest events from the history file `path`; if it is empty, from the history of this user or machine.
+    """Return the newest events from the history file `path`; if it is "", from the history of this user or machine.
 
     Raises GpumonError if there is no history.
     """
@@ -178,7 +180,7 @@ def _events(places: Places, path: str) -> Sequence[LoggedEvent]:
 
 
 def _past_runs(places: Places) -> Sequence[RunSummary]:
-    """Return the newest runs of the ledgers that this user may read; empty without a ledger."""
+    """Return the newest runs in the ledgers that this user may read; empty if there are no ledgers."""
     from gpumon.storage.ledger.reader import Ledgers
 
     paths = ledger_paths(places)

@@ -200,7 +200,7 @@ def _machine_app(
         extent = (lambda: (playback.begin, playback.end)) if playback is not None else None
         feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
         work = named_work(ProcessWork(), people)
-        # The history file belongs to this machine. A simulation or recording played by this process has none.
+        # The history file belongs to this machine. There is none for a simulation or recording that this process plays.
         has_source = arguments.source is not None
         accounts = Accounts(
             feed, lambda: [] if has_source else history_paths(places), work=work,
@@ -223,7 +223,7 @@ def _machine_app(
 
 
 def _sessions(places: Places, end: str | None) -> int:
-    """List the sessions, or end the session with the id `end` if it is not None; "all" ends all of them."""
+    """List the sessions. If `end` is not None, end the session with this id instead; "all" ends all sessions."""
     from gpumon_web.auth.api_tokens import TOKENS, names_by_tag, read_tokens
     from gpumon_web.auth.session_file import ALL, FILE, SessionEvent, append, open_sessions, read, tag_of
 
@@ -252,7 +252,7 @@ def _sessions(places: Places, end: str | None) -> int:
 def _state_file(places: Places, name: str) -> str:
     """Return the path of a file in the state directory.
 
-    Empty if there is no such directory. The data of the file is then lost when the server ends.
+    Empty if there is no state directory. The data of the file is then lost when the server ends.
     """
     try:
         _make_state_dir(places)
@@ -312,7 +312,7 @@ def _token(places: Places, arguments: argparse.Namespace, *, is_local: bool) -> 
 def _recording(
     live: Live, speed: float, people: People, colors: PersonColors
 ) -> Iterator[Recording | None]:  # fmt: skip
-    """Yield the recording that this process plays, in which each viewer can seek; None for other sources."""
+    """Yield the recording that this process plays, or None for other sources. Each viewer can seek in a recording."""
     from gpumon.recording.positions import Positions
     from gpumon_web.live.positions import Recording
 
@@ -330,7 +330,7 @@ def _recording(
 def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
     """Yield live data, and a function that returns the paths of the ledgers.
 
-    Both are the daemon's or, if there is none, belong to a sampler in this process.
+    Both belong to the daemon, or to a sampler in this process if no daemon is running.
     """
     live = follow(places)
     if arguments.source is None and live.has_writer():
@@ -342,7 +342,7 @@ def _open_live(places: Places, arguments: argparse.Namespace) -> Iterator[tuple[
     live.close()
     from gpumon.common.scratch import scratch_directory
 
-    # Runs are stored only until this view ends, because only a daemon may write the real ledger.
+    # Runs are stored in a temporary ledger until this view ends, because only a daemon may write the real ledger.
     with scratch_directory("web") as directory:
         own = f"{directory}/{LEDGER}"
         with private_sampler(places, arguments, own) as sampled:

@@ -1,4 +1,4 @@
-"""`gpumon web token`: named tokens for people and programs; each can be revoked."""
+"""`gpumon web token`: named tokens for people and programs. Each token can be revoked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
     subcommands = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
     for name, help in (
         ("add", "add a token and print it once; only its hash is kept"),
-        ("list", "list the tokens and when each was last used"),
+        ("list", "list the tokens, each with the time of its last use"),
         ("revoke", "revoke a token and end its sessions, also while gpumon web is running"),
     ):
         subparser = subcommands.add_parser(

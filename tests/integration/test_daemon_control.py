@@ -212,7 +212,7 @@ def test_a_daemon_that_no_view_reads_says_so_when_it_starts(
     os.mkdir(where.private, 0o700)
     with daemon("--source", "sim:one", env=env) as process:
         warn_of_preferred(where, where.private)
-        said = f"gpumon: views read the daemon in {live_dir} (pid {process.pid}), not this one: "
+        said = f"gpumon: views read the daemon in {live_dir} (pid {process.pid}) instead of this daemon: "
         assert capsys.readouterr().err.startswith(said)
         warn_of_preferred(where, str(live_dir))
         warn_of_preferred(where._replace(explicit=where.private), where.private)

@@ -29,7 +29,7 @@ from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
-WRITES = "the daemon writes it within a minute of its start; if not, see the daemon's log"
+WRITES = "the daemon records it within a minute of its start; if it does not, see the daemon's log"
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:

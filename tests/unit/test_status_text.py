@@ -86,7 +86,7 @@ def test_a_process_says_in_json_why_values_of_it_are_null() -> None:
     assert problems == {
         1: None,
         2: "the driver has no utilization sample of the process",
-        3: "the process has ended, or is not visible to gpumon, for example from inside a container",
+        3: "the process has ended, or is not visible to gpumon, possibly because of a container",
     }
 
 
