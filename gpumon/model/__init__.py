@@ -1,5 +1,5 @@
 """Data types and tables without behavior of their own: frames, devices, runs, metrics, vendors.
 
-Records here are named tuples, not dataclasses: trainings and every command import them, and `dataclasses` is slow to
-import.
+Records in this package are named tuples, not dataclasses. Trainings and all commands import this package, and the
+module `dataclasses` is slow to import.
 """

@@ -40,25 +40,25 @@ class OverDevices(Enum):
     """Rule for combining the values of several devices."""
 
     SUM = "sum"
-    """Sum. It is unknown if the value of any device is unknown. A device that several ranks share counts once."""
+    """Sum; NaN if the value of any device is NaN. A device that several ranks share counts once."""
     MEAN = "mean"
     HIGHEST = "highest"
     LOWEST = "lowest"
     NONE = "none"
-    """No rule: the value is not measured on devices."""
+    """No rule, because the value is not measured on devices."""
 
 
 class OverTime(Enum):
     """Rule for combining the values of successive periods, such as epochs."""
 
     SUM = "sum"
-    """Sum. It is unknown if any value is unknown."""
+    """Sum; NaN if any value is NaN."""
     MEAN = "mean"
     """Mean, weighted by the sampled time."""
     HIGHEST = "highest"
     FIRST = "first"
     UNKNOWN = "unknown"
-    """No rule: the value, such as a percentile, cannot be computed from the values of the periods."""
+    """No rule. A value such as a percentile cannot be computed from the values of the periods."""
 
 
 class MeasuredBy(Enum):
@@ -69,22 +69,22 @@ class MeasuredBy(Enum):
     PEAK = "peak"
     FIRST = "first"
     OWN = "own"
-    """The value is computed by special code in `storage.ledger.usage`."""
+    """The value is computed by its own code in `storage.ledger.usage`."""
 
 
 class Form(Enum):
     """Number format of a column."""
 
     MEASURED = "measured"
-    """With the unit, and the number of decimals that suits the largest value in the column."""
+    """With the unit, and with the number of decimals that suits the largest value in the column."""
     FINE = "fine"
     """With three digits, for small quantities such as the energy of a step."""
     TOTAL = "total"
-    """Sums of hours and energy, each in the unit that suits the value: `67.9 h`."""
+    """Sums of hours and of energy, each in the unit that suits the value, such as `67.9 h`."""
     MOMENT = "moment"
     """Date and time, from seconds since 1970."""
     ID = "id"
-    """Digits only, without separators: `1048576`."""
+    """Digits only, without separators, such as `1048576`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ class Column:
     """A column of a table."""
 
     key: str
-    """Name in JSON and files, and name of the attribute that has its value."""
+    """Name of the column in JSON and files, and of the attribute with its value."""
     title: str
     """Heading in the browser, in comparisons and in the documentation."""
     short: str
-    """Heading in terminals; commands show it in capitals."""
+    """Heading in terminals. Commands show it in capitals."""
     unit: Unit | None
     """Unit of the values; None if they are text."""
     help: str
     keep: int = 0
-    """Priority: narrow tables drop the columns with the lowest numbers first."""
+    """Priority. Narrow tables first drop the columns with the lowest numbers."""
     views: View = View.ALL
     better: int = 0
     """1 if more is better, -1 if less is better, else 0."""
@@ -111,10 +111,11 @@ class Column:
     metric: str = ""
     """Name of the metric that the column shows or is computed from, such as `gpu.power`; empty if there is none."""
     across: str = ""
-    """Description of how ranks or devices are combined, for the documentation, if no rule describes it."""
+    """For the documentation: how the values of ranks or devices are combined, if no rule describes it."""
     form: Form = Form.MEASURED
     largest_first: bool | None = None
-    """Whether a table sorted by this column starts with the largest value. None: yes for numbers, no for text."""
+    """Whether a table sorted by this column starts with the largest value. None means yes for numbers and no for
+    text."""
 
     @property
     def heading(self) -> str:
@@ -123,14 +124,17 @@ class Column:
 
     @property
     def heading_with_unit(self) -> str:
-        """Heading in terminals above numbers without a unit: `SM %`, `GPU GiB`."""
+        """Heading in terminals above numbers without a unit, such as `SM %` or `GPU GiB`."""
         if self.unit is Unit.RATIO:
             return f"{self.short} %"
         return self.short.replace("mem", "GiB") if self.unit is Unit.BYTES else self.short
 
     @property
     def file_name(self) -> str:
-        """Name in CSV and Parquet, with the unit at the end: `energy_joules`; unchanged for `seconds` and counts."""
+        """Name in CSV and Parquet: the key with the unit appended, as in `energy_joules`.
+
+        `seconds` and counts have no suffix.
+        """
         unit = "" if self.unit in (None, Unit.COUNT) else self.unit.value
         return self.key if self.key.endswith(unit) else f"{self.key}_{unit}"
 
@@ -141,12 +145,15 @@ class Column:
 
     @property
     def needs_samples(self) -> bool:
-        """Whether values that were sampled only in a part of the time are approximate: means, shares, percentiles."""
+        """Whether a value is only approximate if part of the time was not sampled.
+
+        True for means, shares and percentiles.
+        """
         return self.over_time is OverTime.MEAN or self.key.startswith("utilization_")
 
     @property
     def is_peak(self) -> bool:
-        """Whether values that were sampled only in a part of the time are lower bounds."""
+        """Whether a value is only a lower bound if part of the time was not sampled."""
         return self.measured_by is MeasuredBy.PEAK
 
     @property
@@ -155,7 +162,7 @@ class Column:
         return self.is_number if self.largest_first is None else self.largest_first
 
     def write(self, value: float, largest: float = NAN, *, is_narrow: bool = False) -> str:
-        """Format a value in the unit and with the decimals that suit the `largest` value of its column."""
+        """Format a value in the unit and with the decimals that suit `largest`, the largest value of the column."""
         if self.unit is None:
             raise TypeError(f"{self.key} is text")
         if self.form is Form.ID:
@@ -198,30 +205,30 @@ def _own(
 
 _DETAIL = View.FILES | View.COMMAND
 _OPENED = View.FILES | View.COMMAND | View.TERMINAL
-# key, title, short title, unit, help, priority; then the rules, or the metric that it is measured from
+# key, title, short title, unit, help, priority; then the rules, or the metric from which the column is measured
 EPOCHS: tuple[Column, ...] = (
     _own("seconds", "Time", "time", Unit.SECONDS, "Duration between the boundaries that the training reports.", 99,
          View.ALL, -1,
          over_devices=OverDevices.HIGHEST, over_time=OverTime.SUM),
     Column("steps", "Steps", "steps", Unit.COUNT,
-           "Number of training steps; validation steps are in the row of that phase. "
-           "Unknown if the framework's callback does not count them.", 50,
+           "Number of training steps. Validation steps are in the row of their phase. "
+           "Missing if the framework's callback does not count steps.", 50,
            _DETAIL | View.BROWSER, across="maximum over ranks"),
     Column("steps_per_second", "Steps per second", "steps/s", Unit.PER_SECOND, "Steps per second of training time.",
            80, View.ALL, 1, across="maximum over ranks"),
     Column("samples_per_second", "Samples per second", "samples/s", Unit.PER_SECOND,
            "Samples per second of training time, if each rank reports the samples per step.", 55,
            _DETAIL | View.COMPARE, 1, across="sum"),
-    Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data, in the phases that "
-           "measure it.", views=View.FILES, across="mean of ranks"),
-    Column("wait_share", "Wait for data", "wait", Unit.RATIO, "Share of the time spent waiting for data, in the phases "
-           "that measure it.", 86, View.ALL, -1, across="mean of ranks"),
+    Column("wait", "Waited for data", "waited", Unit.SECONDS, "Time spent waiting for data, in phases in which "
+           "it is measured.", views=View.FILES, across="mean of ranks"),
+    Column("wait_share", "Wait for data", "wait", Unit.RATIO, "Share of the time spent waiting for data, in phases in "
+           "which it is measured.", 86, View.ALL, -1, across="mean of ranks"),
     _own("sampled", "Time sampled", "sampled", Unit.SECONDS,
          "Time covered by samples; less than the duration if no daemon was running.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.SUM),
     _own("utilization_mean", "Utilization", "util", Unit.RATIO,
-         "Mean utilization. ≈: mean of only the sampled part, or may change until the driver's last samples have "
-         "arrived.", 98, View.ALL, 1),
+         "Mean utilization. ≈: only part of the time was sampled, or the driver's last samples have not arrived "
+         "yet.", 98, View.ALL, 1),
     _own("utilization_p5", "Utilization, 5th percentile", "p5", Unit.RATIO,
          "Utilization was lower for 5 % of the time.",
          over_devices=OverDevices.LOWEST, over_time=OverTime.UNKNOWN),
@@ -234,31 +241,31 @@ EPOCHS: tuple[Column, ...] = (
     _own("idle_share", "Idle", "idle", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %.",
          75, View.ALL, -1),
     _own("energy", "Energy", "energy", Unit.JOULES,
-         "Energy of the whole board, from the driver's counter, interpolated at the boundaries; unknown below one "
-         "second and on MIG instances. ≥: more than 1 % may belong to the time before or after.", 85, View.ALL, -1,
+         "Energy of the whole board: the driver's counter, interpolated at the boundaries. Missing for less than a "
+         "second and on MIG instances. ≥: more than 1 % may be from the time before or after.", 85, View.ALL, -1,
          over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     Column("power_mean", "Power", "power", Unit.WATTS,
-           "Mean power: energy divided by time if energy is measured, else mean of the samples.", views=View.FILES,
+           "Mean power: energy divided by time, or the mean of the samples if there is no energy.", views=View.FILES,
            over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, metric="gpu.power"),
     _peak("memory_used_peak", "Device memory, peak", "mem max", Unit.BYTES, "Peak device memory of all processes.",
           "gpu.memory_used", 73, _OPENED | View.COMPARE),
     _mean("memory_used_mean", "Device memory", "mem", Unit.BYTES, "Mean device memory of all processes.",
           "gpu.memory_used"),
     _peak("run_used_peak", "Memory of the run, peak", "run max", Unit.BYTES,
-          "Peak memory of the run's processes, from the driver: with contexts and libraries.", "gpu.run_used", 30,
+          "Peak memory of the run's processes, with contexts and libraries, from the driver.", "gpu.run_used", 30,
           _DETAIL),
     _peak("run_reserved_peak", "Framework memory, peak", "reserved max", Unit.BYTES,
           "Peak memory reserved by the framework's allocator.", "gpu.run_reserved", 45, _DETAIL),
     _peak("run_allocated_peak", "Tensors between steps, peak", "alloc read", Unit.BYTES,
-          "Peak memory in live tensors as read between steps, when activations are freed.", "gpu.run_allocated"),
+          "Peak memory in live tensors, read between steps, after activations were freed.", "gpu.run_allocated"),
     Column("framework_peak", "Tensors, peak", "alloc max", Unit.BYTES, "Peak memory in live tensors, by the "
-           "framework's own counter. ≤: upper bound, the peak was reached earlier; ≥: lower bound, read only between "
-           "steps, when activations are freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
+           "framework's own counter. ≤: the counter had reached this value earlier. ≥: memory was read only between "
+           "steps, after activations were freed.", 60, View.FILES | View.COMMAND | View.BROWSER | View.COMPARE,
            across="fullest device"),
     _mean("run_allocated_mean", "Tensors between steps", "alloc", Unit.BYTES, "Mean memory in live tensors.",
           "gpu.run_allocated"),
     _peak("run_inactive_split_peak", "Fragments, peak", "frag max", Unit.BYTES,
-          "Peak of free parts of blocks that could not be returned to the driver.", "gpu.run_inactive_split"),
+          "Peak free memory in blocks that the framework could not return to the driver.", "gpu.run_inactive_split"),
     _own("throttled_share", "Throttled", "throttle", Unit.RATIO,
          "Share of the time during which heat or a power brake held the clocks down.", 65, _DETAIL),
     _own("capped_share", "Power capped", "capped", Unit.RATIO,
@@ -271,18 +278,18 @@ EPOCHS: tuple[Column, ...] = (
           "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "clock", Unit.HERTZ, "Mean clock of the multiprocessors.", "gpu.clock_sm"),
     _own("energy_least", "Energy, at least", "≥energy", Unit.JOULES,
-         "Energy if it is measured exactly; else a lower bound, because a gap in the readings spans a boundary.",
+         "Energy, or a lower bound of it if there is a gap in the readings at a boundary.",
          over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     Column("energy_per_step", "Energy per step", "energy/step", Unit.JOULES, "Energy of the whole epoch per training "
            "step.", 35, _DETAIL | View.COMPARE, -1, form=Form.FINE, across="sum"),
     Column("energy_per_sample", "Energy per sample", "energy/sample", Unit.JOULES, "Energy of the whole epoch per "
            "training sample.", 34, _DETAIL | View.COMPARE, -1, form=Form.FINE, across="sum"),
 )  # fmt: skip
-"""Values of an epoch, a phase, a step row, the time between epochs, or a whole run."""
+"""Values of an epoch, a phase, a row of steps, the time between epochs, or a whole run."""
 USAGE: tuple[Column, ...] = tuple(column for column in EPOCHS if column.over_devices is not OverDevices.NONE)
 """Columns that the ledger stores for each device, in the order of a row's values. A new column needs a migration."""
 BESIDE_EPOCHS: tuple[Column, ...] = (
-    Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts.", 100, View.TABLES,
+    Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts it.", 100, View.TABLES,
            largest_first=True),
     Column("change", "Change of time", "change", Unit.RATIO, "Change of the duration from the previous epoch.", 70,
            View.TERMINAL),
@@ -290,10 +297,10 @@ BESIDE_EPOCHS: tuple[Column, ...] = (
            "Bar of the epoch's time: work, waiting for data, then other phases.",
            66, View.TERMINAL),
     Column("beside", "Not training", "other", Unit.SECONDS, "Time in phases other than training.", 40, View.BROWSER),
-    Column("verdict", "Verdict", "verdict", None, "Most severe finding of the diagnosis.", 87,
+    Column("verdict", "Verdict", "verdict", None, "Most severe finding about the epoch.", 87,
            View.TERMINAL | View.BROWSER),
 )  # fmt: skip
-"""Columns of epochs that only views have, not files."""
+"""Columns of epochs that only views show. Files do not contain them."""
 BY_KEY = {column.key: column for column in (*EPOCHS, *BESIDE_EPOCHS)}
 
 
@@ -312,7 +319,7 @@ OF_RUNS: tuple[Column, ...] = (
     Column("package_energy", "CPU energy", "CPU energy", Unit.JOULES, "Energy of the machine's CPU packages during the "
            "run.", views=View.COMPARE),
 )  # fmt: skip
-"""Columns of whole runs in comparisons, which epochs do not have."""
+"""Columns that only whole runs have. Shown in comparisons."""
 RANKS: tuple[Column, ...] = (
     Column("rank", "Rank", "rank", Unit.COUNT, "Rank in a distributed run.", 100, View.TABLES, form=Form.ID,
            largest_first=False),
@@ -341,7 +348,7 @@ RANKS: tuple[Column, ...] = (
 
 RUNS: tuple[Column, ...] = (
     Column("id", "Run", "run", None, "Id of the run.", 100, View.COMMAND | View.TERMINAL | View.FILES),
-    Column("name", "Name", "name", None, "Name of the run; omitted by commands if the id contains it.", 30,
+    Column("name", "Name", "name", None, "Name of the run. Commands omit it if the id contains it.", 30,
            View.COMMAND | View.TERMINAL | View.FILES),
     Column("user", "User", "user", None, "User who started the run.", 84, View.TABLES | View.FILES),
     Column("started", "Started", "started", Unit.SECONDS, "Start time of the run.", 86, View.TABLES | View.FILES,
@@ -349,10 +356,10 @@ RUNS: tuple[Column, ...] = (
     Column("seconds", "Time", "time", Unit.SECONDS, "Duration so far.", 82, View.TABLES | View.FILES),
     Column("state", "State", "state", None, "State of the run: running, or how it ended.", 90,
            View.COMMAND | View.BROWSER | View.FILES),
-    Column("progress", "Progress", "progress", None, "Bar of the planned epochs or steps that are done.", 20,
+    Column("progress", "Progress", "progress", None, "Done share of the planned epochs or steps, as a bar.", 20,
            View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Epoch of a running run, or number of epochs done; and number of "
-           "planned epochs.", 88,
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current epoch (or epochs completed, once the run has ended) of "
+           "planned epochs, such as 12/90.", 88,
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until the run ends.", 60, View.TERMINAL),
     Column("gpus", "GPUs", "GPUs", Unit.COUNT, "Number of GPUs of the run.", 40, View.TABLES | View.FILES),
@@ -363,7 +370,7 @@ RUNS: tuple[Column, ...] = (
            View.TERMINAL),
     replace(_from_epochs("verdict", 90, View.TERMINAL), largest_first=True),
     Column("tags", "Tags", "tags", None, "Tags of the run.", 35, View.COMMAND | View.JSON),
-    Column("resumes", "Resumes", "resumes", None, "Id of the earlier run that it continues.", 20,
+    Column("resumes", "Resumes", "resumes", None, "Id of the earlier run that this run continues.", 20,
            View.COMMAND | View.JSON),
     Column("hostname", "Host", "host", None, "Name of the machine.", 15, View.COMMAND | View.JSON),
     Column("framework", "Framework", "framework", None, "Training framework that reports the run.", 10,
@@ -379,7 +386,7 @@ COSTS: tuple[Column, ...] = (
            72, View.TABLES),
     Column("co2", "CO₂", "CO2", None, "CO₂ emissions of the energy.", 50, View.TABLES),
 )  # fmt: skip
-"""Costs; the keys are the fields of `cost.Charge`. Cells are aligned to the right."""
+"""Costs. The keys are the fields of `cost.Charge`. Cells are right-aligned."""
 
 PROCESSES: tuple[Column, ...] = (
     Column("gpu", "GPU", "GPU", Unit.COUNT, "Index of the GPU.", 94, View.COMMAND | View.TERMINAL, form=Form.ID,
@@ -426,12 +433,15 @@ PROCESSES: tuple[Column, ...] = (
     Column("where", "Job or container", "job or container", None, "Slurm job, pod or container of the process.",
            20, View.COMMAND | View.TERMINAL),
 )  # fmt: skip
-"""Columns of a process on a GPU, either now or in a window of time."""
+"""Columns of a process on a GPU, now or in a window of time."""
 PROCESS_BY_KEY = {column.key: column for column in PROCESSES}
 
 
 def _metric(name: str, short: str, keep: int, views: View, title: str = "") -> Column:
-    """Return the column of a metric, with the metric's title, unit and help. A counter of bytes is shown as a rate."""
+    """Return the column of a metric, with the metric's title, unit and help.
+
+    The unit of byte counters becomes a rate.
+    """
     metric = METRICS[name]
     unit = Unit.BYTES_PER_SECOND if metric.kind is Kind.COUNTER else metric.unit
     return Column(metric.key, title or metric.title, short, unit, metric.help, keep, views, metric=name)
@@ -440,7 +450,7 @@ def _metric(name: str, short: str, keep: int, views: View, title: str = "") -> C
 GPUS: tuple[Column, ...] = (
     Column("gpu", "GPU", "GPU", None, "Index of the GPU.", 100, View.TABLES),
     Column("name", "Model", "model", None, "Model of the GPU.", 60, View.COMMAND),
-    Column("day", "Last 24 hours", "24 h", None, "Users who held the GPU in each hour. Tinted: held; solid: used.", 20,
+    Column("day", "Last 24 hours", "24 h", None, "Users who held the GPU, by hour. Tinted: held. Solid: used.", 20,
            View.BROWSER),
     Column("history", "Utilization over time", "utilization", None, "Utilization in the last minutes.", 50,
            View.TERMINAL | View.BROWSER, metric="gpu.utilization"),
@@ -466,7 +476,7 @@ GPUS: tuple[Column, ...] = (
     Column("epoch", "Epoch", "epoch", None, "Current epoch of the run.", 60, View.TERMINAL),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until the run ends.", 20, View.TERMINAL),
 )  # fmt: skip
-"""Columns of a GPU with its current values. In JSON, a GPU has all metrics by their keys."""
+"""Columns of a GPU with its current values. In JSON, a GPU has every metric, under the metric's key."""
 GPU_BY_KEY = {column.key: column for column in GPUS}
 USERS: tuple[Column, ...] = (
     Column("user", "User", "user", None, "User who held GPUs.", 100, View.TABLES | View.FILES),
@@ -478,7 +488,7 @@ USERS: tuple[Column, ...] = (
            View.TERMINAL | View.BROWSER),
     Column("busy", "Busy", "busy", Unit.SECONDS, "Busy time, summed over GPUs.", 80, View.COMMAND | View.FILES,
            form=Form.TOTAL),
-    Column("idle_held", "Allocated, idle", "allocated, idle", Unit.SECONDS, "Time held while idle for a minute or "
+    Column("idle_held", "Allocated, idle", "allocated, idle", Unit.SECONDS, "Held time while idle for a minute or "
            "longer.", 85, View.TABLES | View.FILES, form=Form.TOTAL),
     Column("energy", "Energy", "energy", Unit.JOULES, "Energy of the GPUs while they were held.", 75,
            View.TABLES | View.FILES, form=Form.TOTAL),

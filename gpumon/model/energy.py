@@ -1,8 +1,9 @@
 """Rules for energy counters, used by accounts, totals, ledger, exporter and `gpumon run`.
 
-A counter is assumed to grow evenly between two readings. A reading counts as missing if the driver returned none, the
-same number as before, or a number that no card can have reached. The next reading then gives the energy since the last
-accepted one. If more than `FOLLOWS` seconds are between the two, it is unknown when the energy was used.
+A counter is assumed to grow evenly between two readings. A reading counts as missing if the driver returned no number,
+the same number as before, or a number that no card can have reached. The next reading then gives the energy since the
+last accepted reading. If these two readings are more than `FOLLOWS` seconds apart, the energy cannot be assigned to a
+time between them.
 """
 
 from __future__ import annotations
@@ -16,30 +17,36 @@ from gpumon.common.numbers import NAN
 
 OF_LIMIT = 3.0
 """Maximum mean power of a card between two readings, in multiples of its enforced power limit. Peaks of milliseconds
-reach twice the limit, and a mean hardly exceeds it. The rest is a margin for a limit that has just been lowered."""
+reach twice the limit, but a mean hardly exceeds the limit. The rest is a margin in case the limit has just been
+lowered."""
 MAX_POWER = 12_000.0
-"""Maximum watts of a card whose limit is unknown or higher: three times the largest announced cards of 3.6 to 4 kW."""
+"""Maximum watts of a card if its limit is missing or higher than this. Three times the power of the largest announced
+cards (3.6 to 4 kW)."""
 UNSURE = 0.5
-"""Seconds by which the true time between two readings may exceed the difference of their timestamps. No driver call is
-waited for any longer, and drivers update the counter only every 20 to 100 ms."""
+"""Seconds by which the true time between two readings may exceed the difference of their timestamps. Sampling waits no
+longer than this for a driver call, and drivers update the counter only every 20 to 100 ms."""
 FOLLOWS = 15.0
-"""Maximum seconds between two readings over which a counter is assumed to grow evenly. A slow driver call is made every
-10 s (`values.LONGEST_WAIT` of the NVML source), takes some time itself, and returns its result to the next tick."""
+"""A counter is assumed to grow evenly between two readings that are at most this many seconds apart. Slow driver calls
+are made every 10 s (`values.LONGEST_WAIT` of the NVML source), take some time, and return their results to the next
+tick."""
 DOUBTED = 3.0
-"""Seconds for which an impossible reading counts as wrong even if later readings agree with it. If they still agree
-after that time, the counter has started over."""
+"""An impossible reading counts as wrong for this many seconds, even if later readings agree with it. If later readings
+still agree with it afterward, the counter has started over."""
 
 
 def most_power(limit: float) -> float:
-    """Return the maximum plausible power of a card in W. `limit`: its enforced power limit in W, NaN if unknown."""
+    """Return the maximum plausible power of a card in W.
+
+    `limit`: the card's enforced power limit in W; NaN if missing.
+    """
     return OF_LIMIT * limit if 0.0 < OF_LIMIT * limit < MAX_POWER else MAX_POWER
 
 
 def energy_between(before: float, after: float, seconds: float, limit: float) -> float:
     """Return the joules between two readings of a counter.
 
-    NaN if a reading is missing, if the counter went back, or if the card cannot have used so much in `seconds`.
-    `limit`: as for `most_power`.
+    NaN if a reading is missing, if the counter decreased, or if the card cannot have used so much in `seconds`.
+    `limit`: enforced power limit in W; NaN if missing.
     """
     grown = after - before
     if 0.0 <= grown <= OF_LIMIT * limit * (seconds + UNSURE) and OF_LIMIT * limit < MAX_POWER:  # the usual case
@@ -48,8 +55,8 @@ def energy_between(before: float, after: float, seconds: float, limit: float) ->
 
 
 def is_newly_missing(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Return whether a counter is missing (NaN) in `after` that was known in `before`."""
-    # NaN != NaN; no call of is_known, because it runs for each device and tick.
+    """Return whether any counter has a value in `before` but is missing (NaN) in `after`."""
+    # NaN != NaN; no call of is_known, because this runs for each device at each tick.
     return any(new != new and old == old for old, new in zip(before, after, strict=True))
 
 
@@ -59,11 +66,11 @@ class EnergyGrowth(NamedTuple):
     begin: int | float
     end: int | float
     joules: float
-    """Energy in J; NaN if the counter begins, or starts over, with the reading at `end`."""
+    """Energy in J. NaN if the reading at `end` is the first one, or if the counter started over before it."""
 
 
 class EnergyReadings:
-    """Computes energy from the readings of one counter, which are added in the order of time."""
+    """Computes energy from the readings of one counter. Readings must be added in chronological order."""
 
     __slots__ = ("_second", "_suspect", "at", "energy")
 
@@ -75,18 +82,18 @@ class EnergyReadings:
         self.energy = NAN
         """Reading of the counter at `at`, in J; NaN before the first reading."""
         self._suspect: tuple[int | float, float] | None = None
-        """Time and joules of the first impossible reading since the last accepted one; None if there is none."""
+        """Time and joules of the first impossible reading since the last accepted reading; None if there is none."""
 
     def accept(self, at: int | float, energy: float) -> None:
-        """Accept a reading without a check. The caller has compared it with the last one."""
+        """Accept a reading without a check. The caller must have compared it with the last accepted reading."""
         self.at, self.energy, self._suspect = at, energy, None
 
     def add(self, at: int | float, energy: float, limit: float) -> Sequence[EnergyGrowth]:
         """Add a reading, and return the energy since the last accepted reading.
 
-        `limit`: enforced power limit in W, NaN if unknown. The result is empty if the reading is missing or suspect. If
-        the counter has started over, the result has two items: an unknown energy up to the first reading of the new
-        count, and the energy since that reading.
+        `limit`: enforced power limit in W; NaN if missing. The result is empty if the reading is missing or suspect. If
+        the counter has started over, the result has two items. The first has the energy NaN and ends at the first
+        reading of the new count. The second has the energy since that reading.
         """
         before, begin = self.energy, self.at
         if not isfinite(energy) or (before == before and at <= begin):
@@ -94,7 +101,7 @@ class EnergyReadings:
         if before != before:
             self.accept(at, energy)
             return (EnergyGrowth(at, at, NAN),)
-        if energy == before:  # every card draws power, so the counter was not updated, or has stopped
+        if energy == before:  # every card draws power, so the counter was not updated or has stopped
             self._suspect = None
             return ()
         grown = energy_between(before, energy, (at - begin) / self._second, limit)

@@ -1,7 +1,7 @@
-"""Derives the epochs of a training from its boundaries, and how each epoch ended.
+"""Derives from the boundaries of a training where each epoch begins and ends, and how it ended.
 
-Attribution, views, ledger and `gpumon run` pass in the boundaries of a rank and store the data they need of each epoch.
-Only this module decides where an epoch begins or ends.
+Attribution, views, ledger and `gpumon run` pass the boundaries of a rank to this module, and store the data that they
+need of each epoch. Only this module decides where an epoch begins or ends.
 """
 
 from __future__ import annotations
@@ -20,43 +20,44 @@ class EpochEnd(Enum):
     ABORTED = "aborted"
     """The training left the epoch before its end, or the epoch was still open when the run ended."""
     LOST = "lost"
-    """The end of the epoch is among boundaries that were overwritten before they were read."""
+    """The boundary at the end of the epoch was overwritten before it was read."""
 
 
 class EpochChange(NamedTuple):
-    """The effects of a boundary. They apply in the order of the fields."""
+    """The effects of a boundary. They must be applied in the order of the fields."""
 
     missed: int = 0
     """Number of lost boundaries between the previous one and this one."""
     closed: EpochEnd | None = None
-    """How the open epoch ended; None if it did not. A lost epoch ends at the previous boundary, others at this one."""
+    """How the open epoch ended; None if it did not end. A lost epoch ends at the previous boundary; any other epoch
+    ends at this boundary."""
     begun: bool = False
-    """Whether an epoch begins here. The boundary has its number."""
+    """Whether an epoch begins at this boundary. The boundary has the number of the epoch."""
     revoked: int | None = None
-    """Number of an epoch that was reported as finished but had been aborted."""
+    """Number of an epoch that was first reported as finished but was in fact aborted."""
 
 
 class EpochFold:
-    """Derives the epochs of one rank from its boundaries, which are added in the order of their numbers."""
+    """Derives the epochs of one rank from its boundaries. Boundaries must be added in the order of their numbers."""
 
     __slots__ = ("begin", "current", "lost", "newest", "open", "phase")
 
     def __init__(self, newest: int = 0, lost: int = 0, opened: int | None = None) -> None:
         self.newest = newest
-        """Number of the newest boundary; 0 before the first."""
+        """Number of the newest boundary; 0 before the first boundary."""
         self.lost = lost
         """Number of boundaries lost so far."""
         self.open = opened
         """Number of the open epoch; None between epochs."""
         self.current = -1 if opened is None else opened
-        """Number of the open or last epoch; -1 before the first, or if it is unknown because boundaries were lost."""
+        """Number of the open or last epoch. -1 before the first epoch, or if the number was lost with a boundary."""
         self.begin: Boundary | None = None
-        """The boundary at the start of epoch `current`; None if unknown."""
+        """The boundary at the start of epoch `current`; None if it was lost."""
         self.phase = ""
         """The current phase, inside or outside of an epoch."""
 
     def add(self, boundary: Boundary) -> EpochChange | None:
-        """Process the next boundary and return its effect; None if it was processed before."""
+        """Process the next boundary and return its effect; None if the boundary was already processed."""
         missed = boundary.number - self.newest - 1
         if missed < 0:
             return None
@@ -84,7 +85,7 @@ class EpochFold:
 
     def _update_current(self, boundary: Boundary, missed: int) -> None:
         """Set the current epoch if the boundary at its start was lost."""
-        if boundary.mark is Mark.LOG:  # its values belong to an earlier epoch
+        if boundary.mark is Mark.LOG:  # the logged values belong to an earlier epoch
             number = self.current if not missed or self.open is not None else -1
         else:
             number = boundary.epoch

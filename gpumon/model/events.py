@@ -11,7 +11,7 @@ from gpumon.common.numbers import NAN
 
 
 class EventKind(NamedTuple):
-    """A kind of event: a row of `EVENT_KINDS`."""
+    """A kind of event, which is a row of `EVENT_KINDS`."""
 
     name: str
     """Name of the kind in files and JSON."""
@@ -22,14 +22,14 @@ class EventKind(NamedTuple):
     help: str
     """Sentence that says what the time of the event means."""
     ends: str = ""
-    """Name of the kind of event that is over when an event of this kind happens; empty if there is none."""
+    """Name of the kind of event that ends when an event of this kind happens; empty if there is none."""
     unseen: str = ""
-    """For a kind of event that lasts, the kind of event that closes it if its end was not seen; else empty."""
+    """For events that last: the kind of event that closes such an event if its end was not seen. Otherwise empty."""
     states: Mapping[str, tuple[str, str]] = MappingProxyType({})
-    """Label and severity that differ from the usual ones, by the state in an event's details."""
+    """Label and severity that replace the usual ones. The key is the state in the details of the event."""
 
     def for_details(self, details: Mapping[str, Any]) -> EventKind:
-        """Return the kind with the label and severity for these details; the name stays the same."""
+        """Return the kind with the label and severity for these details. The name stays the same."""
         state = details.get("state")
         label, severity = self.states.get(state if isinstance(state, str) else "", (self.label, self.severity))
         return self._replace(label=label, severity=severity)
@@ -43,21 +43,21 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("daemon_started", "daemon started", "info", "First sample of the daemon.", unseen="daemon_stopped"),
     EventKind(
         "daemon_stopped", "daemon stopped", "info",
-        "When the daemon was stopped; for a killed daemon, when it last wrote.", ends="daemon_started",
+        "When the daemon was stopped. If it was killed: when it last wrote.", ends="daemon_started",
     ),
     EventKind(
         "run_began", "run began", "info",
-        "When the run's first process on this machine began to report, some time after its start.",
+        "When the run's first process on this machine began to report. It started some time before.",
         unseen=NOT_SEEN,
     ),
     EventKind(
         "run_ended", "run ended", "info",
-        "When the run's last process on this machine reported its end; a failed run is `critical`, with the label "
+        "When the run's last process on this machine reported its end. A failed run is `critical` and has the label "
         "\"run failed\".",
         ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")}),
     ),
     EventKind(
-        "run_died", "run died", "critical", "When the run was last known to be alive; it did not report its end.",
+        "run_died", "run died", "critical", "When the run was last seen alive. It did not report its end.",
         ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
     ),
     EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
@@ -69,8 +69,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "throttling_ended", "throttling ended", "info", "Last sample with clocks lowered for this cause.",
         ends="throttling_began",
     ),
-    EventKind("idle_began", "allocated but idle", "warning", "When the GPU was last busy, or first seen idle.",
-              unseen=NOT_SEEN),
+    EventKind("idle_began", "allocated but idle", "warning",
+              "When the GPU was last busy. If it never was: when it was first seen.", unseen=NOT_SEEN),
     EventKind("idle_ended", "no longer idle", "info", "First sample in which the GPU was busy or no longer held.",
               ends="idle_began"),
     EventKind("gpu_lost", "GPU lost", "critical", "First sample in which the GPU was lost.", unseen=NOT_SEEN),
@@ -78,20 +78,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("driver_lost", "driver lost", "critical", "First sample without the driver.", unseen=NOT_SEEN),
     EventKind("driver_reloaded", "driver reloaded", "warning", "First sample in which the driver answered again.",
               ends="driver_lost"),
-    EventKind(XID, "XID error", "warning", "When the driver reported it; the severity depends on the code."),
+    EventKind(XID, "XID error", "warning", "When the driver reported the error. The severity depends on the code."),
     EventKind(LEFT_OUT, "processes left out", "warning", "First sample with more processes than gpumon records."),
     EventKind(CLOCK_SET, "clock set", "info", "First sample after the machine's clock was set, in the new time."),
     EventKind(NOT_SEEN, "end not seen", "info",
-              "When a lasting event was last observed; its end was not observed."),
+              "When a lasting event was last observed. Its end was not observed."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
 """Kinds of events by name."""
 LASTING = tuple(kind.name for kind in EVENT_KINDS if kind.unseen)
-"""Names of the kinds of events that last. Another event ends each of them."""
+"""Names of the kinds of events that last until another event ends them."""
 
 
 class EventSubject(NamedTuple):
-    """The GPU, user, run and cause that an event is about. Fields that do not apply are empty."""
+    """The GPU, user, run and cause of an event. Fields that do not apply are empty."""
 
     device: str = ""
     """UUID of the GPU."""
@@ -99,7 +99,7 @@ class EventSubject(NamedTuple):
     run: str = ""
     """Id of the run."""
     cause: str = ""
-    """Name of the metric for throttling, or code of an XID error."""
+    """For throttling, the name of the metric. For an XID error, its code."""
 
 
 class Event(NamedTuple):
@@ -111,15 +111,15 @@ class Event(NamedTuple):
     """Name of the kind in `EVENT_KINDS`."""
     subject: EventSubject = EventSubject()
     details: Mapping[str, Any] = {}
-    """Further data that can be stored as JSON."""
+    """Further data of types that JSON can express."""
     lasted: float = NAN
-    """If this event ends another one, the seconds between the two; NaN if unknown or if it ends none."""
+    """If this event ends another event, the seconds between the two. Otherwise, or if not measured, NaN."""
 
 
 TAKEN_BACK = "taken_back"
 """Key in the details that marks an event as a retraction. Event logs do not store retractions."""
 Key = tuple[str, EventSubject]
-"""Kind and subject of an event that lasts. They identify it until it ends."""
+"""Kind and subject of an event that lasts. Until it ends, they identify the event."""
 
 
 def unseen_end(time_ns: int, kind: str, subject: EventSubject) -> Event:
@@ -128,7 +128,7 @@ def unseen_end(time_ns: int, kind: str, subject: EventSubject) -> Event:
 
 
 def retraction(time_ns: int, kind: str, subject: EventSubject) -> Event:
-    """Return the event that makes a log drop an event of `kind`, because it turned out to be wrong."""
+    """Return an event that makes a log drop an event of `kind` that turned out to be wrong."""
     closing = unseen_end(time_ns, kind, subject)
     return closing._replace(details={**closing.details, TAKEN_BACK: True})
 

@@ -1,7 +1,7 @@
-"""The types that travel from the sampler to the views.
+"""The types of the data that pass from the sampler to the views.
 
-A source returns readings, the sampler joins them into a `Tick`, the ring stores it, and a view gets a `Frame`. Live,
-recorded, replayed and simulated data are all frames.
+A source returns readings. The sampler joins them into a `Tick`, and the ring stores the tick. A view reads it as a
+`Frame`. Live, recorded, replayed and simulated data are all frames.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpumon.model.run import Metadata
 
 TRAINING = "train"
-"""Name of the training phase. Every epoch is in this phase unless the training begins another one."""
+"""Name of the training phase. An epoch is in this phase until the training begins another phase."""
 EVALUATION = frozenset(
     ("validate", "validation", "valid", "val", "evaluate", "evaluation", "eval", "test", "testing", "predict", "sanity")
 )
@@ -32,18 +32,18 @@ class RunState(IntEnum):
 
     RUNNING = 0
     FINISHED = 1
-    FAILED = 2  # its own code raised
-    DIED = 3  # the process exited without reporting: killed, or out of memory
-    INTERRUPTED = 4  # by the user: Ctrl-C, SIGINT, a notebook's stop button
-    STOPPED = 5  # ended early without a failure: a pruned trial, `run.stop()`, a loop that was left
+    FAILED = 2  # the run's code raised an exception
+    DIED = 3  # the process ended without a report: it was killed, or ran out of memory
+    INTERRUPTED = 4  # the user interrupted it: Ctrl-C, SIGINT, a notebook's stop button
+    STOPPED = 5  # it ended early without a failure: a pruned trial, `run.stop()`, a loop that was left
 
 
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)
-"""States of runs that ended in a way their users did not want."""
+"""States of runs that did not end as their users wanted."""
 
 
 class FrameworkMemory(NamedTuple):
-    """Device memory as the training framework reports it: bytes, and counts since its process started."""
+    """Device memory that the training framework reports, in bytes. Counts start with the process."""
 
     allocated: float = NAN
     """Bytes in live tensors."""
@@ -52,11 +52,11 @@ class FrameworkMemory(NamedTuple):
     peak: float = NAN
     """Maximum of `allocated` since the process started, or since the user reset it."""
     active: float = NAN
-    """Bytes that are live, or freed but still in use by a stream."""
+    """Bytes that are live, or that were freed but are still in use by a stream."""
     inactive_split: float = NAN
     """Free bytes in blocks that are partly live. They cannot be returned to the driver."""
     requested: float = NAN
-    """Bytes that the training requested, before the allocator rounded them up."""
+    """Bytes that the training requested. The allocator rounds requests up."""
     retries: float = NAN
     """Number of times the allocator emptied its cache to find room."""
     ooms: float = NAN
@@ -66,10 +66,10 @@ class FrameworkMemory(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A training process, as it describes itself on its board. A distributed run has one for each rank."""
+    """A training process, as described by its board. A distributed run has one `Run` for each rank."""
 
     key: str
-    """Key of the process, which is unique among all processes: the name of its board."""
+    """Name of the process's board. This key is unique among all processes."""
     id: str
     """Id of the run, which all its ranks share."""
     name: str
@@ -80,13 +80,14 @@ class Run(NamedTuple):
     world_size: int = 1
     framework: str = ""
     epochs: int = 0
-    """Planned epochs; 0 if unknown."""
+    """Number of planned epochs; 0 if there is no plan."""
     first_epoch: int = 0
-    """Number of the first epoch of this process, in the training's own numbering; more than `base` after a resume."""
+    """Number of the first epoch of this process, in the training's own numbering. After a resume, it is greater than
+    `base`."""
     base: int = 0
-    """Number of the first epoch in the framework's counting: 0 or 1."""
+    """Number with which the framework starts to count epochs: 0 or 1."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the devices on which it trains."""
+    """UUIDs of the devices on which the process trains."""
     started: float = NAN
     """Start of the process's run, in seconds since 1970."""
     state: RunState = RunState.RUNNING
@@ -99,15 +100,15 @@ class Run(NamedTuple):
     updated: float = NAN
     """Time at which the process last wrote its board, in seconds since 1970."""
     wait: float = NAN
-    """Seconds spent waiting for data since the run began; NaN if nothing measures it, or it is unknown."""
+    """Seconds spent waiting for data since the run began; NaN if the wait is not measured."""
     memory: FrameworkMemory = FrameworkMemory()
     """Device memory of the framework, summed over the devices of the process."""
     metrics: Mapping[str, float] = {}
-    """The values that the training logged last, by name; NaN if it logged NaN."""
+    """The last logged value of each metric, by name. It is NaN if the training logged NaN."""
     lost_events: int = 0
     """Number of boundaries that were overwritten before they were read."""
     facts: RunFacts = RunFacts()
-    """Properties that the training reports, such as its batch size; see `run.RUN_FACTS`."""
+    """Properties that the training reports, such as its batch size. See `run.RUN_FACTS`."""
 
     @property
     def epoch_text(self) -> str:
@@ -116,13 +117,13 @@ class Run(NamedTuple):
 
     @property
     def step_text(self) -> str:
-        """The step as text, such as `140/300` with a plan; empty before the first step without one."""
+        """The step as text: `140`, or `140/300` with a plan. Without a plan, it is empty before the first step."""
         planned = round(self.facts.planned_steps)
         return f"{self.step}/{planned}" if planned else str(self.step or "")
 
     @property
     def resumed(self) -> bool:
-        """Whether its first epoch shows that it continues an earlier process."""
+        """Whether the process continues an earlier one. This is the case if its first epoch is greater than `base`."""
         return self.first_epoch > self.base
 
 
@@ -136,18 +137,19 @@ class Mark(IntEnum):
     RUN_END = 5
     RUN_BEGIN = 6
     OUT_OF_MEMORY = 7
-    LOG = 8  # values that belong to an epoch that has ended
-    EPOCH_ABORTED = 9  # the open epoch ends early; without an open epoch, the last one was aborted
-    STEPS = 10  # a row of steps ends, in a run without epochs
+    LOG = 8  # values were logged that belong to an ended epoch
+    EPOCH_ABORTED = 9  # the open epoch ends early. If no epoch is open, the last epoch was in fact aborted
+    STEPS = 10  # in a run without epochs: a row of steps ends
 
 
 class Boundary(NamedTuple):
-    """A point in a run, such as the start of an epoch, with the exact time recorded by the training process itself."""
+    """A point in a run, such as the start of an epoch. The training process itself records the exact time."""
 
     run: str
     """Key of the run (`Run.key`)."""
     number: int
-    """Number of this boundary on its board, counted from 1. A gap shows a reader that it missed some."""
+    """Number of this boundary on its board, counted from 1. A gap in the numbers means that a reader missed
+    boundaries."""
     mark: Mark
     epoch: int
     step: int
@@ -158,30 +160,30 @@ class Boundary(NamedTuple):
     time_ns: int
     """Time of the boundary, in ns since 1970."""
     wait: float = NAN
-    """Measured seconds of waiting for data since the run began: 0 until something measures it, NaN if it is unknown.
-    `wait_between` returns the wait between two boundaries."""
+    """Measured seconds of waiting for data since the run began. 0 until the first measurement; NaN if waits cannot be
+    measured. `wait_between` returns the wait between two boundaries."""
     asked: float = NAN
     free: float = NAN
-    """Free bytes on the device, for OUT_OF_MEMORY; `asked` is the number of bytes that the failed allocation
+    """For OUT_OF_MEMORY: free bytes on the device. `asked` is the number of bytes that the failed allocation
     requested."""
     metrics: Mapping[str, float] = {}
-    """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: the values logged in this epoch. The ledger has all of them. Ring
-    and recordings have those that were still the latest ones when the frame was made."""
+    """For EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: the values logged in this epoch. The ledger has all of these
+    values. Ring and recordings have the values that were still the latest ones when the frame was made."""
     peak: float = NAN
-    """The framework's peak of live tensors so far, in bytes over all devices of the process; NaN if it was not read, or
-    if the framework does not use a device yet. If it has risen since the previous boundary, it was reached between the
-    two. If it is the same, it was not exceeded. If it has fallen, the training has reset it. Stored in the ledger, but
-    not in the ring."""
+    """The framework's peak of live tensors so far, in bytes, summed over the devices of the process. NaN if it was not
+    read, or if the framework does not use a device yet. A value above the one of the previous boundary was reached
+    between the two boundaries. An equal value was not exceeded between them. A lower value means that the training
+    reset the peak. Stored in the ledger, but not in the ring."""
     of_step: int = 0
-    """For LOG in a training without epochs: the step to which its metrics belong, if its row has already ended; else 0.
-    Stored in the ledger, but not in the ring."""
+    """For LOG in a training without epochs: the step to which the metrics belong if the row of this step has already
+    ended; else 0. Stored in the ledger, but not in the ring."""
 
 
 def wait_between(before: float, after: float) -> float:
-    """Return the seconds of waiting for data between two boundaries; NaN if nothing measured it.
+    """Return the seconds of waiting for data between two boundaries; NaN if no wait was measured.
 
-    `before` and `after` are the `wait` of the boundaries. Any measurement adds at least nanoseconds, so two equal
-    numbers mean that there was no measurement.
+    `before`, `after`: `wait` of the two boundaries. Any measurement adds at least a few nanoseconds, so equal values
+    mean that no wait was measured.
     """
     return after - before if after > before else NAN
 
@@ -197,15 +199,18 @@ class Sample(NamedTuple):
     values: Sequence[float]
     """Values of the metrics, in the order of `GPU_METRICS`."""
     run: str = ""
-    """Key of the run on this device; empty without one."""
+    """Key of the run on this device; empty if there is none."""
     age: float = 0.0
-    """Age of the values in seconds; more than 0 if the device is stale."""
+    """Age of the values in seconds. Greater than 0 if the device is stale."""
     monotonic_ns: int = 0
-    """ns of CLOCK_MONOTONIC when the gauges were read; 0 if only the time of the tick is known."""
+    """Time at which the gauges were read, in ns of CLOCK_MONOTONIC. 0 if it was not recorded; the tick's time is used
+    then."""
     counters_monotonic_ns: int = 0
-    """ns of CLOCK_MONOTONIC when the counters were read, by the driver's timestamp; 0 if it is the gauges' time."""
+    """Time at which the counters were read, in ns of CLOCK_MONOTONIC, from the driver's timestamp. 0 if it is the same
+    as the gauges' time."""
     unanswered: float = NAN
-    """Seconds since the start of the driver call that has not returned; NaN if unknown. `age` is longer than that."""
+    """Seconds since the start of the driver call that has not returned; NaN if there is no such call or no start. `age`
+    is longer, because the values were read before the call."""
 
     @property
     def reason(self) -> str:
@@ -215,9 +220,9 @@ class Sample(NamedTuple):
 
     @property
     def condition(self) -> Availability:
-        """LOST or RESET_REQUIRED if the driver says so in place of any value, although it returns others; else `state`.
+        """LOST or RESET_REQUIRED if the driver returned this error in place of any value; else `state`.
 
-        These errors are about the whole device, whichever call returns them.
+        These errors concern the whole device, even if only some calls return them.
         """
         if self.state is Availability.OK:
             reasons = self.device.missing.values()
@@ -230,12 +235,12 @@ class Sample(NamedTuple):
 
 
 class XidEvent(NamedTuple):
-    """An XID error reported by the driver; `gpumon.model.xids` has the codes."""
+    """An XID error reported by the driver. `gpumon.model.xids` has the codes."""
 
     uuid: str
     code: int
     monotonic_ns: int
-    """ns of CLOCK_MONOTONIC when the report arrived; drivers give no time."""
+    """Time at which the report arrived, in ns of CLOCK_MONOTONIC. Drivers report no time."""
     time_ns: int
     """Time at which the report arrived, in ns since 1970."""
 
@@ -261,17 +266,19 @@ class Tick(NamedTuple):
     skipped_ticks: int = 0
     """Number of ticks skipped since the daemon started, because an earlier tick took too long."""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
-    """New utilization samples of the driver by UUID: (ns of CLOCK_MONOTONIC, ratio), oldest first. Not in the ring."""
+    """New utilization samples of the driver by UUID, as pairs (ns of CLOCK_MONOTONIC, ratio), oldest first. Not stored
+    in the ring."""
     withdrawn: Sequence[str] = ()
-    """Keys of runs that were withdrawn: another run reports the same training in more detail. Not in the ring."""
+    """Keys of runs that were withdrawn because another run reports the same training in more detail. Not stored in the
+    ring."""
     about: Mapping[str, "Metadata"] = {}
-    """Metadata of runs by key. Not in the ring, but in the ledger."""
+    """Metadata of runs by key. Stored in the ledger, but not in the ring."""
     unread: int = 0
-    """Number of trainings whose boards were not read, because their users have too many."""
+    """Number of trainings whose boards were not read because their users have too many boards."""
     dropped: int = 0
-    """Number of processes for which a recorded frame had no room."""
+    """Number of processes that a recorded frame had no room for."""
     xids: Sequence[XidEvent] = ()
-    """XID errors since the last tick, in order. Not in the ring, but in the event log."""
+    """XID errors since the last tick, oldest first. Stored in the event log, but not in the ring."""
 
 
 class Parts(Protocol):
@@ -285,10 +292,10 @@ class Parts(Protocol):
 
 
 class Frame:
-    """One tick in the form that views use. It is immutable, and each part is decoded on first use.
+    """One tick in the form that views use. A frame is immutable, and each of its parts is decoded on first use.
 
-    `RingReader` returns frames. They have the same values as the stored `Tick`, except that gauges of a frame that is
-    not full are rounded to seven digits.
+    `RingReader` returns frames. They have the same values as the stored `Tick`, except that gauges are rounded to seven
+    digits in frames that are not full.
     """
 
     __slots__ = (
@@ -311,11 +318,12 @@ class Frame:
         is_full: bool = True,
     ) -> None:
         self.number = number
-        """Number of the frame, counted from 1. It never decreases during the history of a ring."""
+        """Number of the frame, counted from 1. Numbers never decrease while a ring exists."""
         self.monotonic_ns = monotonic_ns
-        """ns of CLOCK_MONOTONIC when the sample was taken. Frames of a recording have the recording's own spacing."""
+        """Time at which the sample was taken, in ns of CLOCK_MONOTONIC. In a recording, differences of these times are
+        the recorded ones."""
         self.time = time_ns / 1e9
-        """Time at which the sample was taken, in seconds since 1970. Frames of a recording have the recorded time."""
+        """Time at which the sample was taken, in seconds since 1970. In a recording, this is the recorded time."""
         self.interval = interval
         """Planned seconds between ticks."""
         self.sample_duration = sample_duration
@@ -323,12 +331,13 @@ class Frame:
         self.skipped_ticks = skipped_ticks
         """Number of ticks skipped since the daemon started."""
         self.dropped = dropped
-        """Number of processes for which this frame had no room."""
+        """Number of processes that this frame had no room for."""
         self.dropped_runs = dropped_runs
-        """Number of runs for which this frame had no room, or whose boards were not read."""
+        """Number of runs that this frame had no room for, or whose boards were not read."""
         self.is_full = is_full
         """Whether the frame has processes and runs. For all but the last minutes, the ring has only values and
-        boundaries. If false, the processes are unknown, and `runs` has the runs that began or ended in this frame."""
+        boundaries. If false, the frame has no processes, and `runs` has only the runs that began or ended in this
+        frame."""
         self._parts = parts
         self._samples: tuple[Sample, ...] | None = None
         self._host: tuple[float, ...] | None = None
@@ -338,7 +347,7 @@ class Frame:
 
     @property
     def left_out(self) -> str:
-        """The number of runs and processes for which this frame had no room, as text; empty if it has all."""
+        """Text that says how many runs and processes this frame had no room for. Empty if it has all of them."""
         counts = (self.dropped_runs, "run"), (self.dropped, "process")
         parts = [units.counted(number, what) for number, what in counts if number]
         return f"{' and '.join(parts)} left out: more than a frame can hold" if parts else ""
@@ -359,21 +368,24 @@ class Frame:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """Processes on devices, the largest device memory first; empty if the frame is not full."""
+        """Processes on devices, largest device memory first; empty if the frame is not full."""
         if self._processes is None:
             self._processes = self._parts.processes()
         return self._processes
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All trainings with a board, running or recently ended; see `is_full`."""
+        """All trainings with a board that are running or have recently ended.
+
+        If the frame is not full, see `is_full`.
+        """
         if self._runs is None:
             self._runs = self._parts.runs()
         return self._runs
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Boundaries that the daemon read for this frame. Their own times may be earlier."""
+        """Boundaries that the daemon read for this frame. They may have happened earlier."""
         if self._boundaries is None:
             self._boundaries = self._parts.boundaries()
         return self._boundaries

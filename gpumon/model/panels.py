@@ -1,4 +1,4 @@
-"""The table of charts. Every view shows each row as a chart."""
+"""The table of charts. Every view shows one chart for each row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Panel(NamedTuple):
 
     metric: Metric
     full_scale: float = float("nan")
-    """Upper end of the axis if it is fixed; NaN to use the metric's limit, or else the maximum of the data."""
+    """Upper end of the axis if it is fixed. NaN: the metric's limit, or the maximum of the data if there is no
+    limit."""
 
     @property
     def title(self) -> str:

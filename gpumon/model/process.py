@@ -22,25 +22,25 @@ class Process(NamedTuple):
     """Share of time in which kernels of this process ran."""
     memory_utilization: float = NAN
     cpu_utilization: float = NAN
-    """CPU seconds per second: 2.5 is two and a half cores."""
+    """CPU seconds per second. For example, 2.5 means two and a half cores."""
     host_memory: float = NAN
     """Resident set size in bytes."""
     run: str = ""
-    """Key of the `Run` that it publishes; empty without one."""
+    """Key of the `Run` that the process publishes; empty if it publishes none."""
     encoder_utilization: float = NAN
     """Share of time in which the video encoder worked for this process."""
     decoder_utilization: float = NAN
     container: str = ""
-    """Container of the process, such as `docker 3f2a9c1b04de`; empty if there is none or it is unknown."""
+    """Container of the process, such as `docker 3f2a9c1b04de`; empty if there is none or it cannot be determined."""
     pod: str = ""
-    """UID of its Kubernetes pod, followed by a space and `namespace/name` if known; empty if it runs in no pod.
-    `pod_parts` separates them."""
+    """UID of the Kubernetes pod of the process. A space and `namespace/name` may follow; `pod_parts` separates the two.
+    Empty if the process is in no pod."""
     job: str = ""
-    """Slurm job id of the process; empty if it runs in no job."""
+    """Slurm job id of the process; empty if it is in no job."""
 
 
 def pod_parts(pod: str) -> tuple[str, str]:
-    """Return the UID of a pod and its `namespace/name` from `Process.pod`. Each is empty if unknown.
+    """Return the UID of a pod and its `namespace/name` from `Process.pod`. Each is empty if missing.
 
     >>> pod_parts("0a1b2c3d-1111-2222-3333-444455556666 ml/train-0")
     ('0a1b2c3d-1111-2222-3333-444455556666', 'ml/train-0')

@@ -1,7 +1,7 @@
-"""Advice of gpumon's messages about a GPU, and the commands in it.
+"""Advice about a GPU in gpumon's messages, with its commands.
 
-A command names a GPU by its UUID, not by its index: indices change when a GPU is lost, and no other machine has a GPU
-with this UUID.
+A command names a GPU by its UUID instead of its index. Indices change when a GPU is lost, and the command has no effect
+on the wrong machine, because no other machine has a GPU with this UUID.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from gpumon.model.device import Device
 from gpumon.model.vendors import find_vendor
 
 STOP_DAEMON = "stop gpumon ('gpumon daemon stop')"
-"""First step of a reset, because a driver does not reset a GPU that a program has open."""
+"""First step of a reset, because a driver does not reset a GPU that any program has open."""
 RESTART_MACHINE = "restart the machine, which ends everything that runs on it"
 AFTER_LOSS = f"check 'dmesg', then {RESTART_MACHINE}"
-"""What to do about a GPU that the driver lost. It cannot be reset, because the driver does not reach it."""
+"""What to do about a GPU that the driver lost. Such a GPU cannot be reset, because the driver does not reach it."""
 
 
 def command(device: Device, template: str) -> str:
     """Return a vendor's command for a device; empty if the GPU has no name that the command accepts.
 
-    `template`: the command, with `{gpu}` where the GPU belongs. For a MIG instance, this is the GPU that contains it.
+    `template`: the command, with `{gpu}` in place of the GPU. For a MIG instance, the GPU that contains the instance is
+    inserted.
     """
     uuid, vendor = device.parent or device.uuid, find_vendor(device.name, device.uuid)
     gpu = uuid if vendor and uuid.startswith(vendor.whole) else device.address
@@ -27,7 +28,7 @@ def command(device: Device, template: str) -> str:
 
 
 def reset(device: Device) -> str:
-    """Return how to reset one GPU, and what that affects, as a clause."""
+    """Return a clause that says how to reset one GPU and what the reset affects."""
     vendor = find_vendor(device.name, device.uuid)
     with_command = command(device, vendor.reset) if vendor else ""
     how = f" with '{with_command}'" if with_command else f" ({device.parent or device.uuid})"
@@ -36,12 +37,12 @@ def reset(device: Device) -> str:
 
 
 def card(device: Device) -> str:
-    """Return how a person finds the card in the machine: by its address on the PCI bus."""
+    """Return text by which a person finds the card in the machine: its address on the PCI bus."""
     return f"the card at {device.address} on the PCI bus" if device.address else "the card"
 
 
 def advice(template: str, device: Device) -> str:
-    """Return advice about a GPU as a sentence that names what it acts on; empty if `template` is.
+    """Return advice about a GPU as a sentence with all placeholders replaced; empty if `template` is empty.
 
     `template`: as for `advice_clause`.
     """
@@ -49,10 +50,11 @@ def advice(template: str, device: Device) -> str:
 
 
 def advice_clause(template: str, device: Device) -> str:
-    """Return advice about a GPU as a clause that names what it acts on; empty if `template` is.
+    """Return advice about a GPU as a clause with all placeholders replaced; empty if `template` is empty.
 
-    `template`: a clause of a table, in which `{reset}` and `{restart}` stand for what to do, `{other_end}` for a reset
-    of the GPU at the other end of an NVLink connection, and `{card}` and `{uuid}` for this one.
+    `template`: a clause from a table of advice. `{reset}` and `{restart}` stand for the instructions to reset the GPU
+    and to restart the machine. `{other_end}` stands for a reset of the GPU at the other end of an NVLink connection.
+    `{card}` and `{uuid}` stand for this GPU.
     """
     if not template:
         return ""
@@ -69,7 +71,7 @@ def advice_clause(template: str, device: Device) -> str:
 
 
 def without_reset(template: str) -> str:
-    """Return a template that says to restart the machine in place of a reset, for a GPU that no command reaches."""
+    """Return the template with a restart of the machine in place of a reset. Used for a GPU that no command reaches."""
     repairs = ("{reset}", "{restart}", "{other_end}")
     others = [clause for clause in template.split("; ") if not any(repair in clause for repair in repairs)]
     return "; ".join(["{restart}", *others])

@@ -1,8 +1,8 @@
 """Metadata of a run (parameters, program, notes, tags), and facts that the training process reports.
 
-The training writes its metadata to its board as JSON within `ROOM`; the daemon reads it and keeps it in the ledger. The
-limits are defined only here. The writer applies them so that the text always fits, and the reader applies them because
-the text may come from a hostile process.
+The training writes its metadata to its board, as JSON of at most `ROOM` bytes. The daemon reads the metadata and stores
+it in the ledger. All limits are defined in this module. The writer applies them so that the JSON always fits. The
+reader applies them because a hostile process may have written the JSON.
 """
 
 import json
@@ -25,12 +25,12 @@ MAX_FACTS = 32
 MAX_NOTES = 16
 MAX_TAGS = 16
 CUT = "…"
-"""Appended to a string that was shortened."""
+"""Appended to a shortened string."""
 _EXACT = 1 << 53
-"""A larger integer is stored as text, because not every JSON reader is exact beyond this."""
+"""Larger integers are stored as text, because not every JSON parser reads them exactly."""
 
 Parameter = str | int | float | bool | None
-"""The type of a stored parameter. A float is finite."""
+"""The type of a stored parameter. Floats are finite."""
 
 
 class Note(NamedTuple):
@@ -45,27 +45,30 @@ class Metadata(NamedTuple):
     """Parameters, program, notes and tags of one process of a run."""
 
     config: Mapping[str, Parameter] = {}
-    """Parameters of the training by name; nested names have dots."""
+    """Parameters of the training by name. Names of nested parameters contain dots."""
     program: Mapping[str, Parameter] = {}
-    """Facts that gpumon detects: script, commit, versions."""
+    """Facts that gpumon detects, such as script, commit and versions."""
     notes: tuple[Note, ...] = ()
     """Notes on the run, oldest first."""
     tags: tuple[str, ...] = ()
     omitted: int = 0
-    """Number of parameters and notes for which there was no room."""
+    """Number of parameters and notes that were omitted because they did not fit."""
 
 
 NO_METADATA = Metadata()
 
 
 def bounded_text(text: str, length: int) -> str:
-    """Return `text` cleaned and on one line. If it has more than `length` characters, it is cut and ends with `CUT`."""
+    """Return `text` sanitized and on one line.
+
+    If it is longer than `length` characters, it is cut and ends with `CUT`.
+    """
     cleaned = clean(text, length + 1)
     return cleaned if len(cleaned) <= length else cleaned[: length - 1] + CUT
 
 
 def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
-    """Return `value` within the limits. Numbers that JSON cannot express, and other objects, become text."""
+    """Return `value` within the limits. Numbers that JSON cannot express become text, and so do other objects."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -73,14 +76,14 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
     if isinstance(value, int) and -_EXACT <= value <= _EXACT:
         return int(value)
     if isinstance(value, int):
-        return bounded_text(hex(value), length)  # decimal conversion takes quadratic time in Python
+        return bounded_text(hex(value), length)  # in Python, decimal conversion takes quadratic time
     return bounded_text(value if isinstance(value, str) else str(value), length)
 
 
 def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
     """Return the metadata as JSON, and the part of it that the JSON contains.
 
-    If there is not enough room, the oldest notes and the last parameters are omitted.
+    If the metadata does not fit, the oldest notes and the last parameters are omitted.
     """
     about = about._replace(program=_parameters(about.program, MAX_FACTS))  # file names may be invalid UTF-8
     config = dict(islice(about.config.items(), MAX_PARAMETERS))
@@ -99,7 +102,7 @@ def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:
 
 
 def decode_metadata(text: bytes) -> Metadata:
-    """Parse the metadata in a board's text. A field with a wrong type or size counts as absent."""
+    """Parse the metadata in the text of a board. A field of a wrong type or size counts as missing."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -119,7 +122,7 @@ def decode_metadata(text: bytes) -> Metadata:
 
 
 def unique_tags(texts: Any) -> tuple[str, ...]:
-    """Return at most `MAX_TAGS` distinct tags; empty ones and values other than text are dropped."""
+    """Return at most `MAX_TAGS` distinct tags. Empty tags and values that are not text are dropped."""
     tags = (bounded_text(text.strip(), TAG_LENGTH) for text in texts if isinstance(text, str) and text.strip())
     return tuple(islice(dict.fromkeys(tags), MAX_TAGS))
 
@@ -148,41 +151,43 @@ def _notes(entries: list[Any]) -> list[Note]:
 
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
-"""Name of the phase between the training and an evaluation of the same run. This time does not count for the run."""
+"""Name of the phase between the training and an evaluation of the same run. Its time does not count as time of the
+run."""
 SHOWN_FOR = 60.0
-"""Seconds for which every view shows a run after its end."""
+"""Every view shows a run for this many seconds after its end."""
 NEWS_FOR = 600.0
-"""Seconds for which every view shows a run that failed or died, and for which an out-of-memory error counts as
-recent."""
+"""Every view shows a run that failed or died for this many seconds. An out-of-memory error counts as recent for the
+same time."""
 
 
 class RunFacts(NamedTuple):
-    """Facts that a training reports about itself; a default means "not reported"."""
+    """Facts that a training reports about itself. A default value means that the fact was not reported."""
 
     batch: float = 0.0
-    """Samples per step of this rank. In frames, this is the mean over a pass if its last batch is smaller."""
+    """Samples per step of this rank. In frames, if the last batch of a pass is smaller, this is the mean over the
+    pass."""
     mean_batch: float = 0.0
-    """The mean over a whole pass if its last batch is smaller; 0 if it equals `batch`."""
+    """Mean number of samples per step over a whole pass, if the last batch is smaller; 0 if the mean equals `batch`."""
     begun: float = 0.0
-    """Seconds of CLOCK_MONOTONIC when the run began, as in the header of its board; 0 if unknown."""
+    """Start of the run in seconds of CLOCK_MONOTONIC, from the header of its board; 0 if not recorded."""
     planned_steps: float = 0.0
     """Planned number of steps of the whole run."""
     cpu_seconds: float = 0.0
-    """CPU time of the process and its children during the run; reported at its end."""
+    """CPU time of the process and its children during the run. Reported at the end of the run."""
     exit_code: float = 0.0
-    """Exit code of the command of `gpumon run`; 0 also if a signal ended it."""
+    """Exit code of the command of `gpumon run`. Also 0 if a signal ended the command."""
     exit_signal: float = 0.0
-    """Number of the signal that ended the command of `gpumon run`; 0 if none did."""
+    """Number of the signal that ended the command of `gpumon run`; 0 if no signal did."""
     job: str = ""
-    """Slurm job id from its environment."""
+    """Slurm job id from the environment of the process."""
     folded: float = 0.0
-    """Number of epochs that have no row because they were so short that they became part of the previous epoch."""
+    """Number of epochs without a row of their own. They were so short that they became part of the previous epoch."""
     claimed: float = 0.0
     """Number of GPUs that the training claims to use, although the driver lists no process of its user on them. Set by
     the sampler."""
 
     def for_frames(self) -> "RunFacts":
-        """Return the facts in the form for frames: `batch` has the mean, and `claimed` is reset for the sampler."""
+        """Return the facts as stored in frames: `batch` is the mean, and `claimed` is 0 until the sampler sets it."""
         return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0)
 
 
@@ -193,12 +198,12 @@ class Fact(NamedTuple):
     limit: int = LARGEST
     """The largest number, or the longest text."""
     column: str = ""
-    """Column in the ledger's table `rank`; empty if it is not stored."""
+    """Column in the ledger's table `rank`; empty if the fact is not stored."""
     key: str = ""
-    """Key in JSON; empty if it is not shown."""
+    """Key in JSON; empty if the fact is not in JSON."""
 
     def validate(self, value: object) -> Any:
-        """Return an untrusted value if it is within the limits, else the default. A long text is cut."""
+        """Return an untrusted value if it is within the limits, else the default. Text that is too long is cut."""
         default = RunFacts._field_defaults[self.name]
         if isinstance(default, str):
             return clean(value, self.limit) if isinstance(value, str) else default
@@ -222,9 +227,9 @@ RUN_FACTS: tuple[Fact, ...] = (
 
 
 def exit_text(code: float, number: float) -> str:
-    """Return how a command failed, such as `exit code 3` or `ended by SIGKILL`; empty if it did not or it is unknown.
+    """Return how a command failed, such as `exit code 3` or `ended by SIGKILL`. Empty if no failure was recorded.
 
-    `code`: its exit code. `number`: number of the signal that ended it, 0 if none did.
+    `code`: exit code of the command. `number`: number of the signal that ended the command; 0 if no signal did.
     """
     if number:
         is_named = number in set(signal.Signals)
@@ -233,7 +238,7 @@ def exit_text(code: float, number: float) -> str:
 
 
 def read_facts(values: Mapping[str, Any]) -> RunFacts:
-    """Return the facts in a JSON object or a row that has them by name. Missing ones count as not reported."""
+    """Return the facts from a JSON object or row that contains them by name. A missing fact counts as not reported."""
     return RunFacts(**{fact.name: fact.validate(values.get(fact.name)) for fact in RUN_FACTS})
 
 
@@ -243,12 +248,12 @@ def facts_from_row(cells: Mapping[str, Any]) -> RunFacts:
 
 
 def facts_to_row(facts: RunFacts) -> dict[str, Any]:
-    """Return the facts by their columns in the ledger's table `rank`. A value is None if it was not reported."""
+    """Return the facts by column of the ledger's table `rank`. Facts that were not reported are None."""
     return {fact.column: getattr(facts, fact.name) or None for fact in RUN_FACTS if fact.column}
 
 
 def facts_to_json(facts: RunFacts) -> dict[str, Any]:
-    """Return the facts by JSON key. A value is None if it was not reported. Whole numbers have no decimal point."""
+    """Return the facts by JSON key. Facts that were not reported are None. Whole numbers have no decimal point."""
     return {fact.key: _json_value(getattr(facts, fact.name)) for fact in RUN_FACTS if fact.key}
 
 

@@ -1,6 +1,6 @@
 """Size of the rows into which a training without epochs is divided.
 
-A row has 1, 2 or 5 times a power of ten steps, so that the training has 20 to 50 rows.
+The number of steps in a row is 1, 2 or 5 times a power of ten, chosen so that the training has 20 to 50 rows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import cycle
 
 MAX_ROWS = 50
-"""Maximum number of rows. A training that would have more gets longer rows."""
+"""Maximum number of rows. If a training would have more rows, its rows get longer."""
 
 
 def row_size(steps: int) -> int:
@@ -22,8 +22,9 @@ def row_size(steps: int) -> int:
 def mark_size(steps: int) -> int:
     """Return the number of steps between the boundaries that a training process records after `steps` steps.
 
-    Boundaries must fit the current row size and every larger one, since rows become longer. So rows of 2 steps have a
-    boundary at every step: with one at every second step, rows of 5 could not be formed.
+    Rows become longer during the training, so boundaries must fit the current row size and all larger row sizes. For
+    example, rows of 2 steps need a boundary at every step, because rows of 5 steps could not be formed from boundaries
+    at every second step.
     """
     size = row_size(steps)
     return size // 2 if str(size)[0] == "2" else size

@@ -1,6 +1,6 @@
 """Formats values in base units as text for people. No other module does this.
 
-A missing value (NaN) becomes "–". An infinite measurement does so, too, since no sensor returns one.
+A missing value (NaN) becomes "–". An infinite measurement also becomes "–", because no sensor can have measured it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST, ABOUT = "≤", "≥", "≈"
-"""Prefixes of an upper bound, a lower bound, and a value that may still change or comes from a part of the time."""
+"""Prefixes of an upper bound, of a lower bound, and of a value that may still change or was measured for only part of
+the time."""
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
-    """Format a measured value with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1.98 GHz`."""
+    """Format a measured value with its unit, such as `97 %`, `72.0 GiB`, `1,214 W`, `66 °C` or `1.98 GHz`."""
     return signed(_WRITERS[unit](value)) if math.isfinite(value) else MISSING
 
 
@@ -29,7 +30,7 @@ def signed(text: str) -> str:
 
 
 def _non_finite(value: float) -> str:
-    """Return the text for NaN or an infinity, which untrusted input may contain; empty for a finite number."""
+    """Return the text for NaN or an infinity; empty for a finite number. Untrusted input may contain such numbers."""
     if not is_known(value):
         return MISSING
     if math.isinf(value):
@@ -45,7 +46,10 @@ def metric(value: float, metric: Metric) -> str:
 
 
 def rate(value: float, unit: Unit) -> str:
-    """Format `value` units per second: joules become watts, seconds a ratio, bytes `12 MiB/s`."""
+    """Format a rate of `value` units per second.
+
+    Joules become watts, seconds become a ratio, bytes become `12 MiB/s`.
+    """
     if not math.isfinite(value):
         return MISSING
     if unit is Unit.JOULES:
@@ -56,14 +60,14 @@ def rate(value: float, unit: Unit) -> str:
 
 
 def percent(value: float) -> str:
-    """Format a ratio without a space, for narrow columns: `97%`."""
+    """Format a ratio without a space, for narrow columns, such as `97%`."""
     return f"{value * 100:.0f}%" if math.isfinite(value) else MISSING
 
 
 def share(value: float, decimals: int = 0, *, is_narrow: bool = True) -> str:
-    """Format a share of a whole like `percent`, but never a part of it as all or nothing: `97%`, `>99%`, `<1%`.
+    """Format a share of a whole like `percent`. A share that is not exactly 0 or 1 is never shown as `0%` or `100%`.
 
-    `is_narrow`: without a space before the sign.
+    Instead, it becomes `<1%` or `>99%`. `is_narrow`: write no space before the percent sign.
     """
     if not math.isfinite(value):
         return MISSING
@@ -78,11 +82,11 @@ def share(value: float, decimals: int = 0, *, is_narrow: bool = True) -> str:
 
 
 _ROUNDING = 1e-9
-"""Larger than the rounding errors in a share that is a quotient of sums."""
+"""Rounding errors in a share that is a quotient of sums are smaller than this."""
 
 
 def performance_state(value: float) -> str:
-    """Format a performance state as drivers do: `P0` is the fastest."""
+    """Format a performance state as drivers do. `P0` is the fastest."""
     return f"P{value:.0f}" if is_known(value) else MISSING
 
 
@@ -98,17 +102,20 @@ def bytes_binary(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """Format a rounded number without a unit: `612`. The heading or a neighboring cell shows the unit."""
+    """Format a rounded number without a unit, such as `612`. The heading or a neighboring cell shows the unit."""
     return f"{value:.0f}" if math.isfinite(value) else MISSING
 
 
 def gibibytes(value: float) -> str:
-    """Format bytes as GiB with one decimal, without the unit, which is in the heading: `72.0`."""
+    """Format bytes as GiB with one decimal and without the unit, such as `72.0`. The heading shows the unit."""
     return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
 def without_unit(value: float, unit: Unit) -> str:
-    """Format a measured value without its unit, which is in the heading: `97`, `72.0` for GiB, `1.98` for GHz."""
+    """Format a measured value without its unit, such as `97`, `72.0` (GiB) or `1.98` (GHz).
+
+    The heading shows the unit.
+    """
     return signed(_BARE.get(unit, rounded)(value)) if math.isfinite(value) else MISSING
 
 
@@ -118,7 +125,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_total(used: float, total: float) -> str:
-    """Format used and total bytes, both in the unit of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
+    """Format used and total bytes, both in the unit of the total, such as `72.0/80.0 GiB` or `0.2/1.0 TiB`."""
     if not math.isfinite(total):
         return bytes_binary(used)
     unit = bytes_binary(total).rpartition(" ")[2]
@@ -141,7 +148,7 @@ def duration(seconds: float) -> str:
 
 
 def fine_duration(seconds: float) -> str:
-    """Format a duration like `duration`, but below a second in milliseconds: `1.2 ms`, `12 ms`, `8.0 s`."""
+    """Format a duration like `duration`, but in milliseconds if it is below a second: `1.2 ms`, `12 ms`, `8.0 s`."""
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
     return duration(seconds)
@@ -176,9 +183,9 @@ def short_duration(seconds: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Format a time that is summed, such as GPU hours: `67.9 h`, `1,204.5 h`; below an hour `42 min`, `42 s`.
+    """Format a sum of times, such as GPU hours: `67.9 h` or `1,204.5 h`. Less than an hour becomes `42 min` or `42 s`.
 
-    Rounded, not truncated as in `long_duration`, so that a total agrees with its rows.
+    The value is rounded, not truncated as in `long_duration`, so that a total agrees with its rows.
     """
     if text := _non_finite(seconds):
         return text
@@ -189,7 +196,10 @@ def hours(seconds: float) -> str:
 
 
 def money(value: float, currency: str) -> str:
-    """Format an amount of money: `1,204.50 EUR`; `0.0042 EUR` if it is less than a cent."""
+    """Format an amount of money, such as `1,204.50 EUR`.
+
+    Amounts of less than a cent get more decimals: `0.0042 EUR`.
+    """
     if text := _non_finite(value):
         return text
     digits = 2 if value == 0 or abs(value) >= 0.0095 else 4
@@ -211,17 +221,20 @@ def count(number: int | None) -> str:
 
 
 def about(text: str, *, is_final: bool) -> str:
-    """Prefix a formatted value with `≈` if it is not final or not exact."""
+    """Prefix a formatted value with `≈` unless it is final."""
     return text if is_final or text == MISSING else f"{ABOUT}{text}"
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:
-    """Format an upper or lower bound with its `sign` (`≤` or `≥`): `≤5.0 GiB`. With an empty sign, same as `number`."""
+    """Format an upper or lower bound with its `sign` (`≤` or `≥`), such as `≤5.0 GiB`.
+
+    With an empty sign, this is `number`.
+    """
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 
 
 def ago(seconds: float) -> str:
-    """Format a mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`; from two days on `-3d`, `-3d12h`."""
+    """Format a mark on a time axis, such as `-40s`, `-5m`, `-2h` or `-2h30`. From two days on: `-3d` or `-3d12h`."""
     if text := _non_finite(seconds):
         return text
     whole = round(seconds)
@@ -248,14 +261,17 @@ def epoch(number: int, planned: int, base: int) -> str:
     """Format an epoch with the training's own number, and with its position in the plan if the two differ.
 
     The eighth of 90 epochs is `7 (8/90)` if the training counts from 0 (`base`), and `8/90` if it counts from 1.
-    `planned` is the number of planned epochs, 0 if unknown. An epoch beyond the plan is shown without the plan.
+    `planned`: number of planned epochs; 0 without a plan. An epoch beyond the plan is shown without the plan.
     """
     position = epoch_position(number, planned, base)
     return position if position.partition("/")[0] == str(number) or number < 0 else f"{number} ({position})"
 
 
 def epoch_position(number: int, planned: int, base: int) -> str:
-    """Format the position of an epoch in the plan for a narrow column: `8/90`. Without a plan, returns its number."""
+    """Format the position of an epoch in the plan for a narrow column, such as `8/90`.
+
+    Without a plan, return only its number.
+    """
     if number < 0:
         return MISSING
     position = number - base + 1
@@ -265,7 +281,8 @@ def epoch_position(number: int, planned: int, base: int) -> str:
 def epochs_done(done: int | None, planned: int) -> str:
     """Format the number of epochs done, with the plan if there is one: `8/90`; `–` if unknown.
 
-    A plan that is exceeded is omitted: a training that repeats its epochs reports the plan of one repetition.
+    If the plan is exceeded, it is omitted, because a training that repeats its epochs reports the plan of one
+    repetition.
     """
     return MISSING if done is None else f"{done}/{planned}" if done <= planned else str(done)
 
@@ -273,14 +290,17 @@ def epochs_done(done: int | None, planned: int) -> str:
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
     """Format an epoch like `epoch` (`7 (8/90)`) if there is enough room, else like `epoch_position` (`8/90`).
 
-    `cells`: width of the column. The last epoch of the plan must fit too, so that all rows have the same form.
+    `cells`: width of the column. The last epoch of the plan must also fit, so that all rows have the same form.
     """
     last = epoch(base + planned - 1 if planned else number, planned, base)
     return epoch(number, planned, base) if len(last) <= cells else epoch_position(number, planned, base)
 
 
 def without_plan(position: str, cells: int) -> str:
-    """Return the position `8/90` if it fits into `cells`, else only `8`, because a truncated plan would be wrong."""
+    """Return the position, such as `8/90`, if it fits into `cells`.
+
+    Otherwise return only `8`, because a truncated plan would be wrong.
+    """
     return position if len(position) <= cells else position.partition("/")[0]
 
 
@@ -293,7 +313,7 @@ def moment(seconds: float) -> str:
 
 
 def age(seconds: float, now: float) -> str:
-    """Format how long ago a time was: `12 min ago`, `5 h ago`; as a date after a day: `2026-01-31`.
+    """Format how long ago a time was, such as `12 min ago` or `5 h ago`. After a day, format its date: `2026-01-31`.
 
     Both arguments are in seconds since 1970.
     """
@@ -308,7 +328,7 @@ def age(seconds: float, now: float) -> str:
 def change_of_value(ratio: float) -> str:
     """Format the relative change of a logged value: `+12 %`.
 
-    A larger one than 100 % is `>+100 %`, because for values near zero its size means nothing.
+    A change of more than 100 % becomes `>+100 %`, because the exact change of values near zero means nothing.
     """
     return f">{change(1.0)}" if ratio > 1 else change(ratio)
 
@@ -329,7 +349,7 @@ def _signed(ratio: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Format a number with three digits or more, without a unit: `0.53`, `12.1`, `12110`. The heading has the unit."""
+    """Format a number with at least three digits and no unit: `0.53`, `12.1`, `12110`. The heading shows the unit."""
     return _non_finite(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
@@ -339,13 +359,13 @@ def pace(value: float, decimals: int) -> str:
 
 
 def pace_decimals(paces: Iterable[float]) -> int:
-    """Return the decimals for a column of steps per second, so that the decimal points are aligned."""
+    """Return the number of decimals for a column of steps per second, so that the decimal points are aligned."""
     largest = max((pace for pace in paces if math.isfinite(pace)), default=0.0)
     return next((decimals for least, decimals in _PACES if largest >= least), 4)
 
 
 _PACES = ((1000.0, 0), (100.0, 1), (1.0, 2), (0.1, 3))
-"""Decimals for which the largest value of a column has at least three digits."""
+"""Number of decimals with which the largest value of a column has at least three digits."""
 
 
 def load(value: float) -> str:
@@ -368,7 +388,10 @@ def logged_number(value: float) -> str:
 
 
 def padded_logged_number(value: float) -> str:
-    """Format a logged number with trailing zeros, for a column of runs that log different metrics: `1.000`."""
+    """Format a logged number with trailing zeros, such as `1.000`.
+
+    Used in columns of runs that log different metrics.
+    """
     if math.isfinite(value) and 1e-3 <= abs(value) < 1e4:
         return signed(f"{value:#.4g}".removesuffix("."))
     return logged_number(value)
@@ -379,8 +402,8 @@ _LOGGED = 8
 
 
 def logged_column(values: Sequence[float]) -> list[str]:
-    """Format the logged numbers of a column with equal decimals, so that the decimal points are aligned."""
-    # Usual values are formatted here: for a run with thousands of epochs, function calls took most of the time.
+    """Format the logged numbers of a column with equal numbers of decimals, so that the decimal points are aligned."""
+    # Usual values are formatted inline. For a run with thousands of epochs, function calls took most of the time.
     texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else logged_number(value) for value in values]
     if any("e" in text for text in texts):
         return texts
@@ -391,17 +414,17 @@ def logged_column(values: Sequence[float]) -> list[str]:
 
 
 def energy_column(values: Sequence[float]) -> list[str]:
-    """Format the energies of a column in one unit that suits the largest: `24.70 Wh` above `0.85 Wh`."""
+    """Format the energies of a column in the unit that suits the largest of them: `24.70 Wh` above `0.85 Wh`."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     return [energy_in_column(value, largest) for value in values]
 
 
 def energy_in_column(value: float, largest: float) -> str:
-    """Format an energy for a table column, in the unit that suits `largest`, the largest value in the column's rows. A
-    value too small for this unit becomes `<0.01 Wh`.
+    """Format an energy for a table column, in the unit that suits `largest`, the largest value in the rows.
 
-    The sum below the rows gets a larger unit if it is too large for the unit of the rows. The rows do not change to the
-    larger unit, because in kWh every epoch of a long run would be shown as 0.063.
+    A value too small for this unit becomes `<0.01 Wh`. The sum below the rows gets a larger unit if it is too large for
+    the unit of the rows. The rows do not change to the larger unit, because in kWh every epoch of a long run would be
+    shown as 0.063.
     """
     own_unit, column_unit = _energy_unit(value), _energy_unit(largest)
     size, unit, digits = own_unit if own_unit[0] > column_unit[0] else column_unit
@@ -417,10 +440,10 @@ def _rounded(value: float, digits: int) -> str:
 def in_column(
     value: float, unit: Unit, largest: float = NAN, *, is_fine: bool = False, is_narrow: bool = False
 ) -> str:  # fmt: skip
-    """Format a value in the unit and with the decimals that suit the `largest` of its column.
+    """Format a value in the unit and with the decimals that suit `largest`, the largest value of its column.
 
-    `largest` is NaN for a single value. `is_fine`: with three digits, for small quantities such as the energy of a
-    step: `51.1 J`. `is_narrow`: percent without a space.
+    `largest`: NaN for a single value. `is_fine`: use three digits, for small quantities such as the energy of a step
+    (`51.1 J`). `is_narrow`: write percent without a space.
     """
     largest = largest if math.isfinite(largest) else value
     if not math.isfinite(value):
@@ -447,7 +470,7 @@ def _joules(value: float) -> str:
 
 
 def _energy_unit(value: float) -> tuple[float, str, int]:
-    """Return joules, name and column digits of the unit that suits an energy."""
+    """Return the unit that suits an energy: its size in joules, its name, and its number of decimals in columns."""
     if value >= 3.6e6:
         return 3.6e6, "kWh", 3 if value < 3.6e7 else 2 if value < 3.6e8 else 1
     if value >= 3.6e3:

@@ -1,6 +1,6 @@
-"""The table of GPU vendors: their names, UUID prefixes, commands, and the meaning of bits and codes.
+"""The table of GPU vendors, with their names, UUID prefixes and commands, and the meaning of bits and codes.
 
-It is separate from the sources and imports no other module of gpumon, because trainings import it.
+This module is separate from the sources and imports no other module of gpumon, because trainings import it.
 """
 
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Vendor(NamedTuple):
-    """A vendor. A field is empty if the vendor has nothing of this kind, or gpumon does not use it."""
+    """A vendor. A field is empty if the vendor has no such thing, or if gpumon does not use it."""
 
     name: str
-    """Name of the vendor, with which the names of its cards begin."""
+    """Name of the vendor. The names of its cards begin with it."""
     whole: tuple[str, ...]
     """Prefixes of the UUIDs of whole GPUs."""
     parts: tuple[str, ...] = ()
@@ -19,13 +19,14 @@ class Vendor(NamedTuple):
     visible: tuple[str, ...] = ()
     """Environment variables that list the devices a process may use. The first one that is set applies."""
     numbers: str = ""
-    """The variable in `visible` whose numbers are the driver's indices."""
+    """The variable in `visible` in which a number is the driver's index of a device."""
     order: tuple[str, str] = ("", "")
-    """The environment variable that sets how devices are numbered, and its value for the driver's order by PCI bus."""
+    """The environment variable that sets how devices are numbered, and its value for the driver's order, which is by
+    PCI bus."""
     runtime: str = ""
     """Name of the programming interface, such as `CUDA`."""
     listing: str = ""
-    """Command that lists UUIDs."""
+    """Command that lists the UUIDs of GPUs."""
     reset: str = ""
     """Command that resets a GPU. In commands, the GPU (`{gpu}`) comes before the action, so that a truncated or partly
     pasted command affects no other GPU."""
@@ -36,17 +37,17 @@ class Vendor(NamedTuple):
     instances: str = ""
     """Command that lists the profiles for dividing a GPU."""
     undivide: str = ""
-    """Command that makes a divided GPU a whole one again."""
+    """Command that turns a divided GPU back into a whole GPU."""
     looked_for: str = ""
     for_driver: str = ""
     for_container: str = ""
-    """Advice if no GPU was found: for a machine that may have a card, and for a container. `looked_for` describes how
-    gpumon searched."""
+    """Advice for the case that no GPU was found: `for_driver` for a machine that may have a card, `for_container` for a
+    container. `looked_for` describes what gpumon searched for."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
-    """Values of `gpu.recovery_action`, each with the action that the driver requires, advice for the user, and whether
-    the GPU runs nothing until then. The advice is a template of `gpumon.model.remedies.advice`."""
+    """Values of `gpu.recovery_action`. Each has the action that the driver requires, advice for the user, and whether
+    the GPU runs nothing until the action. The advice is a template for `gpumon.model.remedies.advice`."""
 
 
 NVIDIA = Vendor(
@@ -96,22 +97,22 @@ AMD = Vendor(
     runtime="ROCm",
     listing="rocm-smi --showuniqueid",
 )
-"""ROCR_VISIBLE_DEVICES may list UUIDs: ROCm documentation, "GPU isolation techniques". Numbers in it, and in
-HIP_VISIBLE_DEVICES, are not the driver's indices on some machines."""
+"""ROCR_VISIBLE_DEVICES may list UUIDs: ROCm documentation, "GPU isolation techniques". On some machines, the numbers in
+this variable and in HIP_VISIBLE_DEVICES are not the driver's indices."""
 
 VENDORS = (NVIDIA, AMD)
 SHORT_CLOCK_EVENTS = {word: short for vendor in VENDORS for _, word, short in vendor.clock_events}
-"""Short names for a narrow column, by the full names."""
+"""Short names for narrow columns, by full name."""
 WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))
 PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
 IDENTIFIERS = WHOLE + PARTS
-"""Prefixes of all UUIDs."""
+"""All prefixes of UUIDs."""
 _SHORT = 12
-"""Number of characters by which a UUID is shown."""
+"""Number of characters of a UUID that are shown."""
 
 
 def find_vendor(model: str, uuid: str = "") -> Vendor | None:
-    """Return the vendor of a card from its model name, or else from its UUID; None if unknown."""
+    """Return the vendor of a card by its model name, or else by its UUID; None if the vendor is not in the table."""
     by_name = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
     return by_name or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
 
@@ -122,7 +123,7 @@ def is_part(uuid: str) -> bool:
 
 
 def gpu_label(uuid: str, number: int) -> str:
-    """Return the label of a device by UUID and index: `GPU 0`, or `GPU 0 MIG-6770756d` for an instance of it."""
+    """Return the label of a device, such as `GPU 0`, or `GPU 0 MIG-6770756d` for an instance. `number`: its index."""
     return f"GPU {number} {uuid[:_SHORT]}" if is_part(uuid) else f"GPU {number}"
 
 
@@ -143,7 +144,7 @@ def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
 
 
 def recovery_text(vendor: Vendor | None, action: float) -> str:
-    """Return the action that a value of `gpu.recovery_action` requires: `nothing` for 0; empty if unknown."""
+    """Return the action that a value of `gpu.recovery_action` requires. `nothing` for 0; empty if not in the table."""
     if action == 0:
         return "nothing"
     return next((what for number, what, _, _ in vendor.recoveries if number == action), "") if vendor else ""
@@ -156,6 +157,6 @@ def without_prefix(uuid: str) -> str:
 
 
 def visible_devices(env: Mapping[str, str]) -> str:
-    """Return the list of devices in the environment of a process, as written there; empty if there is none."""
+    """Return the list of visible devices in the environment of a process, unchanged; empty if there is none."""
     names = (name for vendor in VENDORS for name in vendor.visible)
     return next((env[name] for name in names if env.get(name)), "")

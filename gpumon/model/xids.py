@@ -1,8 +1,8 @@
-"""The table of XID errors, by which NVIDIA's driver reports faults: meaning, severity, and what to do.
+"""The table of XID errors, with which NVIDIA's driver reports faults: meaning, severity, and what to do.
 
 The source is NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026-09): its
-description, trigger conditions and immediate action per code, in our words. An error whose action concerns the card has
-the severity warning or critical. An error that an application caused has the severity info.
+description, trigger conditions and immediate action for each code, in our words. The severity is warning or critical if
+the action concerns the card, and info if an application caused the error.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Xid(NamedTuple):
     meaning: str
     """Clause that describes the error."""
     severity: str
-    """`info` if the card has no fault, `warning` if it should be reset or checked when it is free, and `critical` if
-    this should be done now."""
+    """`info` if the card has no fault, `warning` if the card should be reset or checked when it is free, and `critical`
+    if it should be reset or checked now."""
     action: str
     """Sentence that says what to do; empty if there is nothing to do."""
 
@@ -63,7 +63,7 @@ _LINK = "an error on an NVLink connection"
 XIDS: tuple[Xid, ...] = (
     Xid(8, "the GPU did not finish an application's work in time", "info", _RESTART),
     Xid(11, "an application sent invalid commands", "info", _CHECK),
-    Xid(13, "a kernel of an application failed, for example at an address out of bounds; the GPU has no fault", "info",
+    Xid(13, "a kernel of an application failed, such as at an address out of bounds; the GPU has no fault", "info",
         _SANITIZE),
     Xid(14, "an error that a program caused on purpose, as tests do", "info", ""),
     Xid(25, "an application sent commands that are not allowed", "info", _CHECK),
@@ -131,7 +131,7 @@ XIDS: tuple[Xid, ...] = (
     Xid(160, "a channel of the GPU was retired", "info", _DRIVER),
     Xid(161, "a channel of the GPU could not be retired", "info", _DRIVER),
     Xid(162, "power smoothing works again", "info", ""),
-    Xid(163, "power smoothing stopped, for example because of heat", "warning", "check the cooling of {card}"),
+    Xid(163, "power smoothing stopped, possibly because of heat", "warning", "check the cooling of {card}"),
     Xid(164, "the component that smooths the card's power is nearly worn out", "warning", _WORN),
     Xid(165, "the component that smooths the card's power is worn out: its power swings", "warning", _WORN),
     *(Xid(code, _SECURE, "warning", _CATALOG) for code in (166, 170)),
@@ -148,7 +148,7 @@ _RANK = {"info": 0, "warning": 1, "critical": 2}
 
 
 def xid_of(code: int) -> Xid:
-    """Return the row of a code. For an unknown code, the row says that gpumon has no description."""
+    """Return the row of a code. If the code is not in the table, the row says that gpumon has no description."""
     xid = _BY_CODE.get(code)
     return xid or Xid(code, "an error without a description in gpumon", "warning", _CATALOG)
 
@@ -156,8 +156,8 @@ def xid_of(code: int) -> Xid:
 def worse(code: int, other: int) -> int:
     """Return the more severe of two codes, or the first if they are equally severe. 0 means no error.
 
-    Of two codes of the same level, one that only a restart of the machine helps against is more severe: a reset cannot
-    work on a GPU that has fallen off the bus.
+    Of two codes with the same severity level, the one that requires a restart of the machine is more severe. For
+    example, a GPU that has fallen off the bus cannot be reset.
     """
     if not code or not other:
         return code or other
