@@ -251,7 +251,10 @@ def test_the_page_on_json_names_every_key() -> None:
     assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
-def test_the_page_on_metrics_is_up_to_date() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["metrics_page"]()
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert page == made, "docs/reference/metrics.md is not what the tables say: run 'python docs/generate.py'"
+@pytest.mark.parametrize(
+    ("function", "page"), [("metrics_page", "reference/metrics.md"), ("calls_page", "inside/driver-calls.md")]
+)
+def test_the_page_on_metrics_is_up_to_date(function: str, page: str) -> None:
+    expected = runpy.run_path(str(ROOT / "docs" / "generate.py"))[function]()
+    written = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert written == expected, f"docs/{page} is not what the tables say: run 'python docs/generate.py'"

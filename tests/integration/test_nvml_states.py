@@ -379,7 +379,7 @@ def test_no_value_waits_longer_for_its_second_read_than_for_every_other(source: 
     for quarter in range(1, 121):
         source(1.0 + quarter / 4)
     for gpu in range(8):
-        assert stub.calls(gpu)["nvmlDeviceGetFanSpeed"] >= 1, "each 30 s, as docs/reference/metrics.md says"
+        assert stub.calls(gpu)["nvmlDeviceGetFanSpeed"] >= 1, "each 30 s, as docs/inside/driver-calls.md says"
         assert stub.calls(gpu)["nvmlDeviceGetTemperature"] >= 9
     assert stub.calls(0)["nvmlDeviceGetFanSpeed"] == 1
 
