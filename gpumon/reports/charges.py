@@ -19,12 +19,15 @@ FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
 
 
 def columns(prices: Prices) -> tuple[TextColumn, ...]:
-    """Return a `TextColumn` for each amount (such as energy cost) that has a price."""
+    """Return a `TextColumn` for each amount, such as energy cost, for which a price is configured."""
     return tuple(replace(text_column(column), right=True) for column in priced(prices))
 
 
 def priced(prices: Prices) -> Sequence[Column]:
-    """Return a column for each amount that has a price. The column's key is the name of the amount in `Charge`."""
+    """Return a column for each amount for which a price is configured.
+
+    Its key is the name of the amount in `Charge`.
+    """
     has_price = {
         "held": bool(prices.gpu_hour), "idle_held": bool(prices.gpu_hour), "energy": prices.has_energy,
         "co2": is_known(prices.co2),
@@ -38,7 +41,7 @@ def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
-    """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` if part of it is unknown.
+    """Return an amount of a charge as text: `12.30 EUR`, `about 12.30 EUR`, or `≥ 4.1 kg` for a lower bound.
 
     `partly 3.00 EUR` is an estimate for only part of the usage. The cost of the whole usage may be higher or lower.
     `name`: name of the amount in `Charge`.
@@ -55,11 +58,11 @@ def explained(charges: Iterable[Charge]) -> str:
     """Return a sentence that explains "partly", or an empty string if none of the charges contains it."""
     amounts = (amount for charge in charges for amount in charge)
     has_partly = any(amount.about and not amount.complete and amount.is_meaningful for amount in amounts)
-    return '"partly": an estimate for part of the usage; the price of the rest is unknown.' if has_partly else ""
+    return '"partly": an estimate for part of the usage. The rest has no price.' if has_partly else ""
 
 
 def sentence(charge: Charge, prices: Prices) -> str:
-    """Return a charge as a sentence. It is empty if no amount is known."""
+    """Return a charge as a sentence; empty if the charge has no amounts."""
     parts = []
     if charge.held.is_meaningful:
         idle = (
@@ -76,7 +79,8 @@ def sentence(charge: Charge, prices: Prices) -> str:
 def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
     """Return a charge as JSON.
 
-    Each amount has the keys `complete` and `about` (true for an estimate). Null means unknown.
+    Each amount has the keys `complete` (false for a lower bound) and `about` (true for an estimate). A missing amount
+    is null.
     """
     return {"currency": prices.currency, **{name: _json(amount) for name, amount in charge._asdict().items()}}
 

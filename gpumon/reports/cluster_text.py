@@ -25,15 +25,15 @@ from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.text_table import Table, TextColumn, distinct, draw_tables, end_of, sentence, text_column, wrapped
 
 _MAX_NAMES = 4
-"""Largest number of node names in a table cell."""
+"""Maximum number of node names in a table cell."""
 _MAX_WIDTH = 32
-"""Largest width of a node name, in terminal columns."""
+"""Maximum width of a node name, in terminal columns."""
 _MIN_WIDTH = 4
-"""Smallest width of a node name that is followed by the number of other nodes."""
+"""Minimum width of a node name that is followed by the number of other nodes."""
 
 
 class NodeNames:
-    """Formats node names for table cells, and shortens names so that they still differ from each other."""
+    """Formats node names for table cells. Shortened names still differ from each other."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
@@ -43,7 +43,7 @@ class NodeNames:
         self._names_by_cell: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
-        """Return the text of a cell with the first few node names and the number of the others."""
+        """Return the text of a cell: the first few node names, and the number of further nodes."""
         text = self._first(names, min(len(names), _MAX_NAMES))
         self._names_by_cell[text] = names
         return text
@@ -81,7 +81,7 @@ class NodeNames:
 
 
 def _shorten_around(name: str, span: tuple[int, int], width: int) -> str:
-    """Shorten a name to `width` columns, keeping its distinctive `span`."""
+    """Shorten a name to `width` columns, and keep the part `span` that distinguishes it from other names."""
     begin, end = span
     before, middle, after = name[:begin], name[begin:end], name[end:]
     room = width - text_width(middle) - bool(after)
@@ -115,7 +115,7 @@ def _widened_spans(
 
 
 def _distinctive_spans(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    """Return, for each name, the span (start, end) that differs from the most similar other name.
+    """Return for each name the span (start, end) in which it differs from the most similar other name.
 
     A span never splits a number.
     """
@@ -150,7 +150,8 @@ _NARROW = 72
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, max_width=32, min_width=16),
          TextColumn("NODES", 80, right=False, min_width=12), TextColumn("GPUS", 95))  # fmt: skip
 _FREE_NARROW = (_FREE[0], replace(_FREE[1], min_width=9), replace(_FREE[2], min_width=10), _FREE[3])
-"""Columns on a narrow terminal. GPU models are shortened before nodes, because models differ in their first letters."""
+"""Columns on a narrow terminal. GPU models are shortened before node names, because models already differ in their
+first letters."""
 _USERS = (
     text_column(USER_BY_KEY["user"], max_width=24), text_column(USER_BY_KEY["now"]), TextColumn("IDLE NOW", 74),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "used", "idle_held", "energy")),
@@ -177,9 +178,9 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield the lines of the cluster view, at most `width` columns wide (0: unlimited).
 
-    `name`: name of the server that was queried, such as Prometheus. `prices`: if given, add the costs of users.
-    `groups`: if given, add a table of user groups. `height`: shorten tables to fit into this number of lines
-    (0: unlimited).
+    `name`: name of the server that was queried, such as Prometheus. `prices`: add the costs of users if not None.
+    `groups`: add a table of user groups if not None. `height`: shorten tables to fit into this number of lines (0:
+    unlimited).
     """
     nodes, nodes_then = snapshot.nodes_now(), snapshot.nodes()
     answers = drop_stale(snapshot.answers(), nodes_then)
@@ -289,7 +290,7 @@ def _head(nodes: Sequence[model.Node], answers: Answers, snapshot: ClusterSnapsh
 
 
 def _query_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Yield a line for each failed query: its topic, the reason, and the age of its last results."""
+    """Yield a line for each failed query, with its topic, the reason, and the age of its last answer."""
     reasons = {result.problem for result in snapshot.cached.values()} - {NOT_ASKED}
     if len(reasons) == 1 and "" not in reasons and not snapshot.answers():
         yield f"Prometheus answered no query ({reasons.pop()})"
@@ -327,7 +328,7 @@ def _idle_row(holder: model.IdleHolder, names: NodeNames) -> Sequence[str]:
 
 
 def _with_short_names(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
-    """Return the columns, with node names shortened so that they stay distinct."""
+    """Return the columns with node names shortened in such a way that they stay distinct."""
     return [
         replace(column, shorten=names.shorten) if column.heading in _NODE_HEADINGS else column for column in columns
     ]
@@ -359,7 +360,7 @@ def _nodes(run: model.ClusterRun, names: NodeNames) -> str:
 
 
 def _gpus(value: float) -> str:
-    """Return a number of GPUs as text. It has a decimal if it is not whole, because it is a mean over some minutes."""
+    """Return a number of GPUs as text. The number may have a decimal, because it is a mean over several minutes."""
     if not is_known(value):
         return units.MISSING
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"

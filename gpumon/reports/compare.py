@@ -1,10 +1,11 @@
 """Compares two or more runs, for `gpumon runs compare`.
 
-Each number is the median over a run's epochs. With three or more epochs the first is left out, because warm-up,
-compilation and cold caches make it longer. The confidence interval of a difference is computed by bootstrap from the
-variation among the epochs of each run. A difference is clear if the interval with 95 % of the draws does not contain
-zero. The interval does not say how much two repetitions of the same training would differ. If a run has no epochs,
-whole runs are compared instead. Measures of whole runs have a single value per run, so there is no interval.
+Each number is the median over a run's epochs. If a run has three or more epochs, its first epoch is left out, because
+warm-up, compilation and cold caches make it longer. The confidence interval of a difference is computed by bootstrap
+from the variation among the epochs of each run. A difference is clear if the interval that contains 95 % of the draws
+does not contain zero. The interval does not show how much two repetitions of the same training would differ. If a run
+has no epochs, whole runs are compared instead. A whole run has only one value of each measure, so its differences have
+no interval.
 """
 
 from __future__ import annotations
@@ -38,17 +39,18 @@ from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 WARM_UP_FROM = 3
-"""Minimum number of finished epochs for the first one to be excluded as warm-up."""
+"""The first epoch is excluded as warm-up if at least this many epochs have finished."""
 FEWEST = 3
-"""Smallest number of epochs for a confidence interval."""
+"""Minimum number of epochs for a confidence interval."""
 _DRAWS = 2000
 _OUTSIDE = 0.025
-"""Fraction of the bootstrap draws that lies outside each end of an interval."""
+"""Fraction of the bootstrap draws below the lower end of an interval, and above its upper end."""
 _SEED = 20240229
-"""Seed of the bootstrap. It is fixed, so that the same runs give the same result."""
+"""Seed of the bootstrap. It is fixed so that the same runs always give the same result."""
 _WIDE = 28
 SAME = "the same"
-"""Text for a difference that rounds to 0. If it has an interval, both of its ends round to 0 too."""
+"""Text for a difference that rounds to 0. If the difference has an interval, both ends of the interval round to 0,
+too."""
 TOO_FEW = "too few epochs"
 NO_INTERVAL = f"Differences of a run with fewer than {FEWEST} epochs have no confidence interval."
 SINGLE = "each run has a single value, so differences have no confidence interval."
@@ -60,7 +62,7 @@ T = TypeVar("T")
 class Difference:
     """Difference between a run's median and the first run's median, with its confidence interval.
 
-    Unknown numbers are NaN.
+    Numbers that cannot be computed are NaN.
     """
 
     value: float
@@ -71,8 +73,8 @@ class Difference:
     """`value` as a share of the first run's median."""
     share_low: float = NAN
     share_high: float = NAN
-    """Upper end of the interval of the share. 95 % of the draws of the share lie between `share_low` and `share_high`.
-    Both are NaN if the share has no interval of its own."""
+    """Upper end of the interval of `share`. 95 % of its draws lie between `share_low` and `share_high`. Both are NaN if
+    no interval of the share was computed."""
 
     @property
     def is_clear(self) -> bool:
@@ -87,13 +89,14 @@ class MeasureComparison:
     measure: Measure[Any]
     medians: Sequence[float]
     differences: Sequence[Difference]
-    """The difference of each run except the first, compared with the first run."""
+    """The difference between the first run and each of the other runs."""
     signs: Sequence[str]
-    """The sign before the median of each run: `≥`, `≤` or `≈` if values in it are bounds or approximate, else empty."""
+    """The sign before the median of each run. `≥`, `≤` or `≈` if some of the run's values are bounds or approximate;
+    else empty."""
 
     @property
     def texts(self) -> list[str]:
-        """The medians as texts with the same unit, each after its sign."""
+        """The medians as texts with the same unit, each with its sign."""
         texts = self.measure.texts(self.medians)
         return [
             text if text == units.MISSING else f"{sign}{text}" for sign, text in zip(self.signs, texts, strict=True)
@@ -102,7 +105,7 @@ class MeasureComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The compared runs; each is compared with the first."""
+    """The result of a comparison. Each run is compared with the first run."""
 
     records: Sequence[Record]
     epochs: Sequence[int]
@@ -115,7 +118,7 @@ class Comparison:
     whole: Sequence[MeasureComparison] = ()
     """Measures of whole runs, with one value per run."""
     notes: Sequence[str] = ()
-    """Sentences that explain unknown values and epochs without an end."""
+    """Sentences that explain missing values and epochs without an end."""
 
 
 def compare(
@@ -124,8 +127,9 @@ def compare(
 ) -> Comparison:  # fmt: skip
     """Compare each run with the first.
 
-    `begun`: the epochs of each run, finished or not, if the caller has already read them; by default they are computed
-    from `records`. `times`: start and end of all epochs of each run; needed if `begun` is only a sample of them.
+    `begun`: the epochs of each run, finished or not. By default, they are computed from `records`; a caller that has
+    already read them passes them. `times`: start and end of all epochs of each run. Needed if `begun` is only a sample
+    of the epochs.
     """
     begun = begun or [aggregate.epoch_summaries(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
@@ -150,7 +154,7 @@ def _unfinished_epoch_notes(
 ) -> Iterator[str]:  # fmt: skip
     """Yield a sentence for each run with epochs that have no recorded end.
 
-    The current epoch of a running run does not count. `names`: name of each run in the sentences, such as A.
+    The current epoch of a running run is ignored. `names`: name of each run in the sentences, such as A.
     """
     for name, record, epochs, every in zip(names, records, begun, times, strict=True):
         is_running = record.run.state is RunState.RUNNING
@@ -167,9 +171,9 @@ def _unfinished_epoch_notes(
 
 
 def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> list[MeasureComparison]:
-    """Compare each measure that is known for at least one run.
+    """Compare each measure that has a value in at least one run.
 
-    `runs`: for each run, the items that have a value: its epochs, or a single item for the whole run.
+    `runs`: the items of each run that have values: its epochs, or a single item for the whole run.
     """
     result = []
     for measure in measures:
@@ -182,13 +186,13 @@ def _compared(measures: Sequence[Measure[T]], runs: Sequence[Sequence[T]]) -> li
 
 
 def _sign(measure: Measure[T], items: Sequence[T]) -> str:
-    """Return the sign of the median of these items: that of all values with one, or `≈` if they differ."""
+    """Return the sign of the median of these items: the sign of their values, or `≈` if their signs differ."""
     signs = {sign for item in items if math.isfinite(measure.value_of(item)) and (sign := measure.sign_of(item))}
     return signs.pop() if len(signs) == 1 else units.ABOUT if signs else ""
 
 
 def has_too_few(comparison: Comparison) -> bool:
-    """Return True if some difference has no confidence interval because a run has too few epochs."""
+    """Return True if any difference has no confidence interval because a run has too few epochs."""
     return any(
         is_known(difference.value) and not is_known(difference.low)
         for line in comparison.lines for difference in line.differences
@@ -203,11 +207,11 @@ def letters(count: int) -> list[str]:
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
     """Compare the medians of `other` and `first`, both sorted.
 
-    The interval of the share is computed from the ratio of the two medians in each draw, so that it never goes below
-    -100 % for values that cannot be negative. Dividing the ends of the difference's interval by the first run's median
-    could give less than -100 % if that run's epochs vary much. The ratios can be used without taking logarithms,
-    because the percentile interval respects transformations and preserves the range (B. Efron, R. J. Tibshirani, "An
-    Introduction to the Bootstrap", 1993, chapter 13).
+    The interval of the share is computed from the ratio of the two medians in each draw. So it never goes below -100 %
+    for values that cannot be negative. If the ends of the difference's interval were divided by the first run's median
+    instead, the result could be less than -100 % if the epochs of the first run vary much. The ratios can be used
+    without taking logarithms, because the percentile interval respects transformations and preserves the range (B.
+    Efron, R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
     """
     value = median(other) - median(first)
     share = value / abs(median(first)) if first and median(first) else NAN
@@ -217,7 +221,7 @@ def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
         ((other[a] + other[b]) / 2, (first[c] + first[d]) / 2) for a, b, c, d in _drawn_indices(len(first), len(other))
     ]
     low, high = _interval([own - base for own, base in draws])
-    if min(first[0], other[0]) < 0:  # a ratio means nothing if signs differ
+    if min(first[0], other[0]) < 0:  # the ratio of values with different signs means nothing
         return Difference(value, low, high, share)
     return Difference(value, low, high, share, *_interval([_relative_change(own, base) for own, base in draws]))
 
@@ -229,7 +233,7 @@ def _interval(draws: Sequence[float]) -> tuple[float, float]:
 
 
 def _relative_change(own: float, base: float) -> float:
-    """Return the relative change from `base` to `own`, both at least 0."""
+    """Return the relative change from `base` to `own`. Both must be at least 0."""
     if base:
         return own / base - 1
     return math.inf if own else 0.0
@@ -245,9 +249,10 @@ def median(values: Sequence[float]) -> float:
 
 @lru_cache(maxsize=16)
 def _drawn_indices(first: int, other: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Return bootstrap draws: the indices of the two middle values of each run's sorted values (equal for odd sizes).
+    """Return bootstrap draws for two runs with `first` and `other` values.
 
-    The draws depend only on the sizes, so all measures of the same runs share them.
+    A draw has the indices of the two middle values in each run's sorted values. The two are equal if the number of
+    values is odd. Draws depend only on the numbers of values, so all measures of the same runs share them.
     """
     random = Random(_SEED)
     return tuple((*_draw_median(other, random), *_draw_median(first, random)) for _ in range(_DRAWS))
@@ -256,8 +261,8 @@ def _drawn_indices(first: int, other: int) -> tuple[tuple[int, int, int, int], .
 def _draw_median(size: int, random: Random) -> tuple[int, int]:
     """Return the indices of the two middle values of `size` values drawn with replacement.
 
-    The indices are drawn directly, because the position of the k-th smallest of n draws among the sorted values is Beta
-    distributed. So the cost does not depend on the number of epochs.
+    The indices are drawn directly: the position of the k-th smallest of n draws among the sorted values has a Beta
+    distribution. The cost is therefore independent of the number of epochs.
     """
     if size % 2:
         half = (size + 1) / 2
@@ -275,7 +280,7 @@ def _index(share: float, size: int) -> int:
 def lines(comparison: Comparison, width: int) -> Iterator[str]:
     """Yield the comparison as lines of text, at most `width` columns wide (0: unlimited).
 
-    A line can be longer if a single word is.
+    A line is longer if it has a single word that is longer.
     """
     records = comparison.records
     by_epochs = all(comparison.epochs)
@@ -366,7 +371,7 @@ def _as_json(line: MeasureComparison) -> dict[str, Any]:
 def verdict(difference: Difference, measure: Measure[Any], *, single: bool = False) -> str:
     """Return a difference as text, such as `+12 % (+10 … +14)` or `no clear difference`.
 
-    `single`: True if each run has a single value. The text then has no interval, such as `+12 %`.
+    `single`: True if each run has a single value. The text then contains no interval: `+12 %`.
     """
     if not is_known(difference.value):
         return units.MISSING
@@ -388,7 +393,7 @@ def verdict(difference: Difference, measure: Measure[Any], *, single: bool = Fal
 
 
 def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
-    """Return the ends of the confidence interval as displayed: relative to the first run's median, or in points."""
+    """Return the ends of the confidence interval as displayed, relative to the first run's median or in points."""
     if measure.in_points:
         return difference.low, difference.high
     if is_known(difference.share_low):
@@ -398,7 +403,7 @@ def ends(difference: Difference, measure: Measure[Any]) -> tuple[float, float]:
 
 
 def briefly(verdict_text: str) -> tuple[str, ...]:
-    """Return shorter versions of a verdict, which omit the interval. They still contain "too few"."""
+    """Return shorter versions of a verdict. They omit the interval, but not the words "too few"."""
     if verdict_text.endswith(TOO_FEW):
         return (verdict_text.removesuffix(" epochs"),)
     return (verdict_text.partition(" (")[0],)

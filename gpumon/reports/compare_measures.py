@@ -1,4 +1,4 @@
-"""What `gpumon runs compare` compares: run parameters, and measures of epochs and of whole runs."""
+"""The subjects of `gpumon runs compare`: parameters of runs, and measures of epochs and of whole runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 _WIDE = 32
 _SHOWN = 40
-"""Largest number of parameters in the text table. JSON has all of them."""
+"""Maximum number of parameters in the text table. JSON has all parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class ConfigDifference:
     is_config: bool
     """True for a parameter of the training, False for a fact that gpumon detected, such as the commit."""
     values: Sequence[Parameter]
-    """The value in each run. None also stands for a run without this parameter; see `has`."""
+    """The value in each run. It is None for a run without this parameter, but may also be None in other runs; see
+    `has`."""
     has: Sequence[bool]
     """True for each run that has this parameter, in the order of the runs."""
 
@@ -54,7 +55,7 @@ class ConfigComparison:
 
 
 def config_differences(records: Sequence[Record]) -> ConfigComparison:
-    """Compare the runs' parameters and the facts that gpumon detected about their programs, such as the commit."""
+    """Compare the parameters of runs, and the facts about their programs that gpumon detected, such as the commit."""
     configs = [record.about.config for record in records]
     recorded = [config for config in configs if config]
     names = list(dict.fromkeys(name for config in recorded for name in config))
@@ -88,7 +89,7 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
 
 
 def config_lines(compared: ConfigComparison, letters: Sequence[str], width: int) -> Iterator[str]:
-    """Yield a table of differences and a sentence about equal parameters, or nothing if no run has parameters.
+    """Yield a table of differences and a sentence about equal parameters. Yield nothing if no run has parameters.
 
     `letters`: name of each run in the table, such as A.
     """
@@ -125,7 +126,7 @@ def config_document(compared: ConfigComparison) -> dict[str, Any]:
 
 
 def _equal(value: Parameter, other: Parameter) -> bool:
-    """Return True if two values are equal. Unlike in Python, True does not equal 1."""
+    """Return True if two values are equal. Unlike in Python, True and 1 are different."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -145,7 +146,7 @@ class Measure(NamedTuple, Generic[T]):
     column: Column
     value_of: Callable[[T], float]
     sign_of: Callable[[T], str] = lambda _: ""
-    """Returns the sign before a value, as `epoch_text.sign`."""
+    """Function that returns the sign before a value, like `epoch_text.sign`."""
 
     @property
     def name(self) -> str:
@@ -154,7 +155,7 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def file_name(self) -> str:
-        """Name of the measure in files, which ends with the unit."""
+        """Name of the measure in files. It ends with the unit."""
         return self.column.file_name.replace(self.column.key, self.name)
 
     @property
@@ -163,11 +164,11 @@ class Measure(NamedTuple, Generic[T]):
 
     @property
     def in_points(self) -> bool:
-        """True if differences are given in percentage points, because a relative change of a ratio would mislead."""
+        """True if differences are in percentage points, because a relative change of a ratio would be misleading."""
         return self.column.unit is Unit.RATIO
 
     def texts(self, values: Sequence[float]) -> list[str]:
-        """Return the values of several runs as texts with the same unit."""
+        """Return the values of several runs as texts in the same unit."""
         if self.in_points:
             return shares(values)
         largest = max((value for value in values if math.isfinite(value)), default=NAN)
@@ -177,8 +178,8 @@ class Measure(NamedTuple, Generic[T]):
 def shares(values: Sequence[float]) -> list[str]:
     """Return ratios of several runs as percentages.
 
-    The percentages have a decimal if one of them differs from the first by less than a point. Otherwise `0 %` could
-    appear next to a difference of `+0.1 points`.
+    The percentages have a decimal if any of them differs from the first by less than a point. Without the decimal, `0
+    %` could appear next to a difference of `+0.1 points`.
     """
     first = values[0] if values else math.nan
     is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
@@ -205,7 +206,7 @@ class WholeRun:
 
     @property
     def package_energy(self) -> float:
-        """Joules that the CPU packages of the machine used during the run; NaN if unknown."""
+        """Joules that the CPU packages of the machine used during the run; NaN if not recorded."""
         return max((rank.package_energy for rank in self.record.ranks if is_known(rank.package_energy)), default=NAN)
 
     @property
@@ -220,7 +221,7 @@ class WholeRun:
 
 
 def _value(key: str, stretch: EpochSummary) -> float:
-    """Return the value of a measure, or NaN if only a bound is known.
+    """Return the value of a measure. NaN if there is only a bound of it.
 
     For live tensors (`framework_peak`), return the framework's own peak, or else the peak of the readings between
     steps.
@@ -246,7 +247,7 @@ WHOLE: tuple[Measure[WholeRun], ...] = (*(_run_measure(measure.column) for measu
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
-    """Yield a sentence for each reason why the CPU energy of some runs is unknown. `names`: name of each run."""
+    """Yield a sentence for each reason why the CPU energy of some runs is missing. `names`: name of each run."""
     by_reason: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)

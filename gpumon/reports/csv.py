@@ -12,7 +12,7 @@ from time import gmtime, strftime
 from gpumon.common.errors import GpumonError, pip
 
 BYTE_ORDER_MARK = "\ufeff"
-"""First character of CSV files for spreadsheets. Without it, Excel does not read them as UTF-8."""
+"""First character of CSV files for spreadsheets. Without it, Excel does not read the files as UTF-8."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Prefixes of text that spreadsheets evaluate as a formula."""
 
@@ -36,7 +36,7 @@ def csv_line(cells: Sequence[Cell]) -> str:
 
 
 def utc(seconds: float) -> str:
-    """Return a time (s since 1970) as date and time in UTC, `2026-01-31 14:03:20`; empty if unknown."""
+    """Return a time (s since 1970) as date and time in UTC, such as `2026-01-31 14:03:20`; empty for NaN."""
     try:
         return strftime("%Y-%m-%d %H:%M:%S", gmtime(seconds)) if math.isfinite(seconds) else ""
     except (OverflowError, OSError, ValueError):
@@ -50,7 +50,7 @@ def _escape_formula(cell: Cell) -> str | int | float:
 
 
 Column = tuple[type, Sequence[object]]
-"""The type of the values (`str`, `int` or `float`), and the values. None means a missing value."""
+"""The type of the values (`str`, `int` or `float`), and the values. A missing value is None."""
 
 
 def parquet_bytes(columns: Mapping[str, Column]) -> bytes:

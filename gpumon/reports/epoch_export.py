@@ -18,14 +18,14 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 @dataclass(frozen=True, slots=True)
 class EpochField:
-    """A column of the table: name, and function that returns its value."""
+    """A column of the table: its name, and a function that returns its value."""
 
     name: str
     value_of: Callable[[EpochSummary], Cell]
 
 
 _PEAK = BY_KEY["framework_peak"]
-"""The column of the framework's peak. It stays before the columns of devices, because existing spreadsheets rely on
+"""The column of the framework's peak. It must stay before the columns of devices, because existing spreadsheets rely on
 its position."""
 
 
@@ -50,12 +50,12 @@ def _fields() -> Iterator[EpochField]:
 
 
 FIELDS: tuple[EpochField, ...] = tuple(_fields())
-"""The fixed columns, which the columns of logged metrics follow. A run without epochs has rows of steps and a row for
-the whole run."""
+"""The fixed columns. Columns of logged metrics follow. A run without epochs has rows of steps and a row for the whole
+run."""
 
 
 def lines(record: Record) -> Iterator[str]:
-    """Yield the lines of the CSV table. The first one is the heading, which begins with a byte order mark."""
+    """Yield the lines of the CSV table. The first line is the heading. It begins with a byte order mark."""
     rows = epoch_summaries(record)
     if not rows:
         rows = [*step_summaries(record), run_total(record, [])]

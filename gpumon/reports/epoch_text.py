@@ -12,7 +12,7 @@ from gpumon.storage.ledger.summary import EpochSummary
 
 
 def number(key: str, stretch: EpochSummary) -> float:
-    """Return the number in a cell: the value if it is known, else a bound of it.
+    """Return the number in a cell: the value if there is one, else a bound of it.
 
     `key`: key of the column. `stretch`: the epoch, phase or run. `sign` says whether the number is a bound.
     """
@@ -28,7 +28,7 @@ def number(key: str, stretch: EpochSummary) -> float:
 def sign(key: str, stretch: EpochSummary) -> str:
     """Return the sign before the number: `≥` or `≤` for a bound, or an empty string.
 
-    It is `≈` for a mean or share of only a part of the time, or if the number may still change.
+    The sign is `≈` if the number may still change, or if it is a mean or share of only part of the time.
     """
     column = BY_KEY[key]
     if key == "energy":
@@ -40,7 +40,7 @@ def sign(key: str, stretch: EpochSummary) -> str:
         return AT_LEAST if stretch.is_open or not is_known(peak.value) else ""
     if column.is_peak:
         return AT_LEAST if stretch.is_open or is_partly_sampled(stretch) else ""
-    if key == "power_mean" and is_known(stretch.value("energy")):  # from the energy, which needs no samples
+    if key == "power_mean" and is_known(stretch.value("energy")):  # computed from the energy, which needs no samples
         return ""
     return ABOUT if column.needs_samples and (stretch.is_settling or lacks_samples(stretch)) else ""
 
@@ -48,9 +48,9 @@ def sign(key: str, stretch: EpochSummary) -> str:
 def largest(
     columns: Iterable[Column], rows: Sequence[EpochSummary], other_rows: Sequence[EpochSummary] = ()
 ) -> Mapping[str, float]:
-    """Return the largest known number of each column, by the key of the column.
+    """Return the largest number in each column, by the key of the column.
 
-    `other_rows` are used for a column that is unknown in all of `rows`. A column without known numbers is left out.
+    `other_rows`: used for a column that has no numbers in `rows`. A column without any number is left out.
     """
     result: dict[str, float] = {}
     for column in columns:
@@ -63,7 +63,7 @@ def largest(
 
 
 def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *, is_narrow: bool = True) -> str:
-    """Return the text of a cell. `largest`: largest number of each column, which determines the unit of the column."""
+    """Return the text of a cell. `largest`: largest number of each column. It determines the unit of the column."""
     if column.key == "utilization_range":
         low, high = stretch.value("utilization_p5"), stretch.value("utilization_p95")
         text = f"{percent(low)[:-1]}–{percent(high)}"
@@ -74,5 +74,5 @@ def cell(column: Column, stretch: EpochSummary, largest: Mapping[str, float], *,
 
 
 def peak(key: str, stretch: EpochSummary) -> str:
-    """Return a memory peak as text, such as `31.0 GiB`; `≤31.0 GiB` or `≥31.0 GiB` if only a bound is known."""
+    """Return a memory peak as text, such as `31.0 GiB`, or `≤31.0 GiB` or `≥31.0 GiB` if there is only a bound."""
     return cell(BY_KEY[key], stretch, {})

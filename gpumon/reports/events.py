@@ -20,18 +20,19 @@ from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.storage.events.query import LoggedEvent
 
 LONGEST = 300.0
-"""Longest pause of sampling, in seconds. A state seen before and after a pause of at most this length is one event."""
+"""If a state was seen before and after a pause of sampling of at most this many seconds, it counts as one event."""
 _UNWATCHED = "unwatched"
-"""Key in the details of an event that starts a state: seconds without sampling while the state lasted."""
+"""Key in the details of an event that starts a state. Its value is the seconds without sampling while the state
+lasted."""
 _DAEMONS = ("daemon_started", "daemon_stopped")
 
 
 def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     """Merge states that continued over a short pause of sampling, and return the events, oldest first.
 
-    For such a state, the log has an assumed end before the pause and another start after it. Both are removed. The
-    length of the pause is added to the details of the first start, and the duration in the final end counts from the
-    first start. Events before and after the end of a daemon are left to `with_restarts`.
+    For such a state, the log contains an assumed end before the pause and a second start after it. Both are removed.
+    The length of the pause is added to the details of the first start. The duration in the final end counts from the
+    first start. States that continued over a restart of the daemon are handled by `with_restarts`.
     """
     merged, removed = list(events), set[int]()
     begins: dict[tuple[str, EventSubject], int] = {}
@@ -62,12 +63,12 @@ def over_pauses(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
 
 
 def is_first_look(details: Mapping[str, Any]) -> bool:
-    """Return True if the state was already present in the first sample, so that its start is unknown."""
+    """Return True if the state was already present in the first sample. When it started is then not recorded."""
     return bool(details.get("at_start") or details.get("at_least"))
 
 
 def pause_words(details: Mapping[str, Any]) -> str:
-    """Return text that says how long sampling paused while a state lasted. It is empty if there was no pause."""
+    """Return text that says how long sampling paused while a state lasted. Empty if there was no pause."""
     seconds = _seconds(details)
     return f"not sampled for {units.long_duration(seconds)} of it" if seconds else ""
 
@@ -111,7 +112,7 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
     columns: Sequence[TextColumn] = _COLUMNS
     gpus = list(dict.fromkeys(row[_GPU] for row in rows))
     if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
-        rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the GPU matters more than the year
+        rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the GPU is more important than the year
     if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
         columns, short = _NARROW, dict(zip(gpus, distinct(gpus, _SHORT), strict=True))
         rows = [(*row[:_GPU], short[row[_GPU]], *row[_GPU + 1 :]) for row in rows]
@@ -121,7 +122,7 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
 def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:
     """Return the events as JSON, oldest first.
 
-    Times are in seconds since 1970, `time_ns` in ns since 1970. Null means unknown.
+    Times are in seconds since 1970, except for `time_ns`, which is in ns since 1970. Missing values are null.
     """
     return {
         "schema": SCHEMA, "begin": begin, "end": end,
@@ -139,7 +140,7 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
 
 
 def details(event: LoggedEvent, *, timed: bool = True) -> str:
-    """Return the details of an event as text, separated by commas. The text is empty if there are none.
+    """Return the details of an event as text, separated by commas. Empty if there are no details.
 
     `timed`: include how long the state lasted, or that it is still going on.
     """
@@ -153,7 +154,7 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if timed and event.until_ns:
         clauses.append(f"continues, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
-        clauses.append("already before the first sample")  # the first sample of a daemon, or of a view without a daemon
+        clauses.append("already before the first sample")  # first sample of a daemon, or of a view without a daemon
     if unwatched := pause_words(event.details):
         clauses.append(unwatched)
     return ", ".join(clauses)
@@ -167,7 +168,7 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
         yield paused.label
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name, state = _text(event, "name"), _text(event, "state")
-        state = "" if state in event.kind.states else state  # the label of the kind already says it
+        state = "" if state in event.kind.states else state  # the label of the kind already contains the state
         ending = exit_text(_fact(event, "exit_code"), _fact(event, "exit_signal"))
         yield from (part for part in (name if name not in event.subject.run else "", state, ending) if part)
     if event.kind.name == XID and isinstance(code := details.get("code"), int):
@@ -201,7 +202,7 @@ def _later(time: float, than: float) -> str:
 
 
 def _text(event: LoggedEvent, key: str) -> str:
-    """Return the value with this key from the details, on one line. It is empty if there is none."""
+    """Return the value with this key from the details, on one line. Empty if there is none."""
     text = event.details.get(key)
     return clean(text, 100) if isinstance(text, str) else ""
 
@@ -235,20 +236,21 @@ _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 @dataclass(frozen=True, slots=True)
 class LastedEvent:
-    """An event, the length of the pause in sampling, and the states that continued over a daemon's restart."""
+    """An event, with the length of the pause in sampling and the states that continued over a restart of the daemon."""
 
     event: LoggedEvent
     unwatched: float | None = None
-    """Seconds without sampling after a daemon stopped, or during a restart. None for other events or if unknown."""
+    """Seconds without sampling after a daemon stopped, or during a restart. None for other events, or if not
+    recorded."""
     went_on: Sequence[LoggedEvent] = ()
     """Events with which the new daemon recorded states that had started before the restart. Empty for other events."""
 
 
 def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
-    """Return the events, oldest first. The end of a daemon has the time until the next one started.
+    """Return the events, oldest first. The end of a daemon contains the time until the next daemon started.
 
-    If a daemon starts shortly after another one ended, the two events become one restart. States that continued are
-    then listed with the restart, and their assumed end and second start are removed. Pauses of a single daemon are
+    If a daemon starts shortly after another daemon ended, the two events become one restart. States that continued are
+    then listed with the restart, and their assumed ends and second starts are removed. Pauses of a single daemon are
     handled by `over_pauses`.
     """
     events = over_pauses(events)
@@ -272,8 +274,8 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
 def unwatched_words(row: LastedEvent) -> tuple[str, float]:
     """Return text that says how long sampling paused, such as `not sampled for 12 s`, and the start of the pause.
 
-    The text is empty if there was no pause. For a restart, the text ends with `, from`, and the second value is the
-    start of the pause (s since 1970), which the caller adds to the text. Otherwise the second value is NaN.
+    The text is empty if there was no pause. For a restart, it ends with `, from`, and the caller must append the second
+    value, the start of the pause (s since 1970). Otherwise the second value is NaN.
     """
     if row.unwatched is None:
         return "", NAN
@@ -286,8 +288,8 @@ def unwatched_words(row: LastedEvent) -> tuple[str, float]:
 def went_on_words(row: LastedEvent, labels: Mapping[str, str]) -> str:
     """Return text that says whether the previous daemon was killed and which states continued over the restart.
 
-    For example `continued across the restart: throttling on GPU 0–7`. `labels`: label of each GPU by UUID. The text is
-    empty if neither is the case.
+    The text is, for example, `continued across the restart: throttling on GPU 0–7`. Empty if the previous daemon was
+    not killed and no state continued. `labels`: label of each GPU by UUID.
     """
     groups: dict[str, set[str]] = {}
     for event in row.went_on:
@@ -310,7 +312,7 @@ def _join_labels(labels: Collection[str]) -> str:
 
 
 def _absences(events: Sequence[LoggedEvent]) -> Iterator[tuple[int, int]]:
-    """Yield, for each daemon that was followed by another, the indexes of its end and of the next daemon's start."""
+    """For each daemon that was followed by another one, yield the indexes of its end and of the next daemon's start."""
     stopped: int | None = None
     for index, event in enumerate(events):
         if event.kind.name == "daemon_started" and stopped is not None:
@@ -325,8 +327,8 @@ def _continued(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the states that continued over a restart.
 
-    Each is given by the indexes of its start, of its assumed end, and of its start in the next daemon. `stop`, `start`:
-    indexes of the end of one daemon and of the start of the next. `removed`: indexes of events to ignore.
+    Each state is a tuple of indexes: of its start, of its assumed end, and of its start in the next daemon. `stop`,
+    `start`: indexes of the end of one daemon and of the start of the next. `removed`: indexes of events to ignore.
     """
     again: dict[tuple[str, EventSubject], int] = {}
     for index in range(stop, len(events)):

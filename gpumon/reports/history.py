@@ -1,4 +1,4 @@
-"""History as text, JSON and CSV: rows for `gpumon history export`, totals over a time window, and time series."""
+"""The history as text, JSON and CSV: rows for `gpumon history export`, totals over a time window, and time series."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.storage.history.window_totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
-"""CSV columns: start of the interval in seconds since 1970 and as a UTC date; its length in seconds; UUID of the GPU
-(empty for the machine); metric and unit (per second for counters); lowest, mean and highest value."""
+"""CSV columns: start of the interval (in seconds since 1970, and as a UTC date), its length in seconds, UUID of the GPU
+(empty for the machine), metric, unit (per second for counters), and lowest, mean and highest value."""
 _TEXTS = ("begun_utc", "device", "metric", "unit")
 Row = tuple[float, str, float, str, str, str, float, float, float]
 
 
 def lines(rows: Iterator[Row]) -> Iterator[str]:
-    """Yield the rows as lines of CSV, the heading first."""
+    """Yield the heading and the rows as lines of CSV."""
     yield csv_line(CELL_FIELDS)
     yield from map(csv_line, rows)
 
@@ -61,13 +61,13 @@ SCHEMA = 1
 TOTAL_FIELDS = (
     "device", "total", "unit", "value", "seconds", "missing_seconds", "missing_share", "estimated_seconds", "complete",
 )  # fmt: skip
-"""CSV columns: UUID of the GPU; name, unit and value of the total; length of the window in seconds; missing seconds
-and their share of the window; estimated seconds; true if nothing is missing."""
+"""CSV columns: UUID of the GPU; name, unit and value of the total; length of the window in seconds; missing seconds,
+and their share of the window; estimated seconds; whether the total is complete."""
 INCOMPLETE, ESTIMATED = "*", "~"
 _REST = "MISSING"
 """Heading of the column with the time that was not sampled."""
 _MIN_ESTIMATED = 0.005
-"""Minimum estimated share of the window for a total to be marked as estimated."""
+"""A total is marked as estimated if at least this share of the window is estimated."""
 _HEADINGS = {
     "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
     "ecc_uncorrected": "ECC-U",
@@ -79,7 +79,7 @@ _KEEP = {
 
 
 def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
-    """Yield the totals as a table with a line for each GPU, and lines that explain the marks in it."""
+    """Yield the totals as a table with a line for each GPU, followed by lines that explain the marks in the table."""
     yield f"from {moment(totals.begin)} to {moment(totals.end)} ({duration(totals.end - totals.begin)})"
     devices = totals.gpus
     has_indexes = any(device.label for device in devices)
@@ -101,12 +101,12 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
         rest = f"; {_REST} is the rest" if _REST in heading else ""
         yield from sentence(f"{INCOMPLETE} incomplete: total of only the sampled time{rest}", width)
     if ESTIMATED in drawn:
-        splits = "a border of the window splits a recorded interval, which counts in proportion"
+        splits = "a border of the window divides a recorded interval, which counts in proportion"
         yield from sentence(f"{ESTIMATED} estimated: {splits}", width)
 
 
 def document(totals: WindowTotals) -> dict[str, Any]:
-    """Return the totals as a JSON object. Null means unknown."""
+    """Return the totals as a JSON object. Missing values are null."""
     return {
         "schema": SCHEMA,
         "begin": totals.begin,
@@ -125,7 +125,7 @@ def document(totals: WindowTotals) -> dict[str, Any]:
 
 
 def table(totals: WindowTotals) -> Iterator[str]:
-    """Yield the totals as lines of CSV, the heading first. There is a line for each total of each GPU."""
+    """Yield a heading, and a line for each total of each GPU, as CSV."""
     yield csv_line(("begun_utc", "ended_utc", *TOTAL_FIELDS))
     for device in totals.gpus:
         for kind in TOTALS:
@@ -152,7 +152,7 @@ def _heading(kind: TotalKind) -> str:
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
-    """Return one total of every GPU as text. All cells are empty if no GPU has this total."""
+    """Return the cells of a column: one total of every GPU, as text. All cells are empty if no GPU has this total."""
     if not any(is_known(total.value) for total in totals):
         return [""] * len(totals)
     values = [total.value for total in totals]
@@ -173,10 +173,9 @@ def _marks(total: Total) -> str:
 
 
 def _missing(totals: Mapping[str, Total]) -> str:
-    """Return text for the longest time that is missing from a known total of a GPU, or an empty string if none is
-    missing.
+    """Return text for the longest time that is missing from a total of a GPU; empty if no time is missing.
 
-    For a GPU that was never sampled, this is the whole window.
+    Totals without a value are ignored, unless all are. For a GPU that was never sampled, the whole window is missing.
     """
     known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
     worst = max(known, key=lambda total: total.missing_seconds)
@@ -227,11 +226,11 @@ def series_json(
 ) -> dict[str, Any]:
     """Return metrics over time as JSON.
 
-    `subjects`: the GPUs and machine whose metrics are returned. `machine`: history of the machine, which shows when
-    samples were taken. `problem`: why some data could not be read, or empty.
+    `subjects`: the GPUs, and possibly the machine, whose metrics are returned. `machine`: history of the machine. It
+    shows when samples were taken. `problem`: why some data could not be read; empty if all could be.
 
-    In the result, all series have the same `times` (s since 1970): the middles of intervals of `step` seconds, or the
-    times of the samples if `step` is 0. `coarse` lists the times for which only longer intervals are stored.
+    All series in the result have the same `times` (s since 1970). These are the middles of intervals of `step` seconds,
+    or the times of the samples if `step` is 0. `coarse` lists the times for which only longer intervals are stored.
     """
     times, sampled = [], list[float]()
     lines, step, coarse = [], 0.0, list[dict[str, float]]()
@@ -253,8 +252,8 @@ def series_json(
 def gaps_of(series: Series, sampled: Sequence[float], request: SeriesRequest, machine: History) -> list[Gap]:
     """Return the intervals in which a series has no values, with the reasons.
 
-    `sampled`: for each time of the series, a known number if the machine was sampled then. `machine`: history of the
-    machine, whose start and end limit the known time.
+    `sampled`: for each time of the series, a number if the machine was sampled at this time, else NaN. `machine`:
+    history of the machine. Nothing is recorded before its start and after its end.
     """
     oldest, newest = machine.begin, machine.end
     if not is_known(oldest):
@@ -282,8 +281,8 @@ def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -
     for reason, group in groupby(range(len(series.times)), key=gap_reason):
         indexes = list(group)
         if reason:
-            # A gap between samples extends from the previous to the next sample. A gap between intervals starts and
-            # ends at their edges.
+            # A gap between samples extends from the previous sample to the next one. A gap between intervals extends
+            # from the end of one interval to the start of another.
             first = times[indexes[0]] if not half else series.times[indexes[0]] - half
             last = times[indexes[-1] + 2] if not half else series.times[indexes[-1]] + half
             yield Gap(max(first, begin), min(last, end), reason)

@@ -38,10 +38,10 @@ from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
 
 PHASES_UP_TO = 500
-"""Largest number of epochs for which the table also shows phases."""
+"""Maximum number of epochs with which the table also shows phases."""
 _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.logged_number, (NAN, math.inf, -math.inf)))
-"""Strings that stand for NaN and infinity, which a diverged training logs."""
+"""Strings that stand for NaN and infinity. A diverged training logs such values."""
 _BAD = ' class="bad"'
 _COLORS = {"gpu.utilization": "u2", "gpu.power": "u1", "gpu.temperature": "u5"}
 _LOGGED_COLORS = ("u3", "u6", "u4", "u0", "u2", "u1")
@@ -54,8 +54,8 @@ def page(
 ) -> str:  # fmt: skip
     """Return the report as HTML.
 
-    `history`: if given, figures have points from it that are closer together than in `traces`. `prices`: if given, add
-    the cost of the run. Raises MissingPackage if Plotly is not installed.
+    `history`: if not None, figures contain its points, which are closer together than in `traces`. `prices`: add the
+    cost of the run if not None. Raises MissingPackage if Plotly is not installed.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
@@ -95,7 +95,7 @@ def page(
 
 
 def _drawn_devices(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]:
-    """Return the devices that have a figure: those with a trace, or [None] if there are none."""
+    """Return the devices that have a figure: the devices with a trace, or [None] if no device has one."""
     seen = {trace.uuid for trace in traces}
     devices = [device for device in record.devices if device.uuid in seen]
     return [*devices] or [None]
@@ -154,7 +154,7 @@ def _cards(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) 
     yield '<div class="sums">'
     for key, value, more in cards:
         if not any(letter.isdigit() for letter in value + more):
-            continue  # the value is unknown, and the notes explain why
+            continue  # there is no value; the notes explain why
         title = BY_KEY[key].title if key in BY_KEY else key
         yield (
             f'<div class="sum"><div class="what">{escape(title)}</div><div class="value">{escape(value)}</div>'
@@ -164,7 +164,7 @@ def _cards(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) 
 
 
 def _count_card(record: Record, ended: Sequence[float], total: EpochSummary) -> Iterator[tuple[str, str, str]]:
-    """Yield the card with the number of epochs, or of steps for a run without epochs.
+    """Yield the card with the number of epochs, or with the number of steps if the run has no epochs.
 
     `ended`: sorted durations of the finished epochs, in seconds.
     """
@@ -267,7 +267,10 @@ def _package_file(name: str) -> str:
 
 
 def _plotly() -> str:
-    """Return the source of plotly.js from the installed Plotly package (4.8 MB, its smallest bundle)."""
+    """Return the source of plotly.js from the installed Plotly package.
+
+    It is the smallest bundle in the package (4.8 MB).
+    """
     try:
         text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError) as error:

@@ -30,23 +30,23 @@ FIELDS = (
     ),
     "pod_name",
 )  # fmt: skip
-"""CSV columns. An empty cell means unknown."""
+"""CSV columns. The cell of a missing value is empty."""
 _POD = ("pod", "pod_name")
 NOTHING = "no process was recorded in this window; processes without a running daemon are not recorded"
 _WIDTHS = {"user": (16, 6), "name": (24, 8), "job": (16, 0), "pod": (32, 12)}
-"""Maximum and minimum width of the columns that contain text."""
+"""Maximum and minimum width of columns that contain text."""
 _SHOWN = ("gpu", "pid", "user", "name", "first", "last", "held", "memory_peak", *NAMES, "job", "pod")
 COLUMNS = tuple(text_column(PROCESS_BY_KEY[key], *_WIDTHS.get(key, (0, 0))) for key in _SHOWN)
 _MEASURE_INDEXES = range(_SHOWN.index("memory_peak"), _SHOWN.index("job"))
 _INCOMPLETE = "*"
 _COMPLETE = 0.99
-"""A measure counts as complete if it is known for at least this fraction of the time."""
+"""A measure counts as complete if it was measured for at least this fraction of the time."""
 
 
 def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
     """Yield the processes as a table, in the order in which they were first seen.
 
-    `left_out`: the largest number of processes that were left out of the recording at the same time.
+    `left_out`: maximum number of processes that were left out of the recording at any time.
     """
     begin, end = window.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
@@ -57,7 +57,7 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
     rows = [_row(use, numbers) for use in window.processes]
     yield from draw(COLUMNS, rows, width)
     kept, _ = fitting(COLUMNS, rows, width)
-    # Check only measures, because the name of a process or a user may end with the same character.
+    # Only measures are checked, because the name of a process or a user may end with the same character.
     if any(row[index].endswith(_INCOMPLETE) for row in rows for index in kept if index in _MEASURE_INDEXES):
         yield f"{_INCOMPLETE} measured for only part of the time"
     if left_out:
@@ -67,7 +67,8 @@ def lines(window: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[
 def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
     """Return the processes as JSON.
 
-    Times are in seconds since 1970, everything else is in base units, and null means unknown. `left_out`: see `lines`.
+    Times are in seconds since 1970, and all other values are in base units. Missing values are null. `left_out`: see
+    `lines`.
     """
     indexes = {device.uuid: device.index for device in window.gpus if device.index >= 0}
     return {
@@ -91,7 +92,7 @@ def as_json(window: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
 
 
 def csv(window: ProcessWindow) -> Iterator[str]:
-    """Yield the processes as lines of CSV, the heading first."""
+    """Yield a heading and the processes as lines of CSV."""
     yield csv_line(FIELDS)
     for use in window.processes:
         process, (pod, name) = use.process, pod_parts(use.process.pod)

@@ -1,7 +1,7 @@
 """All data of a run for other programs, for `gpumon runs export`.
 
 CSV and Parquet have a row for each rank, epoch, phase and device; docs/reference/columns.md lists the columns. The name
-of each column ends with its unit.
+of a column ends with the unit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ExportFormat:
     content: str
     """Description of the file's content, for the help text."""
     make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
-    """Function that returns the file for a record, its traces, the current time (s since 1970) and prices. Raises
-    GpumonError if a package is missing."""
+    """Function that returns the content of the file. Its arguments are the record, its traces, the current time (s
+    since 1970) and prices. Raises GpumonError if a package is missing."""
     is_binary: bool = False
     """True if the file must not be written to a terminal."""
 
@@ -76,11 +76,11 @@ EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
 """The kinds of rows, in the column `part`: an epoch, the time between epochs, some steps, or the whole run."""
 
 Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
-"""A part of a rank's time: the part as an epoch, its kind (such as `BETWEEN`), and its phases."""
+"""A part of a rank's time: the part in the form of an epoch, its kind (such as `BETWEEN`), and its phases."""
 
 
 def parts_outside_epochs(record: Record) -> Iterator[Part]:
-    """Yield the rows of steps of each rank, the time outside its epochs if that is known, and its whole run.
+    """For each rank, yield its rows of steps, the time outside its epochs if it was recorded, and its whole run.
 
     If a rank has no epochs, its phases belong to the row of the whole run.
     """
@@ -150,7 +150,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class ExportField:
-    """A column of the table: name, function that returns its value, and help text."""
+    """A column of the table: its name, a function that returns its value, and its help text."""
 
     name: str
     value_of: Callable[[Any], str | int | float | None]
@@ -169,29 +169,29 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "ordinal",
         lambda row: row.epoch.ordinal if row.part == EPOCH else None,
-        "Position of the epoch among the epochs of the run, from 0, the same in all ranks; empty for the other parts.",
+        "Position of the epoch among the epochs of the run, from 0. All ranks have the same. Empty for other parts.",
     ),
     ExportField(
         "epoch",
         lambda row: row.epoch.epoch if row.part == EPOCH else None,
-        "Number of the epoch, as the training counts; empty for the other parts.",
+        "Number of the epoch, as the training counts it. Empty for other parts.",
     ),
     ExportField(
         "phase",
         lambda row: row.phase.phase if row.phase else "",
-        "Phase of the training; empty for a row about all phases.",
+        "Phase of the training. Empty for a row about all phases.",
     ),
-    ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
+    ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if not recorded."),
     ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "Start of the part, since 1970."),
     ExportField("begun_utc", lambda row: utc(row.epoch.begun), "Start of the part, in UTC."),
     ExportField(
-        "ended_seconds", lambda row: nullable(row.epoch.ended), "End of the part, since 1970; empty if unknown."
+        "ended_seconds", lambda row: nullable(row.epoch.ended), "End of the part, since 1970; empty if not recorded."
     ),
     ExportField("ended_utc", lambda row: utc(row.epoch.ended), "End of the part, in UTC."),
     ExportField(
         "steps",
         lambda row: row.steps,
-        "Number of steps of the rank; in an epoch with phases, of training steps; empty if not counted.",
+        "Number of steps of the rank. In an epoch with phases, only training steps count. Empty if not counted.",
     ),
     ExportField(
         "times", lambda row: row.phase.times if row.phase else 1, "Number of times that the phase was entered."
@@ -210,12 +210,12 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "framework_peak_reached",
         lambda row: reached((row.phase or row.epoch).peak),
-        "1: the peak was reached in this part; 0: the peak is an upper bound.",
+        "1: the peak was reached in this part. 0: the peak is an upper bound.",
     ),
     ExportField(
         "utilization_from",
         lambda row: row.usage.utilization_from if row.usage else "",
-        "Origin of utilization: driver, ticks, or empty if unknown.",
+        "Origin of utilization: driver or ticks. Empty if there is none.",
     ),
     *(
         ExportField(column.file_name, _usage_value(i), column.help)
@@ -225,7 +225,7 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "part",
         lambda row: row.part,
-        "Part of the run: epoch, between (time outside epochs), steps (of a run without epochs), or run.",
+        "Part of the run: epoch, between (time outside epochs), steps (in a run without epochs), or run.",
     ),
     ExportField(
         "first_step",
@@ -233,12 +233,15 @@ FIELDS: tuple[ExportField, ...] = (
         "For rows of steps: the number of steps before this row.",
     ),
 )
-"""The fixed columns. They are followed by columns of costs, logged metrics and parameters. Logged metrics have a value
-only in rows of whole epochs and of the run."""
+"""The fixed columns. Columns of costs, logged metrics and parameters follow. Logged metrics have values only in rows of
+whole epochs and of the run."""
 
 
 def config_columns(record: Record) -> dict[str, Cell]:
-    """Return the parameters of a run by column name. They are the last columns and have the same value in every row."""
+    """Return the parameters of a run by column name.
+
+    Their columns are the last ones. All rows have the same values in them.
+    """
     return {
         CONFIG + name: str(value).lower() if isinstance(value, bool) else value
         for name, value in record.about.config.items()
@@ -246,9 +249,9 @@ def config_columns(record: Record) -> dict[str, Cell]:
 
 
 def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
-    """Yield the lines of the CSV table, the heading first.
+    """Yield the heading and the rows of the CSV table as lines.
 
-    The table is comma-separated, in UTF-8 without a byte order mark. `prices`: if given, add columns of costs.
+    The table is comma-separated, in UTF-8 without a byte order mark. `prices`: add columns of costs if not None.
     """
     names = _logged_names(record)
     config = config_columns(record)
@@ -260,7 +263,7 @@ def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
 
 
 def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
-    """Return the cost cells of a row. They are empty if no device was measured. Without prices, there are no cells."""
+    """Return the cost cells of a row: empty cells if no device was measured, and no cells if `prices` is None."""
     if prices is None:
         return ()
     if row.usage is None or row.device is None:
@@ -292,7 +295,7 @@ def parquet(record: Record, prices: Prices | None = None) -> bytes:
 def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
     """Return all data of a run as JSON: the document of `gpumon runs show --json`, the rows of each rank, and traces.
 
-    `now`: current time (s since 1970). `prices`: if given, add costs.
+    `now`: current time (s since 1970). `prices`: add costs if not None.
     """
     ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
@@ -356,12 +359,12 @@ def _rows(record: Record) -> Iterator[_Row]:
 
 
 def _unknown_device(uuid: str) -> DeviceRow:
-    """Return a row for a device that has usage but no row of its own."""
+    """Return a row for a device that has usage but is not in the table of devices."""
     return DeviceRow(uuid=uuid, number=-1, name="", memory_total=math.nan, power_limit=math.nan)
 
 
 def reached(peak: LivePeak) -> int | None:
-    """Return 1 if the peak was reached, 0 if it is only an upper bound, None if it is unknown."""
+    """Return 1 if the peak was reached, 0 if it is only an upper bound, None if there is no peak."""
     return int(peak.reached) if is_known(peak.value) else None
 
 

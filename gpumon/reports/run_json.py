@@ -1,7 +1,7 @@
 """Runs as JSON, for `gpumon runs list --json` and `gpumon runs show --json`.
 
-Measured values have the keys of `columns.USAGE`. Values are in base units and times in seconds since 1970. Null means
-unknown.
+Measured values have the keys of `columns.USAGE`. Values are in base units, and times in seconds since 1970. Missing
+values are null.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def listing(
 ) -> dict[str, Any]:
     """Return a list of runs as JSON.
 
-    `now`: current time (s since 1970). `prices`: if given, add costs. `costs` then has the charge of each run by its
-    id.
+    `now`: current time (s since 1970). `prices`: add costs if not None. `costs`: the charge of each run by its id;
+    required with `prices`.
     """
     return {
         "schema": SCHEMA,
@@ -55,9 +55,11 @@ def listing(
 
 
 def run_document(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
-    """Return a run as JSON: its ranks, and its epochs and phases, which are combined over ranks and devices.
+    """Return a run as JSON: its ranks, and its epochs and phases.
 
-    `now`: current time (s since 1970). `prices`: if given, add costs.
+    Epochs and phases are combined over ranks and devices.
+
+    `now`: current time (s since 1970). `prices`: add costs if not None.
     """
     phases = aggregate.phase_summaries(record)
     epochs = aggregate.epoch_summaries(record)
@@ -127,7 +129,7 @@ def total_to_json(total: EpochSummary) -> dict[str, Any]:
 
 
 _NOT_OF_RUN = ("ranks", "samples_per_second", "energy_per_sample")
-"""Keys of an epoch that a whole run does not have."""
+"""Keys of epochs that a whole run does not have."""
 _COLUMNS = shown(EPOCHS, View.JSON)
 
 
@@ -143,7 +145,7 @@ def _values(stretch: EpochSummary) -> dict[str, Any]:
 
 
 def values_to_json(values: Sequence[float]) -> dict[str, float | None]:
-    """Return an object with the values by key. `values`: in the order of `columns.USAGE`."""
+    """Return a JSON object with the values by key. `values`: values in the order of `columns.USAGE`."""
     return {column.key: nullable(value) for column, value in zip(USAGE, values, strict=True)}
 
 
@@ -232,7 +234,7 @@ def nullable_schema(name: str) -> Schema:
 
 
 def _column_schema(column: Column) -> Schema:
-    """Return the schema of a column's values; null means unknown."""
+    """Return the schema of a column's values. A missing value is null."""
     if column.unit is Unit.COUNT:
         return {**WHOLE, "title": column.title, "description": column.help}
     bounds = {"minimum": 0} if column.unit is not Unit.CELSIUS else {}
@@ -251,8 +253,8 @@ PARAMETERS: Schema = {
 }  # fmt: skip
 
 _SAMPLED_SHARE = ref(
-    "amount", "share of the time that was sampled, 0 to 1, on the GPU with the least; if it is less than "
-    f"{SAMPLED:g}, means are of this part and peaks are lower bounds",
+    "amount", "share of the time that was sampled (0 to 1) on the GPU with the lowest share; if it is below "
+    f"{SAMPLED:g}, means are for this part of the time, and peaks are lower bounds",
 )  # fmt: skip
 _VALUES: Mapping[str, Schema] = {
     "ranks": COUNT,
@@ -270,13 +272,13 @@ _STRETCH: Mapping[str, Schema] = {
 _RUN: Mapping[str, Schema] = {
     "id": RUN_ID, "name": {"type": "string"}, "user": ref("text"), "hostname": ref("text"), "framework": ref("text"),
     "source": {"type": "string"}, "label": {"type": "string"}, "driver": ref("text"), "state": {"enum": STATES},
-    "watched": {"type": "boolean", "description": "false if a running run was not seen for a minute"},
+    "watched": {"type": "boolean", "description": "false if a running run has not been seen for a minute"},
     "started": TIME, "ended": TIME, "updated": TIME, "seconds": ref("amount"), "world_size": COUNT,
     "epochs_planned": {"type": ["integer", "null"], "description": "null if unknown", "minimum": 1},
     "base": {"type": "integer"},
     "first_epoch": {"type": "integer"},
-    "epochs_before": {**COUNT, "description": "epochs done by the runs that it continues"},
-    "resumes": ref("text", "id of the run that it continues"),
+    "epochs_before": {**COUNT, "description": "epochs done by the runs that this run continues"},
+    "resumes": ref("text", "id of the run that this run continues"),
 }  # fmt: skip
 _ABOUT: Mapping[str, Schema] = {
     "config": PARAMETERS, "program": PARAMETERS, "tags": TEXTS,
@@ -290,7 +292,7 @@ _ABOUT: Mapping[str, Schema] = {
 RUN_SCHEMAS: Mapping[str, Schema] = {
     "run_listed": object_schema({
         **_RUN, "epochs_done": WHOLE, "gpus": COUNT, "energy": ref("amount", "joules"),
-        "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if that is known"),
+        "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if energy is not null"),
         "utilization_mean": ref("amount", "0 to 1"), "sampled_share": _SAMPLED_SHARE, "tags": TEXTS,
     }),
     "run_told": object_schema({**_RUN, "epochs_done": WHOLE, **_ABOUT}),

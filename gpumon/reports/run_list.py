@@ -19,7 +19,7 @@ _ROOM = {
     "id": (49, 17), "name": (24, 0), "user": (16, 6), "tags": (32, 0), "resumes": (49, 0), "hostname": (24, 0),
     "framework": (16, 0),
 }  # fmt: skip
-"""Largest and smallest width of columns of text."""
+"""Maximum and minimum width of columns that contain text."""
 _RUNS = shown(RUNS, View.COMMAND)
 RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
 _COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
@@ -32,8 +32,8 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """Yield a heading and a line for each run, at most `width` columns wide (0: unlimited).
 
-    `now`: current time (s since 1970). `prices`: if given, add columns of costs. `costs` then has the charge of each
-    run by its id.
+    `now`: current time (s since 1970). `prices`: add columns of costs if not None. `costs`: the charge of each run by
+    its id; required with `prices`.
     """
     if prices is None or costs is None:
         yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
@@ -50,22 +50,22 @@ def state(run: RunRow, now: float) -> str:
 
 
 def epoch_cell(listed: RunSummary) -> str:
-    """Return the epoch of a running run, or the epochs that another run has done, with the plan as text: `12/90`."""
+    """Return the current epoch of a running run, or the number of epochs that an ended run did, such as `12/90`."""
     run = listed.run
     if run.state is RunState.RUNNING:
         return units.epoch_position(listed.newest, run.epochs, run.base)
-    if not run.epochs and not listed.done:  # for a run without epochs, 0 would be wrong
+    if not run.epochs and not listed.done:  # for a run without epochs, "0" would be wrong
         return units.MISSING
     return units.epochs_done(None if listed.done is None else listed.done + run.epochs_before, run.epochs)
 
 
 def _utilization(listed: RunSummary) -> str:
-    """Return the mean utilization of a run as text, with `≈` if too little of its time was sampled."""
+    """Return the mean utilization of a run as text. It begins with `≈` if too little of the run's time was sampled."""
     return units.about(units.percent(listed.utilization), is_final=not is_utilization_about(listed))
 
 
 def is_utilization_about(listed: RunSummary) -> bool:
-    """Return whether too little of a run's time was sampled for its utilization to be that of the whole run."""
+    """Return whether too little of a run's time was sampled for its utilization to represent the whole run."""
     return listed.sampled_share < SAMPLED
 
 

@@ -1,4 +1,4 @@
-"""Notes that are shown below a run: how to read its numbers, what it cost, and what went wrong."""
+"""Notes that are shown below a run. They explain its numbers, its cost, and what went wrong."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ FULLY_SAMPLED = 0.98
 _BOUNDED = ("energy", "framework_peak", *(column.key for column in shown(EPOCHS, View.COMMAND) if column.is_peak))
 """Columns whose values may have the sign `≥`."""
 _MAX_LISTED = 5
-"""Largest number of epochs that a note lists."""
+"""Maximum number of epochs that a note lists."""
 
 _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
-"""Kinds of findings that are left out, because another note or the head describes them in more detail."""
+"""Kinds of findings that are left out because another note or the head of the run describes them in more detail."""
 
 
 def notes(
     record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None = None
 ) -> Iterator[str]:
-    """Yield the notes for a run. `prices`: if given, add the cost of the run."""
+    """Yield the notes for a run. `prices`: add the cost of the run if not None."""
     yield utilization_note(total, is_running=record.run.state is RunState.RUNNING)
     yield from cpu_cost(record, total.seconds)
     if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
         yield cost
     peaks = {sign("framework_peak", stretch) for stretch in (*epochs, total)}
     if AT_MOST in peaks:
-        yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
+        yield f"{AT_MOST} upper bound: the framework's peak counter had already reached this value before the epoch."
     without_peak = [stretch for stretch in (*epochs, total) if not is_known(stretch.live_peak.value)]
     if any(is_known(stretch.value("run_allocated_peak")) for stretch in without_peak):
-        yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
+        yield f"{AT_LEAST} lower bound: read between steps, after activations are freed. The framework reports no peak."
     else:
         yield from _lower_bounds((*epochs, total), is_running=record.run.state is RunState.RUNNING)
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
-        yield f"{OPEN.strip()} epoch that has not ended{', or whose end boundary was overwritten' if lost else ''}."
+        yield f"{OPEN.strip()} epoch that has not ended{', or whose end was lost' if lost else ''}."
     partial = [epoch for epoch in epochs if epoch.lacks_ranks]
     if partial:
         text = _join_some([f"epoch {epoch.epoch} ({epoch.ranks})" for epoch in partial])
         ranks = len(record.ranks)
-        yield f"Recorded by fewer than {ranks} ranks: {text}; the epochs were too short, or boundaries were lost."
+        yield f"Recorded by fewer than {ranks} ranks: {text}. The epochs were too short, or boundaries were lost."
     whole = [epoch for epoch in epochs if not epoch.lacks_ranks]
     missed = [epoch for epoch in whole if epoch.sampled_share < FULLY_SAMPLED]
     if missed:
         text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
-        yield f"Incompletely sampled: {text}; no daemon was running, or it was too slow."
+        yield f"Incompletely sampled: {text}. No daemon was running, or it was too slow."
     unread = [epoch for epoch in whole if epoch.lacks_energy and epoch.sampled_share >= FULLY_SAMPLED]
     if unread:
         text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in unread])
-        yield f"Incompletely measured: {text}; readings of the energy counter are missing."
+        yield f"Incompletely measured: {text}. Readings of the energy counter are missing."
     if lost:
         yield f"{lost} epoch boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
@@ -77,7 +77,7 @@ def notes(
 
 
 def _lower_bounds(stretches: Sequence[EpochSummary], *, is_running: bool) -> Iterator[str]:
-    """Yield a sentence that explains the sign `≥`, or nothing if no shown value has it."""
+    """Yield a sentence that explains the sign `≥`, or nothing if no shown value has this sign."""
     bounded = [
         stretch
         for stretch in stretches
@@ -91,7 +91,7 @@ def _lower_bounds(stretches: Sequence[EpochSummary], *, is_running: bool) -> Ite
 
 
 def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
-    """Yield a sentence about the CPU time and CPU energy of a run, or nothing if neither is known.
+    """Yield a sentence about the CPU time and CPU energy of a run, or nothing if neither was recorded.
 
     `seconds`: duration of the run.
     """
@@ -126,7 +126,7 @@ def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
     if origin:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
-        return "The driver reported no utilization for this run's GPUs; it reports none for MIG instances."
+        return "The driver reported no utilization for this run's GPUs. It reports none for MIG instances."
     return f"No GPU of this run was sampled{' yet' if is_running else ''}."
 
 

@@ -26,11 +26,11 @@ from gpumon.storage.ledger.row_keys import OTHER, STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
 
 COMMIT_LETTERS = 10
-"""Number of letters of a commit id that are shown."""
+"""Number of characters of a commit id that are shown."""
 _SHOWN = 12
-"""Largest number of parameters in the header of a run. `--json` and the report have all parameters."""
+"""Maximum number of parameters in the header of a run. `--json` and the report have all parameters."""
 _WIDE = 40
-_UNKNOWN = " (unknown whether files were changed since)"
+_UNKNOWN = ", possibly with uncommitted changes"
 
 
 def about_lines(about: RunMetadata) -> Iterator[str]:
@@ -44,7 +44,7 @@ def about_lines(about: RunMetadata) -> Iterator[str]:
         more = len(about.config) - len(shown)
         yield "config: " + "  ·  ".join([*shown, *([f"and {more} more (--json)"] if more else [])])
     if about.omitted:
-        yield f"{units.count(about.omitted)} parameters and notes were not recorded: they exceed the limit"
+        yield f"{units.count(about.omitted)} parameters and notes were not recorded: too many, or too large in total"
     for note in about.notes:
         yield f"note: {note.text}{_by(note)}"
 
@@ -63,7 +63,7 @@ def program_texts(program: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def written(value: Parameter) -> str:
-    """Return a parameter as text for people."""
+    """Return a parameter as text."""
     if value is None or isinstance(value, bool):
         return str(value).lower() if value is not None else "none"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
@@ -82,7 +82,7 @@ def about_json(about: RunMetadata) -> dict[str, Any]:
 
 
 def config_table(about: RunMetadata) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
-    """Return a table of the parameters: columns and rows."""
+    """Return the columns and rows of a table of the parameters."""
     columns = (TextColumn("NAME", 100, right=False), TextColumn("VALUE", 90, right=False))
     return columns, [(name, written(value)) for name, value in about.config.items()]
 
@@ -96,19 +96,19 @@ OPEN = " …"
 BETWEEN = "between"
 """Title of the row for the time outside epochs."""
 _NAME_WIDTH = 16
-"""Largest width of a metric name, in columns."""
+"""Maximum width of a metric name, in columns."""
 _METRICS = 8
-"""Largest number of logged metrics that have a column."""
+"""Maximum number of logged metrics that have a column."""
 
 TitledRow = tuple[str, EpochSummary]
 """The first cell of a row, and the values of the row."""
 
 _EPOCHS = shown(EPOCHS, View.COMMAND)
 _FIRST = {word: TextColumn(word, 100, right=False, max_width=24) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
-"""The possible first columns, by heading."""
+"""The possible first columns, by their headings."""
 _RANKS = tuple(map(text_column, shown(RANKS, View.COMMAND)))
 _OF_RANKS = tuple(BY_KEY[key] for key in ("utilization_mean", "framework_peak", "memory_used_peak", "energy"))
-"""Measured columns of a rank, in their order in `_RANKS`."""
+"""Measured columns of a rank, in the order of `_RANKS`."""
 
 
 def epoch_table(
@@ -119,10 +119,10 @@ def epoch_table(
     costs: Sequence[TextColumn] = (),
     priced: Callable[[EpochSummary], Sequence[str]] = lambda _: (),
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
-    """Return a table of epochs: columns and rows. A phase has a row below its epoch, with its name indented.
+    """Return the columns and rows of a table of epochs. Each phase has a row below its epoch, with its name indented.
 
-    `phases`: phases of each epoch, by its ordinal. `total`: values of the last row. `outside`: rows from
-    `outside_rows`. `costs`: columns of costs. `priced`: returns the cells of a row for these columns.
+    `phases`: phases of each epoch, by the ordinal of the epoch. `total`: values of the last row. `outside`: rows from
+    `outside_rows`. `costs`: columns of costs. `priced`: function that returns the cells of a row in these columns.
     """
     stretches = (*epochs, *(row for _, row in outside), total)
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
@@ -132,7 +132,7 @@ def epoch_table(
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
-    # Rows of the time outside epochs and the total do not determine the units of columns.
+    # The units of columns do not depend on the total and the rows of the time outside epochs.
     main_rows = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
     summaries = [stretch for _, stretch in named]
     largest = epoch_text.largest(_EPOCHS, summaries[:main_rows], summaries[main_rows:])
@@ -147,7 +147,7 @@ def epoch_table(
         for index, (title, stretch) in enumerate(named)
     ]
     empty_columns = {index for index, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
-    # A note below the table explains columns without any known value.
+    # A note below the table explains columns without any value.
     rows = [tuple("" if index in empty_columns else cell for index, cell in enumerate(row)) for row in rows]
     return [_FIRST[_row_kind(epochs, outside)], *map(text_column, _EPOCHS), *costs, *logged], rows
 
@@ -165,8 +165,8 @@ def outside_rows(
 ) -> list[TitledRow]:  # fmt: skip
     """Return the rows for the time outside epochs.
 
-    `phases`: if True, add a row for each phase outside epochs. For a run without epochs, the result is its rows of
-    steps, if it has any, and its phases.
+    `phases`: if True, add a row for each phase outside epochs. For a run without epochs, the result has its rows of
+    steps, if any, and its phases.
     """
     between = between_epochs(record, epochs)
     parts = outside_phases(record, between)
@@ -179,13 +179,14 @@ def outside_rows(
 
 
 def _titled(phase: EpochSummary) -> TitledRow:
-    # The training phase resumes after every other phase, if only for microseconds, so its count is meaningless.
+    # The training phase resumes after every other phase, even if only for microseconds. So the number of training
+    # phases means nothing.
     times = f" ×{phase.times}" if phase.times > 1 and phase.phase not in (TRAINING, OTHER) else ""
     return f"  {phase.phase}{times}", phase
 
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
-    """Return a table of ranks: columns and rows."""
+    """Return the columns and rows of a table of ranks."""
     summaries = rank_summaries(record)
     largest = epoch_text.largest(_OF_RANKS, summaries)
     return _RANKS, [_rank(*row, largest) for row in zip(record.ranks, summaries, strict=True)]

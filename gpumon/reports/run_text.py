@@ -1,4 +1,4 @@
-"""A run as text, for `gpumon runs show`. The tables are in `run_tables`, the notes below them in `run_notes`."""
+"""A run as text, for `gpumon runs show`. `run_tables` has the tables, and `run_notes` the notes below them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def lines(
     """Yield the head, table of epochs, totals and notes of a run, at most `width` columns wide (0: unlimited).
 
     `now`: current time (s since 1970). `phases`: add rows for phases. `ranks`: add a table of ranks. `tail`: show only
-    this number of newest epochs or rows of steps. Totals and notes still cover all of them. A line can be wider than
-    `width` if a single word is.
+    this number of newest epochs or rows of steps. Totals and notes still cover the whole run. A line is wider than
+    `width` if it has a single word that is wider.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
@@ -71,7 +71,8 @@ def _cost_cells(
 ) -> Callable[[EpochSummary], Sequence[str]]:
     """Return a function that returns the cost cells of a row.
 
-    The cost of the total is the sum over the epochs, because each epoch has the tariff of its own time.
+    The cost in the row of totals is the sum over the epochs, because each epoch is charged at the tariff of its own
+    time.
     """
 
     def cells(stretch: EpochSummary) -> Sequence[str]:

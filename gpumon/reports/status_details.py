@@ -17,7 +17,7 @@ from gpumon.reports.text_table import draw, text_column
 
 
 def details(frame: Frame) -> Iterator[str]:
-    """Yield lines about limited clocks, missing metrics and sampling."""
+    """Yield lines about lowered clocks, missing metrics and sampling."""
     for sample in frame.samples:
         if names := clock_event_reasons(sample):
             ago = f" {units.duration(sample.age)} ago" if sample.state is Availability.STALE else ""
@@ -31,7 +31,7 @@ def details(frame: Frame) -> Iterator[str]:
 
 
 def _missing_metrics(frame: Frame) -> Iterator[str]:
-    """Yield a line for each reason why metrics are missing. It names the metrics and the GPUs."""
+    """Yield a line for each reason why metrics are missing. A line names the metrics and the GPUs."""
     gpus: dict[tuple[str, str], list[str]] = {}
     for sample in frame.samples:
         by_reason: dict[str, list[str]] = {}
@@ -44,7 +44,7 @@ def _missing_metrics(frame: Frame) -> Iterator[str]:
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
-    """Yield a line for each driver function with the number of calls and the time they took."""
+    """Yield a line for each driver function with the number of calls and the duration of a call."""
     if calls:
         yield "driver calls since the start of the daemon, by total time:"
     width = max((len(call.function) for call in calls), default=0)
@@ -66,9 +66,9 @@ COLUMNS = tuple(text_column(PROCESS_BY_KEY[key]) for key in _SHOWN)
 
 
 def process_lines(frame: Frame) -> Iterator[str]:
-    """Yield a line for each process, sorted by GPU and then by memory, the largest first.
+    """Yield a line for each process, sorted by GPU and then by memory, largest first.
 
-    Yield nothing if no process is known.
+    Yield nothing if the frame has no processes.
     """
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     order = {uuid: index for index, uuid in enumerate(labels)}

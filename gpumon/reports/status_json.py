@@ -1,7 +1,7 @@
 """The newest frame as the JSON of `gpumon status --json`, and a list of users made from it.
 
-The keys of a device are metric names without their scope. Values are in base units. Null means that a value is unknown,
-and an unknown value is never 0. Keys may be added without a new schema number, but are never changed or removed.
+The keys of a device are metric names without their scope. Values are in base units. A missing value is null, never 0.
+Keys may be added without a new schema number, but are never changed or removed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def document(
     """Return a frame as JSON.
 
     `daemon`: {"pid", "interval", "age"}, or None if no daemon is running. `live`: False if the values are old because
-    sampling has stopped. `age`: age of the values in seconds in that case. `before`: earlier frames. `epochs`: epochs
-    of the runs.
+    sampling has stopped. `age`: age of the values in seconds if `live` is False. `before`: earlier frames. `epochs`:
+    epochs of the runs.
     """
     runs = {run.key: run for run in frame.runs}
     judged = JudgedFrame(frame, before, live, epochs)
@@ -74,7 +74,7 @@ def document(
 def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
     """Return a copy of a status with the age of its values. `age`: seconds since the frame.
 
-    Each stale GPU gets an age of its own.
+    Each stale GPU gets the age of its own values.
     """
     gpus = status["gpus"]
     if math.isfinite(age):
@@ -85,7 +85,8 @@ def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:
 def _gpu_age(gpu: Mapping[str, Any], live: bool, age: float) -> float | int | None:
     """Return the age of a stale GPU's values in seconds.
 
-    In a live frame, this is the GPU's own age if it is known. Otherwise, the age of the frame, `age`, is added.
+    In a live frame, this is the GPU's own age if the frame contains it. Otherwise, the age of the frame (`age`) is
+    added.
     """
     own = gpu["age"] or 0.0
     return _known(round(own if live and own > 0 else own + age, 3))
@@ -131,7 +132,7 @@ def _words(sample: Sample) -> list[str] | None:
 
 
 def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:
-    """Return the processes on the device. If they cannot be read, return None and not an empty list."""
+    """Return the processes on the device. If they cannot be read, return None instead of an empty list."""
     why = sample.device.missing.get(PROCESS_SHARES)
     processes = [_process(process, runs, why) for process in frame.processes if process.uuid == sample.device.uuid]
     return None if not processes and PROCESSES in sample.device.missing else processes
@@ -142,7 +143,7 @@ def _memory_split(sample: Sample) -> dict[str, float | int | None] | None:
     if breakdown is None:
         return None
     parts: dict[str, float | int | None] = {part: _known(value) for part, value in breakdown._asdict().items()}
-    # If the framework reports nothing, the memory of a run is known, but not its parts.
+    # If the framework reports nothing, only the total memory of a run is available, not its parts.
     is_undivided = titles([breakdown])["context"] == THIS_RUN
     context = parts["context"]
     return {**parts, "context": None if is_undivided else context, "run": context if is_undivided else None}
@@ -203,7 +204,7 @@ def _run(run: Run, progress: Progress) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | int | None:
-    """Convert a value for JSON. Values that are not finite become None, whole numbers become int."""
+    """Convert a value for JSON. Values that are not finite become None. Whole numbers become int."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else value
@@ -216,14 +217,16 @@ def _counted(epoch: int) -> int | None:
 HELD = ("busy", "allocated", "held")
 """States of a GPU that a user holds."""
 NOT_KNOWN = ("unknown", "stale", "lost", "unreadable", "asleep")
-"""States of a GPU whose current users are not known."""
+"""States of a GPU whose current users cannot be determined."""
 
 
 def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users who hold GPUs as JSON, those with the most GPUs first. An unknown user is null and comes last.
+    """Return the users who hold GPUs as JSON, sorted by number of GPUs, most first.
 
-    A user holds a GPU while one of their processes is on it or one of their runs claims it. `status`: a status as
-    returned by `document`.
+    An unknown user is null and comes last.
+
+    A user holds a GPU while one of the user's processes is on it, or one of the user's runs claims it. `status`: a
+    result of `document`.
     """
     gpus_by_user: dict[str | None, list[dict[str, Any]]] = {}
     unknown = []
@@ -254,7 +257,7 @@ def users_json(status: Mapping[str, Any]) -> dict[str, Any]:
 def _usage_of(
     gpu: Mapping[str, Any], user: str | None, processes: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the processes, memory and runs that one user has on a GPU. `user`: None for the unknown user."""
+    """Return the processes, memory and runs that one user has on a GPU. `user`: None for an unknown user."""
     own = [process for process in processes if process["user"] == user]
     claims = [process["run"] for process in own if process["run"]] + [run["id"] for run in runs if run["user"] == user]
     return {

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _MAX_PROGRAMS = 3
-"""Largest number of programs named on the line of a GPU."""
+"""Maximum number of programs that are named on the line of a GPU."""
 _MAX_RANKS = 16
-"""Largest number of ranks of a run that have a line."""
+"""Maximum number of ranks of a run that have a line."""
 BELOW = "     "
 """Indentation of a line that belongs to the line above."""
 DOT = "  ·  "
 """Separator between the parts of a line."""
 MEMORY_UNIT = " GiB"
 _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
-"""Kinds of findings that are left out, because the lines of GPUs and runs already show them."""
+"""Kinds of findings that are left out because the lines of GPUs and runs already show them."""
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
@@ -48,7 +48,7 @@ _STATES = {
 
 
 class MemoryLine(NamedTuple):
-    """A line that divides a GPU's memory by purpose. The unit is written only once, at the end."""
+    """A line that shows a GPU's memory by purpose. The unit is written only once, at the end."""
 
     parts: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class RunLine(NamedTuple):
     head: str
     parts: tuple[str, ...]
     kept: tuple[str, ...]
-    """Parts of the line that are shown even on a very narrow terminal: the run, its progress, and the time left."""
+    """Parts of the line that even a very narrow terminal shows: the run, its progress, and the time left."""
 
     def __str__(self) -> str:
         return self.head + DOT.join(self.parts)
@@ -72,7 +72,7 @@ class GpuRow(NamedTuple):
     """A line about a GPU."""
 
     cells: Mapping[str, str]
-    """Texts by column. A GPU that cannot be read has only its number and model."""
+    """Texts by column. For a GPU that cannot be read, only the number and the model."""
     reason: str = ""
     """State and reason if the GPU cannot be read, otherwise empty."""
 
@@ -91,9 +91,10 @@ def lines(
 ) -> Iterator[str]:
     """Yield lines about the machine, each GPU with its users, the runs, and the findings.
 
-    `note`: text for the first line. `before`: earlier frames. `live`: False if the frame is the last one of a daemon
-    that no longer responds. `age`: age of the frame in seconds in that case. `epochs`: epochs of the runs. Lines are
-    cut to `width` columns (0: unlimited). If no GPU can be read (`origin.problem`), the caller must report why.
+    `note`: text for the first line. `before`: earlier frames. `live`: False if the frame is the last frame of a daemon
+    that no longer responds. `age`: age of the frame in seconds if `live` is False. `width`: lines are cut to this
+    number of columns (0: unlimited). `epochs`: epochs of the runs. If no GPU can be read (`origin.problem`), the caller
+    must report why.
     """
     content = _content(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
     if width:
@@ -115,7 +116,7 @@ def _content(
         run = runs.get(status.sample.run)
         others = [ranks for ranks in status.runs if run is not None and all(rank.key != run.key for rank in ranks.all)]
         who = _who(list(status.processes), run, others) or ("held by an unknown process" if status.is_unlisted else "")
-        # A GPU that has not answered since the tick of the frame has the age of the frame.
+        # If a GPU has not answered since the tick of the frame, its age is the age of the frame.
         word = status.word(0.0 if live and status.sample.age > 0 else age)
         yield _gpu(status.sample, frame.host, word, who)
         if run is not None and (parts := _parts(status.sample)):
@@ -125,7 +126,7 @@ def _content(
         from gpumon.diagnosis.runs import notes  # imported only if there are runs, to start fast
     for ranks in judged.runs:
         progress = judged.progress(ranks)
-        # Without a live daemon it is unknown whether the run continues, so the time left is unknown too.
+        # Without a live daemon, the run may have ended, so no time left is shown.
         yield _run(ranks, frame, progress if live else progress._replace(left=math.nan))
         for incident in notes(ranks, judged.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
@@ -134,7 +135,7 @@ def _content(
             if len(ranks.all) > _MAX_RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _MAX_RANKS} more ranks"
     for group in group_findings(judged.findings()):
-        # The line of a GPU that cannot be read shows the reason, and the finding says what to do.
+        # For a GPU that cannot be read, the line of the GPU shows the reason, and the finding says what to do.
         finding = group.first
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or group.action):
             action = f". {group.action}" if group.action else ""
@@ -159,7 +160,7 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
         return GpuRow({"gpu": label, "name": model}, f"{sample.state.title}: {sample.reason}")
-    # The last known utilization would look current while the driver hangs.
+    # While the driver hangs, the last utilization would look current.
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     utilization = math.nan if sample.state is Availability.STALE else utilization
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
@@ -188,7 +189,7 @@ def _plain(row: GpuRow, width: int) -> str:
 
 
 def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
-    """Return the current run, the other `runs` on the GPU, and the processes of other users, as text."""
+    """Return text about the current run, the other `runs` on the GPU, and the processes of other users."""
     if run is not None:
         keys = {rank.key for ranks in runs for rank in ranks.all}
         others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
@@ -211,7 +212,7 @@ def _memory(processes: list[Process]) -> str:
 
 
 def _parts(sample: Sample) -> tuple[str, ...]:
-    """Return the purposes for which the memory of a GPU is used, as texts, as far as they are known."""
+    """Return texts about the purposes for which the memory of a GPU is used. Purposes without data are left out."""
     from gpumon.analysis.memory import breakdown_of, known_parts  # imported only if there are runs, to start fast
 
     breakdown = breakdown_of(sample)
@@ -249,7 +250,7 @@ def _run(ranks: Ranks, frame: Frame, progress: Progress) -> RunLine:
 def _shown_ranks(ranks: Ranks) -> list[Run]:
     """Return at most `_MAX_RANKS` ranks, in order of rank.
 
-    If there are more, ranks that have ended and the slowest rank are shown in preference to others.
+    If there are more ranks, those that have ended and the slowest rank are preferred.
     """
     by_need = sorted(ranks.all, key=lambda run: run.state is RunState.RUNNING and run.key != ranks.slowest.key)
     shown = {run.key for run in by_need[:_MAX_RANKS]}
@@ -297,7 +298,7 @@ def _model(sample: Sample) -> str:
 
 
 def bar(ratio: float, width: int = _BAR) -> str:
-    """Return a ratio (0 to 1) as a bar such as `█████▌····`. An unknown ratio gives only dots."""
+    """Return a ratio (0 to 1) as a bar, such as `█████▌····`. For NaN, the bar has only dots."""
     if not math.isfinite(ratio):
         return "·" * width
     eighths = round(max(0.0, min(1.0, ratio)) * width * 8)
@@ -308,14 +309,14 @@ def bar(ratio: float, width: int = _BAR) -> str:
 _GAP = "  "
 _COLUMNS = shown(GPUS, View.COMMAND)
 _ALWAYS = 95
-"""Columns with at least this `keep` value are shown even on a very narrow terminal."""
+"""Even a very narrow terminal shows columns with at least this `keep` value."""
 _MAX_WIDTHS = {"who": 24, "state": 28}
 """Maximum width of a column. `who` also gets the remaining width."""
 _MORE, _NARROW_DOT = " …", " · "
 _TITLE_PARTS = 3
 """Number of title parts that are always shown: machine, label and sampler."""
 _MIN_WIDTH = 20
-"""Smallest width to which lines are fitted. A narrower terminal cuts or wraps them itself."""
+"""Minimum width to which lines are fitted. A narrower terminal cuts or wraps the lines itself."""
 
 
 def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
@@ -340,7 +341,7 @@ def fitted(content: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -
 
 
 def _fit_title(line: str, width: int) -> Iterator[str]:
-    """Yield the title with machine, label and sampler, and as many of the other parts as fit."""
+    """Yield the title: machine, label and sampler, and as many of the other parts as fit."""
     parts = line.split(DOT)
     while len(parts) > _TITLE_PARTS and text_width(DOT.join(parts)) > width:
         del parts[-2 if len(parts) == _TITLE_PARTS + 1 else -3]
@@ -387,7 +388,10 @@ def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
 
 
 def _first_parts(line: str, width: int, end: str = "") -> str:
-    """Return as many of the first parts of a line as fit, but at least one. `end`: text after the parts, as a unit."""
+    """Return as many of the first parts of a line as fit, but at least one.
+
+    `end`: text after the parts, such as a unit.
+    """
     parts = line.split(DOT)
     end = _MORE + end
     while len(parts) > 1 and text_width(DOT.join(parts)) + len(end) > width:
@@ -398,8 +402,8 @@ def _first_parts(line: str, width: int, end: str = "") -> str:
 def _fit_run(line: RunLine, width: int) -> Iterator[str]:
     """Yield the line of a run, fitted to `width`.
 
-    The parts in `line.kept` are always shown, on as many lines as needed. Other parts are added, first to last, as far
-    as everything fits on one line.
+    The parts in `line.kept` are always shown, on as many lines as needed. Other parts are added from first to last
+    while everything fits on one line.
     """
     shown = list(line.kept)
     for part in line.parts:

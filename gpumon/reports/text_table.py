@@ -1,4 +1,4 @@
-"""Plain-text tables that drop their least important columns if there is not enough width."""
+"""Plain-text tables that drop their least important columns if the width is not sufficient."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TextColumn:
     right: bool = True
     """True if cells are aligned to the right, as for numbers."""
     max_width: int = 0
-    """Largest width in terminal columns. 0 means the width of the widest cell."""
+    """Maximum width in terminal columns. 0 means the width of the widest cell."""
     min_width: int = 0
-    """Width down to which cells are shortened before a column is dropped. 0 means that they are not shortened."""
+    """Cells are shortened to this width before a column is dropped. 0: cells are not shortened."""
     shorten: Callable[[str, int], str] = cut
     """Function that shortens a cell to a given width."""
     title: str = ""
-    """Longer heading, used if there is room for it. If it is empty, `heading` is used."""
+    """Longer heading that is used if there is room for it. If empty, `heading` is used."""
     help: str = ""
 
 
@@ -75,7 +75,10 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
 
 
 def distinct(names: Sequence[str], width: int) -> list[str]:
-    """Shorten names to `width`. If two would become equal, they are shortened in the middle instead of at the end."""
+    """Shorten names to `width`.
+
+    If two names would become equal, they are shortened in the middle instead of at the end.
+    """
     shortened = [cut(name, width) for name in names]
     for tail in range(width // 2, width - 1):
         duplicates = {text for text in shortened if shortened.count(text) > 1}
@@ -106,9 +109,9 @@ def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[
 SEPARATOR = "  ·  "
 """Separates the parts of a line."""
 MAX_ROWS = 12
-"""Largest number of rows of a table if the height is limited. A line below says how many more there are."""
+"""Maximum number of rows of a table if the height is limited. A line below the table says how many more there are."""
 MIN_ROWS = 3
-"""Number of rows down to which tables are shortened before any is shortened further."""
+"""All tables are shortened to this number of rows before any table is shortened further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +122,14 @@ class Table:
     rows: Sequence[Sequence[str]]
     title: str = ""
     below: str = ""
-    """A sentence below the rows. It may be empty."""
+    """A sentence below the rows; may be empty."""
     min_rows: int = MIN_ROWS
-    """Number of rows down to which the table is shortened. If it is larger than `MIN_ROWS`, these rows are always
+    """The table is shortened to no fewer rows than this. If it is greater than `MIN_ROWS`, these rows are always
     shown."""
 
 
 def wrapped(parts: Iterable[str], width: int, separator: str = SEPARATOR) -> Iterator[str]:
-    """Yield the parts of a line, joined by `separator` and wrapped to `width` columns (0: on one line).
+    """Yield the parts of a line, joined by `separator` and wrapped to `width` columns (0: not wrapped).
 
     Lines are broken between parts if possible, else between words. A word may be longer than a line.
     """
@@ -151,8 +154,8 @@ def sentence(text: str, width: int) -> Iterator[str]:
 def draw_tables(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
     """Yield all tables that have rows, each after an empty line, in at most `height` lines (0: unlimited).
 
-    The longest table is shortened first, to no fewer rows than its `min_rows`. If that is not enough, tables with the
-    default `min_rows` are shortened to one row. Even then, the result may have more than `height` lines.
+    The longest table is shortened first, to no fewer rows than its `min_rows`. If this is not sufficient, tables with
+    the default `min_rows` are shortened to one row. Even then, the result may have more than `height` lines.
     """
     shown = [table for table in tables if table.rows]
     counts = [min(len(table.rows), MAX_ROWS) if height else len(table.rows) for table in shown]

@@ -1,6 +1,6 @@
 """GPU usage by user as text, JSON and CSV.
 
-The cells and headlines are the same in the command, the browser and the terminal view.
+Cells and headlines are the same in the command, in the browser and in the terminal view.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_ac
 from gpumon.storage.usage.query import StoredDevice
 
 MOSTLY_IDLE = 0.5
-"""Minimum idle share of a user's hours for a note. The idle time must also be at least `NOTED` seconds."""
+"""A user's idle share gets a note if it is at least this large. The idle time must also be at least `NOTED` seconds."""
 NOTED = 3600.0
 _ROUNDING = 0.5
-"""Minimum seconds of a time that is shown."""
+"""Times of fewer seconds are not shown."""
 
 ratio_text, hours_text, energy_text = (USER_BY_KEY[key].write for key in ("used", "held", "energy"))
 """Functions that format a share, a time and an energy in the same way as the columns of users."""
@@ -35,7 +35,7 @@ _Six = tuple[str, str, str, str, str, str]
 
 
 class Headlines(NamedTuple):
-    """The sums over a time window as text, and the text below each of them."""
+    """The sums over a time window as texts, and the text below each sum."""
 
     held: str
     held_below: str
@@ -48,10 +48,10 @@ class Headlines(NamedTuple):
 
 
 def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float, seconds: float) -> str:
-    """Return a sum over `seconds` as text. `to_text`: formats the value.
+    """Return a sum over `seconds` as text. `to_text`: function that formats the value.
 
-    The text begins with `≥` if the value is known for only `known_seconds` of this time. If it would be `≥ 0`, `–` is
-    returned instead.
+    The text begins with `≥` if the value was measured for only `known_seconds` of this time. If the text would be `≥
+    0`, it is `–` instead.
     """
     if known_seconds >= WHOLE * seconds and known_seconds:
         return to_text(value)
@@ -59,14 +59,14 @@ def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float
 
 
 def used_text(account: Account) -> str:
-    """Return, as text, the fraction of the held time in which a user's GPUs were busy."""
+    """Return text: the fraction of the held time in which a user's GPUs were busy."""
     if not account.judged:
         return units.MISSING
     return sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
 
 
 def idle_text(account: Account) -> str:
-    """Return, as text, how long a user held GPUs that were idle."""
+    """Return text: for how long a user held GPUs that were idle."""
     return sum_text(account.idle_held, hours_text, account.judged, account.held)
 
 
@@ -83,9 +83,9 @@ def idle_note(account: Account) -> str:
 
 
 def unjudged(account: Account) -> str:
-    """Return a note about held time that counts neither as busy nor as idle. It is empty if there is no such time.
+    """Return a note about held time that counts neither as busy nor as idle. Empty if there is no such time.
 
-    A GPU without work counts as idle only after a minute, because a training may be starting.
+    A GPU without work counts as idle only after a minute, because a training may just be starting.
     """
     used = account.busy + account.idle_held
     if not account.judged or units.hours(account.held) == units.hours(used):
@@ -102,20 +102,20 @@ def unknown_work(rest: Account) -> str:
 
 
 def device_name(device: StoredDevice) -> str:
-    """Return the label of a GPU, or its UUID if its index is unknown."""
+    """Return the label of a GPU, or its UUID if it has no index."""
     return gpu_label(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
 def seen(group: AccountGroup | None) -> AccountGroup | None:
     """Return the sums, or None if they are missing or cover less than half a second.
 
-    They may be that short just after the daemon's start.
+    Just after the start of the daemon, they may cover such a short time.
     """
     return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
 def no_rows_text(group: AccountGroup | None, user: str = "") -> str:
-    """Return the text to show if a window has no rows, for all users or for `user`."""
+    """Return the text to show if a window has no rows. `user`: the user to whom the window is restricted, if any."""
     if seen(group) is None:
         return NOT_YET if group else "No data was recorded in this window."
     return f"{user} held no GPU." if user else "No user held a GPU."
@@ -133,7 +133,7 @@ def headlines(
     window: UserWindow,
     user: str = "",
 ) -> Headlines:
-    """Return the headlines of a time window for all users, or for `user` if given.
+    """Return the headlines of a time window, for all users or only for `user`.
 
     `group`: sums over the window. `before`: sums over the previous window, for comparison.
     """
@@ -184,7 +184,7 @@ def _user_headlines(account: Account, before: Account, window: UserWindow, all_h
 
 
 def _missing_reason(devices: Sequence[StoredDevice], window: UserWindow) -> str:
-    """Return text that says why time is missing. It names the first stored hour if that is within the window."""
+    """Return text that says why time is missing. If the first stored hour is within the window, the text names it."""
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon was running, or a GPU did not answer"
     day = window.local_time(first) if window.begin < first < window.end else None
@@ -196,18 +196,17 @@ FIELDS = (
     "begin_seconds", "begin_utc", "end_seconds", "device", "user", "kind", "held_seconds", "judged_seconds",
     "busy_seconds", "idle_held_seconds", "metered_seconds", "energy_joules",
 )  # fmt: skip
-"""CSV columns. An empty cell means unknown.
-
-The `kind` of a row is one of these: `user`, or `group` if users are summed by group, with the name in the column
-`user`; `unknown` for unknown users and for work that cannot be divided among users; `free` for time without users;
-`unseen` for time that was not sampled; `total` for all time that was sampled."""
+"""CSV columns. The cell of a missing value is empty. The `kind` of a row is one of these: `user`, or `group` if users
+are summed by group, with the name of the user or group in the column `user`; `unknown` for unknown users, and for work
+that cannot be divided among users; `free` for time without users; `unseen` for time that was not sampled; `total` for
+all sampled time."""
 COLUMNS = (
     TextColumn("", 90, right=False, max_width=32),
     text_column(USER_BY_KEY["user"], max_width=24),
     *(text_column(USER_BY_KEY[key]) for key in ("held", "busy", "idle_held", "energy")),
 )
 USER, GROUP = "user", "group"
-"""The two kinds of accounts: for a user, or for a group of users."""
+"""The two kinds of accounts: of a user, and of a group of users."""
 UNKNOWN_USER, NOT_DIVIDED, FREE, NOT_SEEN, TOTAL = "(unknown)", "(not divided)", "(free)", "(not seen)", "total seen"
 """Names of rows without a user. `NOT_DIVIDED` is shared work that cannot be divided among known users."""
 
@@ -219,7 +218,8 @@ def lines(
     """Yield a table with the users of each group, time that was free or not sampled, and totals.
 
     `groups`: sums for each interval or GPU. `by`: how the groups are formed, such as `day`. `devices`: stored GPUs,
-    needed to compute costs. `prices`: if given, add costs. `holder`: heading of the users' column, `USER` or `GROUP`.
+    needed to compute costs. `prices`: add costs if not None. `holder`: heading of the column of users, `USER` or
+    `GROUP`.
     """
     if groups:
         yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
@@ -254,7 +254,7 @@ def as_json(
     groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[StoredDevice] = (),
     prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the groups as JSON, in seconds and joules. Null means unknown. With `prices`, each has a `cost`.
+    """Return the groups as JSON, in seconds and joules. Missing values are null. With `prices`, each row has a `cost`.
 
     The parameters are described at `lines`. `begin`, `end`: the time window (s since 1970).
     """
@@ -273,10 +273,10 @@ def csv(
     groups: Sequence[AccountGroup], devices: Sequence[StoredDevice] = (), prices: Prices | None = None,
     holder: str = USER, only: str = "",
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the groups as lines of CSV, the heading first. With `prices`, rows end with their cost.
+    """Yield a heading and the groups as lines of CSV. With `prices`, rows end with their cost.
 
-    `only`: if given, yield only the rows of this user (or group of users) and of time that was not sampled. The other
-    parameters are described at `lines`.
+    `only`: if not empty, yield only the rows of this user (or group of users) and of time that was not sampled. The
+    other parameters are described at `lines`.
     """
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
@@ -355,7 +355,7 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
             UNKNOWN_USER, hours_text(rest.held) if rest.held else "", hours_text(busy) if busy else "", "",
             energy_text(rest.energy) if rest.energy else "",
         )  # fmt: skip
-    if rest.busy > rest.held + _ROUNDING:  # work of known users whose shares are unknown
+    if rest.busy > rest.held + _ROUNDING:  # work of known users that cannot be divided among them
         yield NOT_DIVIDED, "", hours_text(rest.busy - rest.held), "", ""
     if use.free:
         yield FREE, hours_text(use.free), "", "", energy_text(use.free_energy)

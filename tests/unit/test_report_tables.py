@@ -440,7 +440,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
     assert aggregate.run_total(record, epochs).steps == 10, "by the own count of the training"
-    assert "… epoch that has not ended, or whose end boundary was overwritten." in list(run_text.lines(record, NOW, 0))
+    assert "… epoch that has not ended, or whose end was lost." in list(run_text.lines(record, NOW, 0))
 
 
 def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:

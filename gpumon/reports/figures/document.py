@@ -1,7 +1,7 @@
-"""Chart documents: panels of lines in base units, runs with their epochs, and events, of which figures are drawn.
+"""Chart documents, from which figures are drawn: panels of lines in base units, runs with their epochs, and events.
 
-The format is the same for a GPU, a run and a comparison of runs. The scripts of the browser view draw it as a
-live chart (`54-panels.js` documents its parts), and `plotly_figure` makes a figure of it for Explore, Compare and the
+The format is the same for a GPU, a run and a comparison of runs. The scripts of the browser view draw a document as a
+live chart (`54-panels.js` documents its parts). `plotly_figure` converts it to a figure for Explore, Compare and the
 HTML report.
 """
 
@@ -20,29 +20,32 @@ PLAIN = "plain"
 METRICS = "logged metrics"
 """Name of logged metrics in the text about omitted parts of a chart."""
 _FROM_ZERO = (Unit.RATIO, Unit.BYTES, Unit.WATTS, Unit.JOULES, Unit.BYTES_PER_SECOND)
-"""Units whose axis begins at zero, so that the area below a line is meaningful."""
+"""Units whose axis begins at zero, so that the area below a line has a meaning."""
 Times = Sequence[float]
 Cells = dict[str, Any]
 """A document or one of its parts."""
 
 MARKS = 200
-"""Approximate number of marks on an axis; more would overlap."""
+"""Approximate maximum number of marks on an axis. More marks would overlap."""
 _LEVELS = ("", "ok", "warn", "bad")
-"""Levels of marks, the worst last."""
+"""Levels of marks, worst last."""
 
 
 def line(times: Times, mean: Iterable[float], **fields: Any) -> Cells:
-    """Create a line of a panel; `fields`: envelope, step, role, label and look."""
+    """Create a line of a panel. `fields`: its envelope, step, role, label and look."""
     return {"x": times, "mean": numbers(mean), **{name: value for name, value in fields.items() if value is not None}}
 
 
 def moment(time: float) -> float:
-    """Round a time to milliseconds. All times of a chart are rounded alike, so that no point is after its end."""
+    """Round a time to milliseconds.
+
+    All times of a chart are rounded in this way, so that no point is after the chart's end.
+    """
     return round(time, 3)
 
 
 def line_of(series: Series, **fields: Any) -> Cells:
-    """Create the line of a series; with an envelope if the series has buckets."""
+    """Create the line of a series. It has an envelope if the series has buckets."""
     times = [moment(time) for time in series.times]
     if not series.step:
         return line(times, series.mean, **fields)
@@ -50,7 +53,7 @@ def line_of(series: Series, **fields: Any) -> Cells:
 
 
 def panel(key: str, title: str, unit: str, lines: Sequence[Cells], **fields: Any) -> Cells:
-    """Create a panel; `fields`: `top`, `limits`, `zero`, `context`, `lists`."""
+    """Create a panel. `fields`: its `top`, `limits`, `zero`, `context` and `lists`."""
     return {"key": key, "title": title, "unit": unit, "lines": list(lines), "limits": [], "zero": False, **fields}
 
 
@@ -64,12 +67,12 @@ def metric_panel(name: str, lines: Sequence[Cells], **fields: Any) -> Cells:
 
 
 def limit(value: float | None, text: str) -> list[Cells]:
-    """Return a labeled threshold as the limits of a panel; empty if it is unknown."""
+    """Return a list with a labeled threshold, for `limits` of a panel. Empty if `value` is None."""
     return [] if value is None or not math.isfinite(value) or value <= 0 else [{"at": value, "text": text}]
 
 
 def chart(panels: Sequence[Cells], begin: float, end: float, **fields: Any) -> Cells:
-    """Create a chart document; equal lists of times are stored once, and lines refer to them by index."""
+    """Create a chart document. Equal lists of times are stored only once, and lines refer to them by index."""
     lists: list[Times] = []
     indices: dict[int, int] = {}
     chart_panels = []
@@ -92,7 +95,7 @@ def chart(panels: Sequence[Cells], begin: float, end: float, **fields: Any) -> C
 def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phases: Iterable[Sequence[Any]]) -> Cells:
     """Create the ribbon of a run: its epochs, and its phases other than training as [begin, end, name].
 
-    An epoch is [begin, end, number], plus a level if it needs attention; several epochs together are [begin, end, first
+    An epoch is [begin, end, number], followed by a level if it needs attention. A group of epochs is [begin, end, first
     number, level, last number].
     """
     return {
@@ -107,7 +110,10 @@ def event(time: float, level: str, text: str) -> Cells:
 
 
 def marks_on(events: Iterable[Cells], begin: float, end: float) -> list[Cells]:
-    """Return the marks in order; above `MARKS` marks, overlapping ones are merged into one with a `count`."""
+    """Return the marks in chronological order.
+
+    If there are more than `MARKS`, overlapping marks are merged into one with a `count`.
+    """
     marks = sorted(events, key=lambda mark: float(mark["time"]))
     if len(marks) <= MARKS:
         return marks
@@ -128,7 +134,10 @@ def _one_mark(events: Sequence[Cells]) -> Cells:
 
 
 def left_out(parts: Iterable[tuple[int, int, str]]) -> dict[str, str]:
-    """Return text about omitted parts of a chart as `cut`, from (shown, total, name); empty if nothing is omitted."""
+    """Return text about omitted parts of a chart, under the key `cut`.
+
+    Empty if nothing is omitted. `parts`: tuples (shown, total, name).
+    """
     texts = [f"only {shown:,} of {total:,} {name}" for shown, total, name in parts if shown < total]
     return {"cut": ", ".join(texts)} if texts else {}
 

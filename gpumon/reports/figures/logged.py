@@ -1,4 +1,4 @@
-"""Lines in a report's figure for the metrics that a training logged."""
+"""The lines in a figure for the metrics that a training logged."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.ledger.summary import EpochSummary
 
 LATE_EPOCHS = 2
-"""Number of earlier epochs whose last values may appear in the samples of an epoch, since values on a GPU arrive
+"""The samples of an epoch may contain last values of up to this many earlier epochs, because values on a GPU arrive
 late."""
 LoggedPoint = tuple[float, float, float, float]
-"""A point of a line: time (s since 1970), mean, lowest and highest value."""
+"""A point of a line: time (s since 1970), mean, lowest value and highest value."""
 
 
 class LoggedKind(Enum):
     """Whether a metric was logged for steps or for epochs."""
 
     STEPS = auto()
-    """Logged for steps: an epoch has several values. The last one may be of another kind, such as the mean of steps."""
+    """Logged for steps: an epoch has several values. The last value may be of another kind, such as the mean over the
+    steps."""
     EPOCHS = auto()
     """Logged for epochs: each epoch has a single value."""
     UNKNOWN = auto()
-    """No epoch was sampled long enough to tell."""
+    """Cannot be determined, because no epoch was sampled long enough."""
 
 
 def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Sequence[EpochSummary]) -> LoggedKind:
     """Return whether a metric was logged for steps or for epochs.
 
-    `points`: samples of the metric, each of `step` seconds. A sample holds the value that was logged last, so the first
-    samples of an epoch may still hold a value of an earlier epoch. Such samples are ignored. If the previous epoch's
-    value is unknown, the first value of the epoch is ignored too. `name`: name of the metric.
+    `points`: samples of the metric, each of `step` seconds. A sample contains the value that was logged last, so the
+    first samples of an epoch may still contain a value of an earlier epoch. Such samples are ignored. If the value of
+    the previous epoch is missing, the first value of the epoch is also ignored. `name`: name of the metric.
     """
     times = [time for time, *_ in points]
     earlier_values: list[float] = []
@@ -44,7 +45,7 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
     for index, epoch in enumerate(epochs):
         previous = epochs[index - 1] if index else None
         follows = previous is not None and previous.ordinal == epoch.ordinal - 1 and name in previous.metrics
-        # An epoch in which a rank died has no end, although the others went on to the next.
+        # An epoch in which a rank died has no end, even if the other ranks went on to the next epoch.
         after = epochs[index + 1].begun if index + 1 < len(epochs) else math.inf
         end = epoch.ended if is_known(epoch.ended) else after
         part = points[bisect_right(times, epoch.begun + step / 2) : bisect_left(times, end - step / 2)]
@@ -63,7 +64,7 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
 
 
 def without_earlier(part: Sequence[LoggedPoint], earlier_values: Sequence[float]) -> list[LoggedPoint]:
-    """Drop the first samples of an epoch as long as they hold one of `earlier_values`, the values of earlier epochs."""
+    """Drop the first samples of an epoch while they contain one of `earlier_values`, the values of earlier epochs."""
     return [*dropwhile(lambda point: any(contains(point, value) for value in earlier_values), part)]
 
 
@@ -78,7 +79,7 @@ def is_equal(value: float, other: float) -> bool:
 
 
 def _count_distinct(points: Iterable[LoggedPoint], *excluded: float) -> int:
-    """Return the number of distinct values of points, not counting `excluded`. Counting stops at 2 or more."""
+    """Return the number of distinct values of points without `excluded`. Counting stops at 2 or more."""
     values = [*excluded]
     for _, *own in points:
         for value in own:
@@ -95,12 +96,12 @@ LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
 
 @dataclass(frozen=True, slots=True)
 class LoggedSeries:
-    """The values of a logged metric, in order of time."""
+    """The values of a logged metric, in chronological order."""
 
     points: Sequence[LoggedPoint]
     is_of_steps: bool
-    """True if epochs logged several values. Then the last value of an epoch may be of another kind, such as the mean of
-    its steps. It is left out of `points`, except for an epoch without an end."""
+    """True if epochs logged several values. The last value of an epoch may then be of another kind, such as the mean
+    over its steps. So it is left out of `points`, unless the epoch has no end."""
 
 
 def logged_series(
@@ -108,12 +109,13 @@ def logged_series(
 ) -> LoggedSeries:  # fmt: skip
     """Return the values of a metric up to the end of the run, `ended` (s since 1970; NaN while it runs).
 
-    A sample holds the value logged last, which may come from an earlier epoch. Such a value is shown only at the end of
-    its own epoch. An epoch that has logged nothing has no values, even if its samples still hold the previous one.
+    A sample contains the value that was logged last, which may be from an earlier epoch. Such a value is shown only at
+    the end of its own epoch. An epoch that logged nothing has no values, even if its samples still contain the previous
+    value.
 
-    A NaN point breaks the line after an epoch without an end, because later values do not continue it. NaN points also
-    separate values of steps from values of epochs. This is not done if `epochs` is only a sample of all epochs
-    (`is_sample`), because a value may then belong to an epoch that is not in the sample.
+    A point with NaN breaks the line after an epoch without an end, because later values do not continue this epoch.
+    Points with NaN also separate values of steps from values of epochs, but not if `epochs` is only a sample of all
+    epochs (`is_sample`), because a value may then belong to an epoch that is not in the sample.
     """
     envelope, step = series.columns[name], series.step
     over = ended if is_known(ended) else math.inf
@@ -133,7 +135,7 @@ def logged_series(
         if part and (math.isfinite(end) or not has_new_value):
             part = without_earlier(part, earlier_values)
         parts.append((end, value, part))
-        # A sample during which an epoch ended may have values of two epochs.
+        # If an epoch ended during a sample, the sample may contain values of two epochs.
         since = max(until, bisect_right(times, end + step / 2))
         earlier_values = [*earlier_values, value][-LATE_EPOCHS:]
     kind = kind_of(samples, step, name, epochs)
@@ -163,13 +165,14 @@ def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
 
 
 def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
-    """Return the end time and the last logged value of each epoch that is over and logged the metric `name`.
+    """Return the end time and the last logged value of each ended epoch that logged the metric `name`.
 
     `over`: end of the run (s since 1970), infinite while it runs.
     """
     ends = []
     for epoch in epochs:
-        # Not rounded, because a time after the end of the last epoch would lie outside all epochs and lose its value.
+        # The times are not rounded. A value with a time after the end of the last epoch would be outside all epochs and
+        # be lost.
         ended = epoch.ended if is_known(epoch.ended) else min(over, epoch.begun + epoch.seconds)
         if epoch is epochs[-1] and _is_open(epochs, over):
             continue
@@ -184,10 +187,10 @@ def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
 
 
 def _breaks_between_kinds(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
-    """Yield the times at which the line is broken, because values of steps and values of epochs may meet there.
+    """Yield the times at which the line is broken because values of steps may be next to values of epochs.
 
-    These are the times before and after the samples of an epoch that differ from its last value. The current epoch is
-    only included if `kind` is unknown, because otherwise earlier epochs show its kind.
+    These are the times before and after the samples of an epoch that differ from the epoch's last value. The current
+    epoch is included only if `kind` is UNKNOWN, because otherwise earlier epochs determine its kind.
     """
     previous_end = -math.inf
     for end, value, part in parts:
@@ -198,7 +201,7 @@ def _breaks_between_kinds(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iter
 
 
 def _before_last(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
-    """Return the samples of an epoch before its last value."""
+    """Return the samples of an epoch before its last value was logged."""
     return [*dropwhile(lambda point: contains(point, last), reversed(part))][::-1]
 
 

@@ -1,7 +1,7 @@
 """Converts a chart document into the figure that Plotly draws.
 
-A document has panels of lines in base units (`document`). The figure has one panel below the other,
-over one axis. What is unknown stays a gap: lines end there, and nothing is filled.
+A document has panels of lines in base units (`document`). The figure shows the panels below each other, over one x
+axis. Missing values stay gaps: lines end there, and no area is filled.
 """
 
 from __future__ import annotations
@@ -26,68 +26,70 @@ Figure = dict[str, Any]
 Line = dict[str, Any]
 
 LONGEST = 80
-"""Largest width of a label, in terminal columns."""
+"""Maximum width of a label, in terminal columns."""
 BANDS = 120
-"""Largest number of epoch bands; with more epochs, a band covers several."""
+"""Maximum number of epoch bands. If there are more epochs, a band covers several of them."""
 SHADES = 200
-"""Largest number of phases that are shaded. With more, none is shaded."""
+"""Maximum number of phases that are shaded. If there are more, no phase is shaded."""
 NUMBERS = 14
-"""Largest number of epochs and events that are labeled."""
+"""Maximum number of epochs and events that are labeled."""
 _MIN_LABELED = 0.08
 """Minimum width of a gap with a label, as a fraction of the figure's width."""
 LABELS = 16
-"""Height in pixels of the epoch numbers above the first panel, and half the room for a date at the left end."""
+"""In pixels: height of the epoch numbers above the first panel, and half of the room for a date at the left end."""
 MISSED = 3
-"""Intervals between two samples above which nothing is known between them."""
+"""If two samples are more than this number of intervals apart, the time between them is a gap."""
 TOP, HEAD, TALL, FOOT = 4, 30, 104, 44
 """Heights in pixels: above the first panel, of a panel's title, of its plot, and below the last panel."""
 VALUE = "value"
-"""Name of the annotations with the last value of a line, which are left out where there is no room."""
+"""Name of the annotations with the last value of a line. They are left out if there is no room."""
 VALUE_WIDTH = 96
-"""Width of such an annotation, in pixels."""
+"""Width of an annotation with the last value of a line, in pixels."""
 _AXIS_TITLES = {"epochs": "epochs done", "step": "step"}
 _PLACES = {"epochs": "after %{x:.1f} epochs", "step": "step %{x:,.0f}"}
-"""Position under the pointer on each axis."""
+"""Template for the position under the pointer, for each kind of axis."""
 _SECONDS_STEPS = ((7200.0, 1 / 3600, "hours"), (120.0, 1 / 60, "minutes"), (0.0, 1.0, "seconds"))
-"""Longest time from which a unit is used for times since the start, its factor, and its name."""
+"""Units for times since the start: the longest time from which the unit is used, its factor, and its name."""
 _MARKERS = 150
-"""Largest number of points that are drawn with a marker each."""
+"""Maximum number of points that are drawn with markers."""
 _DECADES = 100
-"""Range of a logarithmic axis above which only powers of ten have a tick; below, also 2 and 5 times them."""
+"""If a logarithmic axis has a larger range (largest/smallest value), it has ticks only at powers of ten. Otherwise it
+also has ticks at 2 and 5 times these powers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What of a document is drawn, and how."""
+    """Options for drawing a document."""
 
     panels: Sequence[str] = ()
-    """Keys of the panels; empty: all."""
+    """Keys of the panels to draw; empty for all panels."""
     is_log: bool = False
     """Whether panels of logged metrics have a logarithmic axis."""
     smoothing: float = 0.0
-    """Weight of the previous values in the mean that is drawn of logged metrics, from 0 (none) to less than 1."""
+    """Smoothing of logged metrics: the weight of the previous values in the mean that is drawn, from 0 (no smoothing)
+    to less than 1."""
     colors: Mapping[str, str] = field(default_factory=dict)
     """Colors of lines without a role, by the key of their panel. Other lines have the color of the holder."""
     has_labels: bool = False
-    """Whether epochs, events and gaps are named in the figure, and not only under the pointer."""
+    """Whether epochs, events and gaps have labels in the figure. Otherwise only the pointer shows their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Factor and texts to show base units on an axis."""
+    """Factor and texts for showing base units on an axis."""
 
     factor: float
     suffix: str
-    """Unit after a number, including the space before it."""
+    """Unit after a number, including the space before the unit."""
     format: str
     """Format of a value under the pointer, in the notation of d3."""
 
 
 def plotly_figure(document: Document, look: Look | None = None) -> Figure:
-    """Return the figure of a document. Its x axis is in the unit of `x_factor`, which `layout.meta` has for scripts.
+    """Return the figure of a document. Its x axis is in the unit of `x_factor`, which scripts find in `layout.meta`.
 
-    Times are milliseconds since 1970, which scripts move into the viewer's time zone. The color `@holderN` is that of
-    the user with index N in `layout.meta`.
+    Times are milliseconds since 1970. Scripts move them into the viewer's time zone. `@holderN` is the color of the
+    user with index N in `layout.meta`.
     """
     look = look or Look()
     panels = [panel for panel in document["panels"] if not look.panels or panel["key"] in look.panels] or [
@@ -116,7 +118,7 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
         "shapes": [*_background(document, has_labels=look.has_labels)] if is_time else [],
     }  # fmt: skip
     if is_time:
-        layout["hoversubplots"] = "axis"  # one label with the values of all panels
+        layout["hoversubplots"] = "axis"  # one label shows the values of all panels
         layout["xaxis"] |= {"type": "date", "hoverformat": "%Y-%m-%d %H:%M:%S"}
         del layout["xaxis"]["unifiedhovertitle"], layout["xaxis"]["separatethousands"]
     plot_height = height - TOP - FOOT
@@ -152,7 +154,7 @@ def plotly_figure(document: Document, look: Look | None = None) -> Figure:
 
 
 def x_factor(document: Document) -> tuple[float, str]:
-    """Return the factor from positions of a document to those of its figure, and the title of the axis."""
+    """Return the factor that converts positions of a document to positions of its figure, and the title of the axis."""
     if document["axis"] == "time":
         return 1000.0, ""
     if document["axis"] != "since":
@@ -162,12 +164,12 @@ def x_factor(document: Document) -> tuple[float, str]:
 
 
 def _place(document: Document, x_title: str) -> str:
-    """Return the position under the pointer, as a template of Plotly."""
+    """Return a Plotly template that shows the position under the pointer."""
     return f"%{{x:.1f}} {x_title}" if document["axis"] == "since" else _PLACES.get(document["axis"], "")
 
 
 def y_axis(panel: Mapping[str, Any], *, is_log: bool = False) -> Axis:
-    """Return the scale of a panel's axis, for its largest value."""
+    """Return the scale of a panel's axis that suits the panel's largest value."""
     unit = panel["unit"]
     top = max((abs(value) for line in panel["lines"] for value in line["mean"] if value is not None), default=0.0)
     top = max(top, panel.get("top") or 0.0)
@@ -193,7 +195,7 @@ def y_axis(panel: Mapping[str, Any], *, is_log: bool = False) -> Axis:
 
 
 def write(value: float | None, unit: str) -> str:
-    """Format a value in the unit of a panel, as tables do."""
+    """Format a value in the unit of a panel, in the same way as tables."""
     if value is None:
         return units.MISSING
     if unit == PLAIN:
@@ -205,7 +207,7 @@ def write(value: float | None, unit: str) -> str:
 
 
 def last_value(panel: Mapping[str, Any], line: Line) -> str:
-    """Return the last value of a line as text: `NaN` if it has diverged, a dash if it is not known any more."""
+    """Return the last value of a line as text: `NaN` if it has diverged, a dash if the line has ended before."""
     if line.get("odd"):
         return str(line["odd"][1])
     if line.get("lost"):
@@ -219,7 +221,10 @@ def title(panel: Mapping[str, Any]) -> str:
 
 
 def smoothed(values: Sequence[float | None], weight: float) -> list[float | None]:
-    """Return the exponential moving mean of values, without the bias of its first ones. It starts again after a gap."""
+    """Return the exponential moving mean of values, corrected for the bias of the first values.
+
+    It restarts after a gap.
+    """
     result: list[float | None] = []
     mean = share = 0.0
     for value in values:
@@ -252,7 +257,7 @@ def _few_ticks(values: Sequence[float]) -> dict[str, Any]:
 
 
 def count_not_positive(document: Document, look: Look) -> int:
-    """Return the number of values that a figure leaves out because they have no place on a logarithmic axis."""
+    """Return the number of values that a figure leaves out because a logarithmic axis cannot show them."""
     if not look.is_log:
         return 0
     panels = [panel for panel in document["panels"] if panel["key"] in look.panels and _has_log(panel)]
@@ -273,7 +278,7 @@ def _y_range(panel: Mapping[str, Any], scale: Axis, *, is_log: bool) -> dict[str
 
 
 def _head(panel: Mapping[str, Any], y: float) -> Iterator[dict[str, Any]]:
-    """Yield the title of a panel and, of several lines, the last value of each."""
+    """Yield the title of a panel and, if it has several lines, the last value of each line."""
     yield _bold(note(literal(title(panel)), 0, y, "@ink", xanchor="left", yanchor="bottom", yshift=4))
     lines = [line for line in panel["lines"] if line.get("mark")]
     for place, line in enumerate(reversed(lines)):
@@ -283,14 +288,17 @@ def _head(panel: Mapping[str, Any], y: float) -> Iterator[dict[str, Any]]:
 
 
 def _bold(text: dict[str, Any]) -> dict[str, Any]:
-    """Return a text in a heavier font. A tag in the text would need an inline style, which the page forbids."""
+    """Return a text in a heavier font.
+
+    A tag in the text would need an inline style, which the page's policy forbids.
+    """
     return {**text, "font": {**text["font"], "weight": 600, "size": 12}}
 
 
 def _lines(
     document: Document, panel: Mapping[str, Any], line: Line, scale: Axis, look: Look, is_log: bool
 ) -> Iterator[Line]:
-    """Yield the traces of a line: its range, its values, those that stand alone between gaps, and its smoothed mean."""
+    """Yield the traces of a line: range, values, markers for single values between gaps, and smoothed mean."""
     if line.get("look") == STACKED:
         return
     x, y = with_gaps(document, line)
@@ -326,7 +334,7 @@ def _lines(
 def _by_holder(
     document: Document, x: Sequence[float], values: Sequence[float | None]
 ) -> list[tuple[str, list[float | None]]]:
-    """Return a color and the values of each user who held the GPU; gray where no holder is known."""
+    """Return a color and the values for each user who held the GPU. Values without a recorded holder are gray."""
     spans = sorted(document["held"])
     holders = [*dict.fromkeys(user for *_, user in document["held"])]
     begins = [begin for begin, *_ in spans]
@@ -336,7 +344,7 @@ def _by_holder(
         users.append(spans[index][2] if index >= 0 and position <= spans[index][1] else "")
     parts = []
     for user in dict.fromkeys(users):
-        # With the point after the last one, as the line up to there is of the same user.
+        # Includes the point after the last one, because the line up to this point belongs to the same user.
         part = [value if user in users[max(0, index - 1) : index + 1] else None for index, value in enumerate(values)]
         if any(value is not None for value in part):
             parts.append((f"@holder{holders.index(user)}" if user in holders else "@mut", part))
@@ -344,7 +352,7 @@ def _by_holder(
 
 
 def _range(document: Document, line: Line, scale: Axis, color: str, part: Sequence[float | None]) -> Iterator[Line]:
-    """Yield an area from the lowest to the highest value for each range of points without a gap."""
+    """For each range of points without a gap, yield an area from the lowest to the highest value."""
     if line["low"] == line["high"]:
         return
     x, low = with_gaps(document, {**line, "mean": line["low"]})
@@ -423,7 +431,7 @@ _GAP_LABEL = {"label": {"text": "not sampled", "textposition": "top center", "fo
 
 
 def unseen_spans(document: Document) -> list[tuple[float, float]]:
-    """Return the longest times without samples: those that the document names, else gaps of its first sampled line."""
+    """Return the longest times without samples: the document's own list, or else the gaps of its first sampled line."""
     if document.get("unseen"):
         return [(begin, end) for begin, end in longest([*map(tuple, document["unseen"])])]
     lines = [line for panel in document["panels"] for line in panel["lines"] if not line.get("joined")]
@@ -449,7 +457,7 @@ def _limit_texts(panel: Mapping[str, Any], axis: str, scale: Axis) -> Iterator[d
 
 
 def _pointer_lines(document: Document, panel: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield invisible points with what the pointer shows besides values: the epoch and phase of a run, and events."""
+    """Yield invisible points. Under the pointer, they show the epoch and phase of a run, and events."""
     base: Line = {"xaxis": "x", "yaxis": "y", "name": "", "hovertemplate": "%{text}<extra></extra>"}
     x, values = with_gaps(document, panel["lines"][0])
     known = [value for value in values if value is not None]
@@ -468,7 +476,7 @@ def _pointer_lines(document: Document, panel: Mapping[str, Any]) -> Iterator[Lin
 
 
 def _epoch_texts(run: Mapping[str, Any], times: Sequence[float]) -> Iterator[str]:
-    """Yield the epoch and phase of a run at each time; several epochs that are drawn as one have a range."""
+    """Yield the epoch and phase of a run at each time. If several epochs are drawn as one, yield their range."""
     bands, phases = run["bands"], run["phases"]
     band_begins, phase_begins = [band[0] for band in bands], [phase[0] for phase in phases]
     for time in times:
@@ -484,7 +492,7 @@ def _epoch_texts(run: Mapping[str, Any], times: Sequence[float]) -> Iterator[str
 
 
 def with_gaps(document: Document, line: Line) -> tuple[list[float], list[float | None]]:
-    """Return the positions and values of a line, with an unknown value where points are too far apart."""
+    """Return the positions and values of a line, with a None where points are too far apart."""
     positions: Sequence[float] = document["times"][line["x"]]
     most = MISSED * max(line.get("step") or 0.0, document["interval"]) or math.inf
     if line.get("joined"):
@@ -507,7 +515,7 @@ def _scaled(line: Line, factor: float) -> Line:
 def literal(text: str, longest: int = LONGEST) -> str:
     """Escape `text` and cut it to `longest` columns.
 
-    Plotly then shows it literally on one line, without interpreting tags or %{…} templates.
+    Plotly then shows the text unchanged on one line, and interprets no tags and no %{…} templates.
     """
     return escape(cut(clean(text), longest), quote=False)
 
@@ -537,10 +545,10 @@ def event_line(at: float, color: str) -> dict[str, Any]:
 
 
 def in_local_time(figure: Figure) -> Figure:
-    """Return a figure over time with its times in this machine's time zone, since Plotly shows them as UTC.
+    """Return a figure over time with its times in this machine's time zone, because Plotly shows times as UTC.
 
-    If daylight saving time starts or ends within the figure, all times use the UTC offset at its end, and the axis says
-    so. Otherwise one hour would be drawn twice or be missing.
+    If daylight saving time starts or ends within the figure, all times use the UTC offset at the end of the figure, and
+    the axis says so. With two offsets, one hour would be drawn twice or be missing.
     """
     layout = figure["layout"]
     begin, end = layout["xaxis"]["range"]
@@ -564,7 +572,7 @@ def in_local_time(figure: Figure) -> Figure:
 
 
 def _utc_offset(milliseconds: float) -> int:
-    """Return the UTC offset of this machine's time zone, in seconds, at a time given in ms since 1970."""
+    """Return the UTC offset of this machine's time zone, in seconds, at a time in ms since 1970."""
     try:
         return localtime(milliseconds / 1000).tm_gmtoff
     except (OverflowError, OSError, ValueError):

@@ -41,14 +41,14 @@ from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRo
 from gpumon.storage.ledger.summary import EpochSummary
 
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
-"""Title of the memory of all processes, as opposed to live tensors, as in the tables of a run."""
+"""Title of the memory of all processes (in contrast to live tensors). It is the same in the tables of a run."""
 LOGGED = 12
-"""Maximum number of logged metrics with a panel; the chart states if there are more."""
+"""Maximum number of logged metrics with a panel. If there are more, the chart says so."""
 OF_DEVICE = {
     "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
     "gpu.temperature": "temperature_peak",
 }  # fmt: skip
-"""GPU metrics with a panel, and the column with their value for the whole run."""
+"""GPU metrics with a panel, each with the column that has its value for the whole run."""
 ROLES = tuple(f"s{index}" for index in range(8))
 """Color roles of lines, one per GPU or run."""
 _ROW, _LEAST = 18, 92
@@ -57,7 +57,7 @@ CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
 """Prefixes of metrics logged on validation or test data."""
 NAME_CELLS = 40
 SLOW = 1.05
-"""Factor of the median epoch time above which an epoch is slow."""
+"""An epoch is slow if it takes longer than the median epoch by this factor."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
 STACKED = "stacked"
 """Look of lines whose areas are drawn on top of each other."""
@@ -69,7 +69,7 @@ NonFinite = tuple[float, float]
 
 
 class RunDrawing(NamedTuple):
-    """The data of a run's chart."""
+    """The data of the chart of a run."""
 
     run: RunRow
     gpus: Sequence[DeviceCourse]
@@ -83,13 +83,14 @@ class RunDrawing(NamedTuple):
     is_each: bool = False
     """Whether to draw each GPU by itself instead of the mean."""
     phases_in_all: int = 0
-    """Total number of phases; `phases` may only have the newest."""
+    """Total number of phases. `phases` may contain only the newest ones."""
     total: EpochSummary | None = None
-    """Summary of the whole run on these GPUs from all samples; the chart lacks those at the very begin."""
+    """Summary of the whole run on these GPUs, from all samples. The chart lacks the samples at the very beginning."""
     verdicts: Verdicts | None = None
     """Verdicts on the epochs, if already computed."""
     long: LongRun | None = None
-    """Times of all epochs, and those that may need attention; only set for a long run, with some `epochs`."""
+    """Times of all epochs, and the epochs that may need attention. Set only for a long run, in which `epochs` is only a
+    part of the epochs."""
     is_judged: bool = True
     """Whether `epochs` includes all epochs that may need attention."""
     has_memory_parts: bool = False
@@ -243,7 +244,10 @@ def _memory_limit(device: DeviceRow) -> dict[str, Any]:
 
 
 def _logged_panels(drawing: RunDrawing) -> Iterator[Cells]:
-    """Yield a panel for each logged metric; validation values are drawn with the training metric of the same name."""
+    """Yield a panel for each logged metric.
+
+    Validation values are drawn in the panel of the training metric of the same name.
+    """
     ended = [epoch for epoch in drawing.epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*drawing.logged.columns, *(name for epoch in ended[-100:] for name in epoch.metrics)])
     pairs = {name: next((base for lead in CHECKED if (base := name.removeprefix(lead)) != name and base in names), "")
@@ -271,16 +275,16 @@ def _logged_panels(drawing: RunDrawing) -> Iterator[Cells]:
 
 
 def is_loss(name: str) -> bool:
-    """Whether a logged metric is a loss, judging by its name."""
+    """Whether the name of a logged metric shows that it is a loss."""
     return name.endswith("loss") or name == "perplexity"
 
 
 def _logged_line(
     drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]
 ) -> tuple[Cells | None, bool]:
-    """Return the line of one metric, and whether its values are of steps rather than of epoch ends.
+    """Return the line of a metric, and whether its values are from steps (True) or from the ends of epochs (False).
 
-    Points are joined, as not every sample has a value, with a gap where nothing was sampled.
+    Not every sample has a value, so points are joined. The line has a gap where nothing was sampled.
     """
     logged = drawing.logged
     if name not in logged.columns:
@@ -306,7 +310,7 @@ def _logged_line(
 
 
 def _thin(points: list[LoggedPoint]) -> list[LoggedPoint]:
-    """Thin to about `MAX_POINTS` points: of neighbors the last value is kept, with their lowest and highest."""
+    """Reduce to about `MAX_POINTS` points. Neighbors become one point with their last, lowest and highest value."""
     stride = -(-len(points) // MAX_POINTS)
     if stride == 1:
         return points
@@ -323,7 +327,10 @@ def _thin(points: list[LoggedPoint]) -> list[LoggedPoint]:
 
 
 def _epoch_end_line(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
-    """Return the line of values at epoch ends, with a gap after interrupted epochs; None if there is no value."""
+    """Return the line of values at the ends of epochs, with a gap after an interrupted epoch.
+
+    None if there are no values.
+    """
     points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
     points = points[:: max(1, -(-len(points) // MAX_POINTS))]
     if not points:
@@ -350,7 +357,7 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
     if bands and epochs and epochs[-1].ordinal == since - 1:
         bands[-1][1] = round(_end(epochs[-1]), 2)  # the ring may have newer data of this epoch
     for epoch in (candidate for candidate in epochs if candidate.ordinal >= since):
-        # The first epoch usually takes longer: it compiles, fills caches and starts data-loading workers.
+        # The first epoch usually takes longer, because it compiles, fills caches and starts data-loading workers.
         is_slow = is_known(epoch.ended) and epoch is not epochs[0] and epoch.seconds > SLOW * median
         level = "warn" if is_slow or (is_known(epoch.ended) and epoch.ordinal in flagged) else ""
         band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
@@ -362,7 +369,7 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
 
 
 def _bands(long: LongRun, flagged: Collection[int], slow: float, *, is_judged: bool) -> list[list[Any]]:
-    """Return groups of epochs of a long run: [begin, end, first number, level, last number]."""
+    """Return groups of epochs of a long run, as lists [begin, end, first number, level, last number]."""
     ordinals = sorted(flagged if is_judged else {*flagged, *long.suspects})
     bands = []
     for band in long.bands:
@@ -411,7 +418,7 @@ def _finite_times(drawing: RunDrawing, name: str) -> list[float]:
 
 
 def _changes(non_finite: Sequence[NonFinite], finite_times: Sequence[float]) -> list[NonFinite]:
-    """Return the non-finite values that follow a finite value, or differ from the non-finite value before them."""
+    """Return the non-finite values that follow a finite value, or that differ from the previous non-finite value."""
     return [
         (time, value) for index, (time, value) in enumerate(non_finite)
         if index == 0 or _value_name(value) != _value_name(non_finite[index - 1][1])
@@ -420,7 +427,7 @@ def _changes(non_finite: Sequence[NonFinite], finite_times: Sequence[float]) -> 
 
 
 def mark_non_finite(curve: Cells, non_finite: Sequence[NonFinite]) -> Cells:
-    """Mark a line that ends with NaN or infinite values: their start, and the name of the last value."""
+    """If a line ends with NaN or infinite values, mark where they start, and name the last value."""
     positions = (x for x, value in zip(curve["x"], curve["mean"], strict=True) if value is not None)
     newest = max(positions, default=-math.inf)
     behind = [(moment(time), value) for time, value in non_finite if moment(time) > newest]

@@ -12,9 +12,10 @@ from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import DeviceRow
 
 MEAN, EACH = "mean", "each"
-"""Selections of all GPUs of a run in an address: as their mean, or each by itself."""
+"""Values in an address that select all GPUs of a run: their mean, or each GPU by itself."""
 MISSED = 3
-"""Points before the first or after the last sample above which that time counts as unobserved."""
+"""If there are more than this number of points before the first or after the last sample, this time counts as not
+sampled."""
 
 
 class DeviceCourse(NamedTuple):
@@ -25,7 +26,7 @@ class DeviceCourse(NamedTuple):
 
 
 def mean_of(gpus: Sequence[DeviceCourse]) -> RunSeries:
-    """Return the mean series of all GPUs at the points of the longest one; unknown values are left out."""
+    """Return the mean series of all GPUs, at the points of the longest series. Missing values are ignored."""
     if len(gpus) == 1:
         return gpus[0].series
     base = _longest_series(gpus)
@@ -34,7 +35,7 @@ def mean_of(gpus: Sequence[DeviceCourse]) -> RunSeries:
 
 
 def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
-    """Return the total power; unknown wherever the power of one GPU is unknown."""
+    """Return the total power. It is NaN at points where the power of any GPU is NaN."""
     lines = [_resample(gpu.series, base, "gpu.power") for gpu in gpus]
     sums = [tuple(math.fsum(part) for part in zip(*values, strict=True)) for values in zip(*lines, strict=True)]
     mean = [triple[1] for triple in sums]
@@ -44,7 +45,8 @@ def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
 def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: bool) -> list[list[float]]:
     """Return the spans [from, to] between `begin` and `end` in which no GPU of the run was sampled.
 
-    The time after the last sample of a running run (`goes_on`) is not included, as samples may still arrive.
+    `goes_on`: whether the run is still running. If so, the time after the last sample is not included, because samples
+    may still arrive.
     """
     if not gpus:
         return []

@@ -1,4 +1,4 @@
-"""Metrics of a run on one device over time, for reports: traces from the ledger, refined by the history."""
+"""Metrics of a run on one device over time, for reports. They are traces from the ledger, refined by the history."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger.records import Record, RunTrace
 
 BRIDGED = 2
-"""Largest number of consecutive missing points that do not count as a gap."""
+"""Up to this many consecutive missing points do not count as a gap."""
 _Range = TypeVar("_Range", tuple[int, int], tuple[float, float])
 GAPS = 50
-"""Largest number of ranges between gaps that are drawn. If there are more, only the longest are drawn."""
+"""Maximum number of ranges between gaps that are drawn. If there are more, only the longest ones are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RunSeries:
     step: float
     """Seconds between two points."""
     columns: Mapping[str, Envelope]
-    """The values of each metric, by metric name. All have the same length."""
+    """The values of each metric, by metric name. All metrics have the same number of points."""
 
     @property
     def points(self) -> int:
@@ -45,7 +45,7 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
     """Return the metrics of a run on the device `uuid`, or its logged metrics if `uuid` is empty.
 
     If several ranks share the device, the longest trace is used. For logged metrics, the trace of the lowest rank that
-    logged anything is used. If there is no trace, the result has no columns.
+    logged any metric is used. If there is no trace, the result has no columns.
     """
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     matching = [trace for trace in traces if trace.uuid == uuid and trace.columns]
@@ -66,7 +66,7 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
 def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
     """Return the NaN and infinite values of each logged metric, with their times (s since 1970).
 
-    In a trace, such a point has an infinite low or high. For NaN, both are infinite.
+    In a trace, the low or high of such a point is infinite. For NaN, both are infinite.
     """
     result: dict[str, list[tuple[float, float]]] = {}
     for name, envelope in logged.columns.items():
@@ -80,7 +80,7 @@ def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
 def thin(envelope: Envelope, every: int, *, keeps_last: bool = False) -> Envelope:
     """Combine every `every` points into one. Lows and highs are kept, so that spikes stay visible.
 
-    `keeps_last`: use the last known value instead of the mean. This is needed for logged metrics, because the mean of
+    `keeps_last`: use the last value that is not NaN instead of the mean. Logged metrics need this, because the mean of
     two epochs was never logged.
     """
     if every <= 1:
@@ -103,7 +103,7 @@ def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
     filled = list(values)
     last = -1
     for i, value in enumerate(values):
-        # NaN != NaN; no call of is_known, since a call would cost more than the rest of the loop.
+        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         if value == value:
             if 0 <= last < i - 1 <= last + BRIDGED:
                 filled[last + 1 : i] = [values[last]] * (i - 1 - last)
@@ -112,18 +112,18 @@ def bridge_gaps(values: Sequence[float]) -> Sequence[float]:
 
 
 POINTS = 6000
-"""Largest number of points of a line. A GPU then takes about half a megabyte of a report."""
+"""Maximum number of points of a line. With this number, a GPU takes about half a megabyte of a report."""
 
 
 class FineHistory(Protocol):
-    """A history from which reports get points that are closer together than in a trace."""
+    """A history from which reports take points that are closer together than the points of a trace."""
 
     def finer(self, step: float) -> Sequence[Tier]:
-        """Return the tiers whose cells are shorter than `step` seconds, the finest first."""
+        """Return the tiers whose cells are shorter than `step` seconds, finest first."""
 
 
 def refine(series: RunSeries, history: FineHistory, uuid: str, points: int = POINTS) -> RunSeries:
-    """Return the series with finer points from the history. It is unchanged if the history has none.
+    """Return the series with finer points from the history. If the history has none, return the series unchanged.
 
     `points`: maximum number of points. Finer points are used only at times for which the run's own trace has a value,
     because a run may use a GPU for only part of its time.
@@ -146,15 +146,15 @@ def refine(series: RunSeries, history: FineHistory, uuid: str, points: int = POI
 
 
 def _join_finest(series: RunSeries, name: str, grid: Grid, lines: Sequence[Series]) -> Envelope:
-    """Return a line with the finest known value at each point of `grid`.
+    """Return a line with the finest available value at each point of `grid`.
 
-    `lines`: the values of the history's tiers at these points, the finest tier first. A point without any of them has
-    the value of the trace.
+    `lines`: the values of the history's tiers at these points, finest tier first. A point without a value in any tier
+    gets the value of the trace.
     """
     trace = series.columns[name]
     low, mean, high = [], [], []
     for index, middle in enumerate(grid.middles()):
-        # The first and last bucket may reach beyond the ends of the run.
+        # The first and last bucket may extend beyond the run.
         traced = min(max(0, int((middle - series.begun) // series.step)), series.points - 1)
         value = trace.low[traced], trace.mean[traced], trace.high[traced]
         if is_known(trace.mean[traced]):
@@ -168,7 +168,7 @@ def _join_finest(series: RunSeries, name: str, grid: Grid, lines: Sequence[Serie
 
 
 _ENDS = 2
-"""Number of extra buckets, because a time window may start and end in the middle of a bucket."""
+"""Number of additional buckets. They are needed because a time window may start and end in the middle of a bucket."""
 
 
 def zoom(
@@ -176,8 +176,8 @@ def zoom(
 ) -> RunSeries | None:
     """Return the metrics of a run on a device from `begin` to `end` (s since 1970), from the history.
 
-    Return None if the history has no data from that time. As in `refine`, there are values only at times for which the
-    run's own trace has a value. Values from before the history come from the trace. A gap between two values of the
+    None if the history has no data of this time. As in `refine`, there are values only at times for which the run's own
+    trace has a value. Values from before the start of the history come from the trace. A gap between two values of the
     history stays a gap.
     """
     begin, end = max(begin, series.begun), min(end, series.begun + series.points * series.step)
@@ -204,7 +204,7 @@ def zoom(
 
 
 def _sample_grid(history: RecentHistory, begin: float, end: float, points: int) -> Grid | None:
-    """Return buckets that hold about one sample each, or None if there are no samples in this time."""
+    """Return buckets with about one sample each, or None if there are no samples in this time."""
     times = history.sampled()
     if len(times) < 2 or not (times[0] < end and begin < times[-1]):
         return None
@@ -213,12 +213,12 @@ def _sample_grid(history: RecentHistory, begin: float, end: float, points: int) 
 
 
 def _join_zoomed(series: RunSeries, name: str, fine: Series, sampled: float) -> Envelope:
-    """Return a line of the values in `fine`, completed with the trace for times before `sampled`.
+    """Return a line of the values in `fine`, with values of the trace for times before `sampled`.
 
     `fine`: values from the history. `sampled`: start of the history (s since 1970).
     """
     trace = series.columns[name]
-    # A bucket may reach beyond the ends of the run, and a point of the trace may cover several buckets.
+    # A bucket may extend beyond the run, and a point of the trace may cover several buckets.
     traced = [min(max(0, int((time - series.begun) // series.step)), series.points - 1) for time in fine.times]
     known = [index for index, value in enumerate(fine.mean) if is_known(value)]
     covered = {traced[index] for index in known}
@@ -247,7 +247,7 @@ def unsampled_spans(series: RunSeries) -> list[tuple[float, float]]:
 
 
 def known_ranges(values: Sequence[float | None]) -> list[tuple[int, int]]:
-    """Return the start and end (exclusive) of each range of indexes in which all values are known."""
+    """Return the start and end (exclusive) of each range of indexes without missing values."""
     result = []
     begin = -1
     for i, value in enumerate([*values, None]):

@@ -27,7 +27,11 @@ def about(particulars: Cells) -> list[Cells]:
         {"fact": name, "text": written(value) or '""', "time": None} for name, value in particulars["config"].items()
     ]
     omitted = particulars["omitted"]
-    left_out = f"{units.count(omitted)} parameters and notes were not kept: they exceed the limit" if omitted else ""
+    left_out = (
+        f"{units.count(omitted)} parameters and notes were not recorded: too many, or too large in total"
+        if omitted
+        else ""
+    )
     return [
         line(*pieces, css="facts")
         for pieces in (tags, program, config, [text(left_out, "fact")] if left_out else [])
