@@ -34,15 +34,16 @@ class Reading:
     """The values that a source read at one moment."""
 
     monotonic_ns: int
-    """Time of the reading, in ns of CLOCK_MONOTONIC. For a recording, the recorded intervals mapped to this clock."""
+    """Time of the reading, in ns of CLOCK_MONOTONIC. For a recording, the intervals between these times are the
+    recorded ones."""
     time_ns: int
     """Time of the reading, in ns since 1970. For a recording, the recorded time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
-    """Processes on the devices. The object must not be modified later, because consumers check only a new object for
-    changes."""
+    """Processes on the devices. The object must not be modified later, because consumers look for changes only if it is
+    a new object."""
     runs: Sequence[Run] = ()
-    """Runs of a simulation or a recording. Other sources have none: real runs are read from their boards."""
+    """Runs of a simulation or a recording. Other sources return none, because real runs are read from their boards."""
     boundaries: Sequence[Boundary] = ()
     host: Sequence[float] | None = None
     """Values of the host metrics, in the order of `HOST_METRICS`; None if the source does not read the host."""
@@ -52,13 +53,13 @@ class Reading:
     pace: Pace | None = None
     """Timing and losses of a recorded frame; None for a live reading."""
     xids: Sequence[XidEvent] = ()
-    """XID errors since the last reading, in order."""
+    """XID errors since the last reading, oldest first."""
 
 
 class ProcessInfo(NamedTuple):
-    """Description of a process by this machine.
+    """What this machine knows about a process.
 
-    Fields are empty or NaN if the process is not visible, for example because it is in another container.
+    Fields are empty or NaN if the process is not visible. It may be in another container.
     """
 
     name: str = ""
@@ -66,14 +67,14 @@ class ProcessInfo(NamedTuple):
     started: float = NAN
     """Start of the process, in seconds since 1970."""
     cpu_utilization: float = NAN
-    """CPU seconds per second since the process was last described; NaN the first time."""
+    """CPU seconds per second since the previous description of the process; NaN in the first description."""
     host_memory: float = NAN
     """Resident set size in bytes."""
     cgroup: CgroupInfo = CgroupInfo()
 
 
 Describe = Callable[[int], ProcessInfo]
-"""Describes a process by pid; any thread may call it."""
+"""Function that describes a process by pid. May be called from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Request:
     """Options for opening a source."""
 
     argument: str
-    """Text after the colon in `--source`; empty if there is none."""
+    """Text after the colon in the value of `--source`; empty if there is none."""
     clock: Clock
     describe: Describe
     interval: float = 1.0
@@ -97,28 +98,28 @@ class Request:
 class Source(Protocol):
     """Reads hardware, a recording or a simulation.
 
-    `read` never raises because of a device. A missing value is NaN, and the reason is in the sample's state and in
-    `missing` of its device. The constructor may raise SourceError.
+    `read` never raises an error because of a device. A missing value is NaN. The reason is in the state of the sample
+    and in `missing` of its device. The constructor may raise SourceError.
     """
 
     capabilities: Capability
-    """Capabilities of the source; `origin()` passes them on to readers of frames."""
+    """Capabilities of the source. `origin()` passes them on to readers of frames."""
     tick_period: float
     """Seconds between the ticks of a recording; 0 if each `read` returns one tick."""
 
     def origin(self) -> Origin:
-        """Return the name, the label, and why nothing can be read (empty if something can).
+        """Return the name and label of the source, and why no GPU can be read (empty if one can).
 
-        May change between reads.
+        The result may change between reads.
         """
 
     def driver(self) -> Driver:
-        """Return the versions of the driver; empty if unknown."""
+        """Return the versions of the driver. They are empty until the driver has answered."""
 
     def read(self) -> Sequence[Reading]:
         """Return the readings since the last read, oldest first.
 
-        Live sources return one. A recording returns every tick that has become due, which may be none.
+        Live sources return one reading. A recording returns all ticks that have become due; there may be none.
         """
 
     def close(self) -> None:
@@ -130,7 +131,7 @@ class HasDriverCalls(Protocol):
     """A source that measures how long its driver calls take."""
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        """Return how long each driver function has taken so far, the most expensive first."""
+        """Return how long each driver function has taken so far, most expensive first."""
 
 
 @runtime_checkable
@@ -138,21 +139,24 @@ class RestoresDevices(Protocol):
     """A source that may be unable to identify a device, such as a GPU that the driver has lost."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Set the devices that an earlier daemon saw last, since the last boot.
+        """Set the devices that earlier daemons have seen since the last boot, as they last saw them.
 
         Must be called before the first read.
         """
 
 
 def to_base_units(number: float, scale: float) -> float:
-    """Convert a number to base units. `scale`: the size of its unit in base units.
+    """Convert a number to base units. `scale`: size of its unit in base units.
 
-    If the scale is a fraction, this divides, because 69 / 100 is 0.69 but 69 * 0.01 is not.
+    If the scale is a fraction, the number is divided, because 69 / 100 is 0.69 but 69 * 0.01 is not.
     """
     factor, divisor = split_scale(scale)
     return number * factor / divisor
 
 
 def split_scale(scale: float) -> tuple[float, int]:
-    """Return a factor and a divisor that do the same as `to_base_units`, for code that converts one unit many times."""
+    """Return a factor and a divisor that do the same as `to_base_units`.
+
+    Used where one unit is converted many times.
+    """
     return (scale, 1) if scale >= 1 else (1, round(1 / scale))

@@ -1,8 +1,8 @@
 """Container, pod and Slurm job of a process, from `/proc/<pid>/cgroup`, and the names of pods.
 
-The file has a path per hierarchy: `0::/path` for cgroup v2, `4:memory:/path` for v1. Components of a path are chosen by
-runtimes or by users, so the whole text is untrusted. Users can create cgroups below `user.slice`, so a job or a pod is
-accepted only outside of it. Patterns are compiled on first use, because not every command needs them.
+The file has one path for each hierarchy: `0::/path` for cgroup v2, `4:memory:/path` for v1. Runtimes or users choose
+the components of a path, so the whole text is untrusted. Users can create cgroups below `user.slice`, so a job or a pod
+is accepted only if its cgroup is elsewhere. Patterns are compiled on first use, because not every command needs them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ID = "(?P<id>[0-9a-f]{64})"
 
 
 class CgroupInfo(NamedTuple):
-    """Container, pod and job of a process; each is empty if there is none or it is not visible."""
+    """Container, pod and job of a process. Each is empty if there is none, or if it is not visible."""
 
     container: str = ""
     """Runtime, and the name or short ID of the container, such as `docker 3f2a9c1b04de` or `lxc web`."""
     pod: str = ""
-    """UID of the Kubernetes pod, followed by its name if known, as in `Process`."""
+    """UID of the Kubernetes pod. Its name may follow, as in `Process.pod`."""
     job: str = ""
     """Slurm job id, or its SLUID."""
 
@@ -44,7 +44,7 @@ class _Pattern(NamedTuple):
 
     runtime: str
     pattern: str
-    """Matches the whole component. Its group is `id`, or `name` if a person chose the name."""
+    """Matches the whole component. Its group is named `id`, or `name` if a person chose the name of the container."""
     parent: str = ".*"
     """Pattern of the parent component."""
 
@@ -62,8 +62,8 @@ CONTAINERS: tuple[_Pattern, ...] = (
     _Pattern("machine", r"machine-(?P<name>.+)\.scope", parent=r"machine\.slice"),
     _Pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
 )
-"""Names of containers' cgroups. The first match is used. The last row matches runtimes that do not include their
-name."""
+"""Names of containers' cgroups. The first match is used. The last row matches runtimes whose name is not in the
+path."""
 _POD = r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?"
 _KUBE = r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?"
 _JOB = r"job_([0-9]{1,20})|(s[0-9A-Z]{13})"
@@ -71,13 +71,13 @@ _SLURM = r"slurm(?:_.*)?|(?:.*_)?slurmstepd\.scope"
 _ESCAPED = r"\\x([0-9a-f]{2})"
 _USER_SLICE = "user.slice"
 _DELETED = " (deleted)"
-"""Appended by the kernel to the path of a removed v2 cgroup."""
+"""Suffix that the kernel appends to the path of a removed v2 cgroup."""
 
 
 def parse_cgroup(raw: bytes) -> CgroupInfo:
-    """Return container, pod and job from the content of a `/proc/<pid>/cgroup`.
+    """Return container, pod and job from the content of `/proc/<pid>/cgroup`.
 
-    If the file has several hierarchies, the first one that contains any of these is used.
+    If the file has several hierarchies, the first one with a container, pod or job is used.
     """
     result = CgroupInfo()
     for line in raw[:LONGEST].split(b"\n")[: -1 if len(raw) >= LONGEST else None]:
@@ -119,7 +119,10 @@ def _container(part: str, parent: str) -> str:
 
 
 def _unescape(name: str) -> str:
-    r"""Decode the name of a systemd unit, in which `-` is `\x2d` and other characters are escaped byte by byte."""
+    r"""Decode the name of a systemd unit.
+
+    In it, `-` is written as `\x2d`, and other characters are escaped byte by byte.
+    """
     if not name.isascii():
         return name
     return re.sub(_ESCAPED, lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
@@ -130,13 +133,13 @@ _MAX_ENTRIES = 8192
 """Maximum number of directory entries that are read. A node has a few hundred pods."""
 _LONGEST_POD_NAME = 128
 _RETRY_AFTER = 10 * SECOND
-"""ns until gpumon searches for an unknown pod again."""
+"""After a search for a pod that found nothing, the next search is made this many ns later."""
 _POD_LOG = re.compile(r"([^_]+)_([^_]+)_([0-9a-fA-F-]{32,36})")
 _CONTAINER_LOG = re.compile(r"([^_]+)_([^_]+)_.+-([0-9a-f]{64})\.log")
 
 
 class PodNames:
-    """Finds the names of pods. It lists directories only if a pod is unknown, and at most every 10 s."""
+    """Finds the names of pods. Directories are listed only for a new pod, and at most every 10 s."""
 
     def __init__(
         self, clock: Clock, pods: str = POD_LOGS, containers: str = CONTAINER_LOGS,
@@ -146,11 +149,11 @@ class PodNames:
         self._directories = pods, containers
         self._trusts = trusts
         self._names: dict[str, str] = {}
-        """Names of pods by UID without dashes, and by the short ID of a container in the pod."""
+        """Names of pods. The key is the UID without dashes, or the short ID of a container in the pod."""
         self._due = 0
 
     def name(self, uid: str, container: str) -> str:
-        """Return `namespace/name` of a pod; empty if unknown.
+        """Return `namespace/name` of a pod; empty if it was not found.
 
         `uid`: UID of the pod. `container`: short ID of a container in it.
         """
@@ -170,7 +173,7 @@ class PodNames:
         return names
 
     def _list_directory(self, directory: str) -> list[str]:
-        """Return the names in a directory; none if it cannot be read, or if users other than root can write to it."""
+        """Return the names in a directory. Empty if it cannot be read, or if users other than root can write to it."""
         if not self._trusts(directory):
             return []
         try:

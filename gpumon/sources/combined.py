@@ -1,4 +1,4 @@
-"""Combines several sources into one: for GPUs of two vendors, or hardware and a simulation."""
+"""Combines several sources into one, such as GPUs of two vendors, or hardware and a simulation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Worker:
         self._requested = Event()
         self._done = Event()
         self._is_closed = False
-        # A daemon thread: a driver call that hangs must not keep the process from exiting.
+        # A daemon thread, because a driver call that hangs must not keep the process from exiting.
         self._thread = Thread(target=self._run, name="gpumon-source", daemon=True)
 
     def start(self) -> None:
@@ -82,7 +82,7 @@ class Worker:
         return result
 
     def close(self) -> None:
-        """Close the source. If one of its calls hangs, it stays open until the process ends."""
+        """Close the source. If one of its calls hangs, the source stays open until the process ends."""
         self._is_closed = True
         self._requested.set()
         if not self.is_running or self._done.is_set():
@@ -105,10 +105,10 @@ class Worker:
 
 
 TIMEOUT = 0.6
-"""Maximum seconds that a tick waits for a source. Later ticks do not wait for a source that was late until it
-answers."""
+"""A tick waits at most this many seconds for a source. After a source was late, ticks do not wait for it until it has
+answered."""
 FIRST_TIMEOUT = 3.0
-"""Maximum seconds that the first read waits, because a driver may have to wake its GPUs."""
+"""The first read waits at most this many seconds, because a driver may have to wake its GPUs."""
 _NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
@@ -167,10 +167,10 @@ class _Member:
 class CombinedSource:
     """Reads several sources at the same time, each in a thread, and combines their readings.
 
-    If a source hangs, its last samples become STALE; if it fails, its devices become FAILED. Each device keeps the
-    index that its driver gives it, unless another device already has that index. Hardware sources are numbered first.
-    If two sources have the same device, the first source is used. Sources that do not use this machine's clock cannot
-    be combined.
+    If a source hangs, its last samples become STALE. If it fails, its devices become FAILED. Each device keeps the
+    index that its driver assigns, unless another device already has this index. Devices of hardware sources get their
+    index first. If two sources have the same device, the first source is used. Sources that do not use this machine's
+    clock cannot be combined.
     """
 
     tick_period = 0.0
@@ -186,20 +186,20 @@ class CombinedSource:
         self._clock = clock
         self._timeout, self._first_timeout = timeout, first_timeout
         self._members = [_Member(source) for source in sources]
-        # A stable sort: otherwise the user's order is kept.
+        # The sort is stable, so the user's order is otherwise preserved.
         self._by_rank = sorted(
             self._members, key=lambda member: Capability.LIVE not in member.worker.source.capabilities
         )
         self._indexes: dict[str, int] = {}
         self._owners: dict[str, _Member] = {}
         self._published: dict[str, tuple[Device, Device]] = {}
-        """Pairs of the device as its source returned it and the device as published, by UUID."""
+        """By UUID: the device as its source returned it, and the device as published."""
         self._processes: tuple[list[Sequence[Process]], tuple[Process, ...]] = [], ()
 
     def origin(self) -> Origin:
-        """Return the names and labels of all sources. There is a problem only if every source has one.
+        """Return the names and labels of all sources. It reports a problem only if every source has one.
 
-        `parts` has the origin of each source.
+        Its `parts` are the origins of the sources.
         """
         parts = tuple(
             SourceInfo(member.origin._replace(problem=member.problem()), member.driver) for member in self._members
@@ -234,7 +234,7 @@ class CombinedSource:
         monotonic, time = self._clock.monotonic(), self._clock.time()
         for member in self._members:
             if member.worker.is_running and (result := member.worker.pop(self._clock)):
-                member.store(result)  # of an earlier tick
+                member.store(result)  # a result of an earlier tick
             member.is_late = member.worker.is_running
             member.worker.start()
         for member in self._members:
@@ -266,7 +266,7 @@ class CombinedSource:
         for member in self._members:
             member.boundaries, member.utilization_samples, member.xids = [], {}, []
         runs: list[Run] = [run for reading in readings for run in reading.runs]
-        # If any source is live, the host is this machine.
+        # If any source is live, the host metrics are of this machine.
         simulated = [] if Capability.LIVE in self.capabilities else [reading for reading in readings if reading.host]
         host, hostname = (simulated[0].host, simulated[0].hostname) if simulated else (None, "")
         return Reading(

@@ -1,12 +1,12 @@
-"""Scheduler jobs to which the GPUs of this machine are allocated, from the files of the scheduler's prolog.
+"""Reads to which scheduler jobs the GPUs of this machine are allocated, from files that the scheduler's prolog writes.
 
 - `/run/gpustat` of Princeton's jobstats: a file per UUID or index (`2`, or `2.3` for a MIG instance) with the job's id
   and the user's uid. https://github.com/PrincetonUniversity/jobstats
 - The directory of dcgm-exporter's `--hpc-job-mapping-dir`: a file per index, with one job per line.
 
-The files contain a job even while no process runs. A GPU that several jobs share counts as allocated to none of them. A
-directory is trusted only if it can be written to only by root, by our own user, or by a user to whom root gave the
-directory.
+The files contain a job even while none of its processes runs. A GPU that several jobs share counts as allocated to none
+of them. A directory is trusted only if nobody can write to it except root, our own user, or a user to whom root gave
+the directory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DeviceJobs:
         self._directories: tuple[str, ...] = ()
         self._jobs: dict[str, str] = {}
         self._devices: dict[str, tuple[Device, Device]] = {}
-        """Pairs of a device as the source returned it and the same device with its job, by UUID."""
+        """By UUID: the device as the source returned it, and the same device with its job."""
         self._read_at = self._find_at = -_FIND_EVERY
 
     def assign(self, samples: Sequence[Sample]) -> Sequence[Sample]:
@@ -64,7 +64,7 @@ class DeviceJobs:
         return [self._with_job(sample) for sample in samples] if self._jobs else samples
 
     def _with_job(self, sample: Sample) -> Sample:
-        """Return the sample with its job. The device is the same object while nothing changes."""
+        """Return the sample with the job of its device. While nothing changes, its device is the same object."""
         device, job = sample.device, self._jobs.get(sample.device.uuid, "")
         if not job:
             return sample
@@ -83,7 +83,7 @@ class DeviceJobs:
 
 
 def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence[Process]:
-    """Return the processes. If a process has no job, it gets the job of its device, unless it belongs to another user.
+    """Return the processes. A process without a job gets the job of its device, unless the job belongs to another user.
 
     `jobs`: job of each device by UUID.
     """
@@ -102,7 +102,7 @@ def with_jobs(processes: Sequence[Process], jobs: Mapping[str, str]) -> Sequence
 
 
 def parse_gpustat(text: str) -> str:
-    """Return the job and the uid from a file of jobstats; empty if the file has any other content.
+    """Return the job and the uid from a file of jobstats; empty if the file has other content.
 
     >>> parse_gpustat("4242 1000\\n")
     '4242 1000'
@@ -114,7 +114,7 @@ def parse_gpustat(text: str) -> str:
 
 
 def parse_job_lines(text: str) -> str:
-    """Return the job in a file with one job per line; empty if there is none or several jobs share the GPU."""
+    """Return the job in a file with one job per line. Empty if there is no job, or if several jobs share the GPU."""
     jobs = {line.strip() for line in text.splitlines()} - {""}
     return next(iter(jobs)) if len(jobs) == 1 and all(map(_JOB.fullmatch, jobs)) else ""
 
@@ -122,7 +122,7 @@ def parse_job_lines(text: str) -> str:
 def _read(directory: str, name: str) -> str:
     """Return the text of a file; empty if the file does not exist, or is too long for a job."""
     if not name or "/" in name or "\0" in name or name.startswith("."):
-        return ""  # the name comes from a driver and must not lead outside the directory
+        return ""  # the name comes from a driver, and must not point outside the directory
     try:
         raw = read_regular(f"{directory}/{name}", _LONGEST + 1)
     except OSError:

@@ -13,7 +13,7 @@ from gpumon.model.metrics import HOST_METRICS
 from gpumon.sources.processes import ProcessTable, detect_sandbox
 
 _SECTOR = 512
-"""Bytes per sector in /proc/diskstats, the same for every disk: Documentation/admin-guide/iostats.rst."""
+"""Bytes per sector in /proc/diskstats. It is the same for every disk, see Documentation/admin-guide/iostats.rst."""
 _NAMES = tuple(metric.name for metric in HOST_METRICS)
 _UNKNOWN_BY_FILE = {
     name: dict.fromkeys((metric for metric in _NAMES if metric.startswith(prefixes)), NAN)
@@ -22,15 +22,16 @@ _UNKNOWN_BY_FILE = {
         "loadavg": ("host.load",),
     }.items()
 }  # fmt: skip
-"""NaN for each metric of a procfs file."""
+"""By procfs file: NaN for each of its metrics."""
 _MOST = 1 << 16
-"""Maximum bytes of one read. On most machines all of these files are smaller."""
+"""Maximum bytes of one read. On most machines, all these files are smaller."""
 
 
 class HostSource:
     """CPU, memory, swap, load, disks and network of this machine.
 
-    Counters start at boot. CPU utilization covers the time since the previous read, so the first read may have none.
+    Counters start at boot. CPU utilization covers the time since the previous read, so it may be missing in the first
+    read.
     """
 
     def __init__(
@@ -74,14 +75,14 @@ class HostSource:
     def _cpu_utilization(self) -> float:
         busy, total = self._cpu_times()
         before_busy, before_total = self._cpu
-        # With fewer than 10 clock ticks the share would be too inaccurate, so the last one stays.
+        # With fewer than 10 clock ticks, the share would be too inaccurate, so the last share is kept.
         if total - before_total >= 10:
             self._utilization = min(1.0, max(0.0, (busy - before_busy) / (total - before_total)))
             self._cpu = busy, total
         return self._utilization
 
     def _cpu_times(self) -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal; guest time is part of user: proc(5).
+        # user nice system idle iowait irq softirq steal. Guest time is part of user, see proc(5).
         fields = list(map(int, self._read_file("stat").partition(b"\n")[0].split()[1:9]))
         if len(fields) < 5:
             return 0, 0
@@ -103,7 +104,7 @@ class HostSource:
             os.close(self._files.popitem()[1])
 
     def _read_file(self, name: str) -> bytes:
-        """Read a procfs file; empty on an error.
+        """Read a procfs file. Return an empty string if this fails.
 
         The file stays open, because opening it takes as long as reading it.
         """
@@ -135,7 +136,7 @@ def _memory(text: bytes) -> dict[str, float]:
 
 
 def _kib(text: bytes, key: bytes) -> float:
-    """Return the value of a line of /proc/meminfo in bytes (the file has KiB); NaN if the line is missing."""
+    """Return the value of a line of /proc/meminfo, converted from KiB to bytes; NaN if the line is missing."""
     at = text.find(key) + len(key)
     return float(text[at : text.find(b"kB", at)]) * 1024 if at >= len(key) else NAN
 
@@ -153,7 +154,7 @@ def _network(text: bytes) -> dict[str, float]:
 
 
 def _whole_disks(block: str) -> frozenset[bytes]:
-    """Return the names of disks, without partitions, loops, RAM disks and devices mapped onto other disks."""
+    """Return the names of disks. Partitions, loops, RAM disks and devices mapped onto other disks are left out."""
     try:
         names = os.listdir(block)
     except OSError:

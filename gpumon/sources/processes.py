@@ -1,7 +1,8 @@
 """Describes processes of this machine, from /proc, and detects which processes are hidden.
 
-Reading `/proc/<pid>/stat` from a descriptor that is kept open takes 4 µs; psutil takes 50 to 140 µs (see benchmarks).
-The descriptor returns ESRCH when the process is gone, so another process with the same pid is not mistaken for it.
+Reading `/proc/<pid>/stat` from a descriptor that stays open takes 4 µs. psutil takes 50 to 140 µs (see benchmarks).
+After the process has ended, reading from the descriptor fails with ESRCH. So another process with the same pid cannot
+be mistaken for it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from gpumon.sources.cgroup import LONGEST, CgroupInfo, PodNames, parse_cgroup
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _EVICT_EVERY = 10 * SECOND
-"""ns between two evictions. Processes that were not described in between have ended, or have stopped using GPUs."""
+"""ns between two evictions. Processes that were not described between two evictions have ended or have stopped using
+GPUs."""
 _MIN_WINDOW = SECOND // 10
 """Minimum ns over which a CPU share is computed, because the kernel counts in hundredths of a second. A process on
-several GPUs is described once per GPU; over such a short time its share would be 0, or more than the number of CPUs."""
+several GPUs is described once per GPU. Over the short time between two of these descriptions, its share would be 0, or
+more than the number of CPUs."""
 _READ_ANYWAY = 30 * SECOND
-"""ns after which a process is read even if it has not run, because the kernel may have swapped its pages out."""
+"""A process that has not run is read again after this many ns, because the kernel may have swapped its pages out."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 """Prefixes of the devices through which processes use GPUs."""
 
@@ -45,23 +48,23 @@ class _TrackedProcess:
         self.path = path
         """Directory of the process in /proc."""
         self.fd = fd
-        """Descriptor of the open `stat` file, the only descriptor kept per process."""
+        """Descriptor of the open `stat` file. This is the only descriptor that stays open for a process."""
         self.name = name
         self.uid = uid
         self.user = user_name(uid)
         self.started = started
         self.cgroup = cgroup
-        """Read only once, because runtimes move a process to its cgroup before its program starts."""
+        """Read only once, because a runtime moves a process to its cgroup before the program starts."""
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
         self.described_at = 0
         self.run_time = -1
-        """CPU time in ns at `read_at`; negative if unknown."""
+        """CPU time in ns at `read_at`; negative if it could not be read."""
         self.read_at = 0
         self.raw = b""
         self.is_idle = False
-        """True if its last CPU share was 0. Its description stays the same until it runs again."""
+        """True if the last CPU share of the process was 0. Its description stays the same until it runs again."""
         self.stat: Stat | None = None
         """Fields of `/proc/<pid>/stat`, parsed from `raw`."""
         self.info: ProcessInfo | None = None
@@ -71,17 +74,18 @@ class _TrackedProcess:
 class ProcessTable:
     """Describes processes by pid. May be used from any thread.
 
-    `run_time`: returns the CPU time of a process in ns, like `cpu_time` for processes of this machine.
+    `run_time`: function that returns the CPU time of a process in ns, like `cpu_time` for processes of this machine.
     """
 
     def __init__(
         self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
         run_time: Callable[[int], int] | None = None,
     ) -> None:  # fmt: skip
-        """`has_own_pids`: whether a pid from the driver may be another process here. If so, only processes that have
-        opened a GPU count.
+        """`has_own_pids`: whether a pid from the driver may belong to a different process in this pid namespace. If so,
+        only processes that have opened a GPU are described.
 
-        `run_time`: returns the CPU time of a process in ns, as `cpu_time` does for processes of this machine.
+        `run_time`: function that returns the CPU time of a process in ns, like `cpu_time` for processes of this
+        machine.
         """
         self._clock = clock
         self._has_own_pids = has_own_pids
@@ -92,15 +96,15 @@ class ProcessTable:
         self._evicted_at = 0
         """Time of the last eviction (ns, CLOCK_MONOTONIC)."""
         self._lock = Lock()
-        """Protects `_tracked` and its descriptors: if another thread closes one, its number may be reused for another
-        file."""
+        """Protects `_tracked` and its descriptors. If another thread closed a descriptor, its number could be reused
+        for another file."""
         self._boot = self._boot_time()
 
     def describe(self, pid: int) -> ProcessInfo:
         """Return the description of the process `pid`.
 
-        Its CPU share covers the time since the last call, or a longer time if that call was less than 0.1 s ago. `stat`
-        is not read if the process has not run since; checking this takes only a tenth of the time.
+        The CPU share covers the time since the last call, or a longer time if this call was less than 0.1 s ago. `stat`
+        is not read if the process has not run since the last call. Checking this takes only a tenth of the time.
         """
         with self._lock:
             now, process = self._clock.monotonic(), self._tracked.get(pid)
@@ -134,7 +138,7 @@ class ProcessTable:
     def _update(self, pid: int, process: _TrackedProcess, now: int) -> bool:
         """Read what has changed, and return whether the process still exists.
 
-        `stat` is not read if the process has not run since: checking that takes a tenth of the time.
+        `stat` is not read if the process has not run since the last read. Checking this takes only a tenth of the time.
         """
         run_time = self._run_time(pid)
         if run_time < 0 or run_time != process.run_time or now - process.read_at >= _READ_ANYWAY:
@@ -182,7 +186,7 @@ class ProcessTable:
             if self._has_own_pids and not _has_gpu_open(process_dir):
                 raise ProcessLookupError
             cgroup = _read_cgroup(process_dir)
-        except OSError:  # it ended meanwhile, or is another process
+        except OSError:  # the process ended in the meantime, or the pid was reused
             if fd >= 0:
                 os.close(fd)
             return None
@@ -212,12 +216,12 @@ class ProcessTable:
 
 def _read(process: _TrackedProcess) -> bool:
     """Read owner and `stat`, and return whether the process exists. `stat` is parsed only if it has changed."""
-    uid = _owner(process.path)  # before `stat`, which shows whether it still existed then
+    uid = _owner(process.path)  # read before `stat`, which shows whether the process still existed
     try:
         raw = os.pread(process.fd, 2048, 0)
-    except OSError:  # ESRCH: it has ended
+    except OSError:  # ESRCH: the process has ended
         return False
-    if uid != process.uid:  # it changed its user, like a server that starts as root
+    if uid != process.uid:  # the process changed its user, like a server that starts as root
         process.uid, process.user, process.info = uid, user_name(uid), None
     if raw != process.raw:
         process.raw, process.stat, process.info = raw, parse_stat(raw), None
@@ -229,7 +233,10 @@ def _unknown_run_time(_: int) -> int:
 
 
 def _owner(path: str) -> int:
-    """Return the uid of a process from its directory; -1 if hidden. Files in it may belong to root: proc(5)."""
+    """Return the uid of a process, which owns its directory; -1 if hidden.
+
+    Files in the directory may belong to root, see proc(5).
+    """
     try:
         return os.stat(path).st_uid
     except OSError:
@@ -237,7 +244,7 @@ def _owner(path: str) -> int:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user; the uid as text if there is no such account, empty if the uid is unknown."""
+    """Return the name of a user; the uid as text if there is no such account; empty if `uid` is negative."""
     if uid < 0:
         return ""
     try:
@@ -261,7 +268,7 @@ def _read_cgroup(process_dir: int) -> CgroupInfo:
 
 
 def _with_pod_name(cgroup: CgroupInfo, pods: PodNames) -> CgroupInfo:
-    """Append the name of the pod if it is known."""
+    """Append the name of the pod if it can be found."""
     container = cgroup.container.partition(" in ")[0].rpartition(" ")[2]
     name = pods.name(cgroup.pod, container)
     return cgroup._replace(pod=f"{cgroup.pod} {name}") if name else cgroup
@@ -272,7 +279,7 @@ def _has_gpu_open(process_dir: int) -> bool:
     descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process_dir)
     try:
         for name in os.listdir(descriptors):
-            with suppress(OSError):  # closed meanwhile
+            with suppress(OSError):  # closed in the meantime
                 if os.readlink(name, dir_fd=descriptors).startswith(GPU_DEVICES):
                     return True
         return False
@@ -286,17 +293,18 @@ class Sandbox(NamedTuple):
     notice: str = ""
     """A message that says which processes are hidden; empty if all processes are visible."""
     has_own_pids: bool = False
-    """Whether this process has its own pid namespace, in which a pid from the driver may be another process."""
+    """Whether this process has its own pid namespace. In it, a pid from the driver may belong to a different
+    process."""
 
     @property
     def lists_all(self) -> bool:
-        """Whether the driver's list contains every process on the GPU. Hidden process names do not matter for this."""
+        """Whether the driver's list contains every process on the GPU, even if names of processes are hidden."""
         return self.notice in ("", HIDDEN) and not self.has_own_pids
 
 
 WSL = "WSL: Windows does not report which processes use a GPU, nor the memory of each"
 NO_PROC = "/proc cannot be read here: processes have no names"
-CONTAINER = "container: without --pid=host, processes outside of it are not listed or have no names"
+CONTAINER = "container: without --pid=host, processes outside the container are not listed or have no names"
 HIDDEN = "hidepid: /proc hides other users' processes, which have no names unless the daemon runs as root"
 
 
@@ -309,5 +317,5 @@ def detect_sandbox(proc: str = "/proc", dxg: str = "/dev/dxg") -> Sandbox:
         return Sandbox(NO_PROC, own_pids)
     if own_pids:
         return Sandbox(CONTAINER, own_pids)
-    # Process 1 belongs to root: if it cannot be read, only our own user's processes are visible.
+    # Process 1 belongs to root. If it cannot be read, only processes of our own user are visible.
     return Sandbox("" if os.access(f"{proc}/1/stat", os.R_OK) else HIDDEN)

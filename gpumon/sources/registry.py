@@ -1,7 +1,7 @@
-"""The table of sources: names, help, detection, metrics and capabilities derive from `KINDS`.
+"""The table of sources, `KINDS`. Names, help, detection, metrics and capabilities of sources derive from it.
 
-To add a source, add a package to this folder with `METRICS`, `detect` and `make`, and a row here. A package is imported
-only when it is used, so that a machine needs the driver bindings only for its own hardware.
+To add a source, add a package with `METRICS`, `detect` and `make` to this folder, and a row to the table. A package is
+imported only when it is used, so that a machine needs the driver bindings only for its own hardware.
 """
 
 from collections.abc import Sequence
@@ -29,29 +29,32 @@ class SourceModule(Protocol):
     def detect(self) -> bool:
         """Return whether the hardware of this source is on this machine.
 
-        Must be fast: no driver call, and no waiting.
+        Must be fast, so it must not wait and not call the driver.
         """
 
     def make(self, request: "Request") -> "Source":
-        """Open the source. Raises UsageError if the argument is invalid, SourceError if it cannot be read."""
+        """Open the source.
+
+        Raises UsageError if the argument is invalid, and SourceError if the source cannot be read.
+        """
 
 
 class HardwareModule(SourceModule, Protocol):
     """Required contents of the package of a hardware source."""
 
     def examine(self, gpu_count: int) -> "Sequence[Check]":
-        """Check the files of its driver without calling it; `gpu_count`: number of GPUs that were just read."""
+        """Check the files of the driver without calling it. `gpu_count`: number of GPUs that were just read."""
 
 
 class SourceKind(NamedTuple):
     """A row of the table.
 
-    Not a dataclass, because every command imports this module, and `dataclasses` imports slowly.
+    This is not a dataclass, because every command imports this module, and `dataclasses` is slow to import.
     """
 
     name: str
     argument: str
-    """The argument as shown in help: `:FILE` if required, `[:FILE]` if optional, empty if there is none."""
+    """The argument as written in help: `:FILE` if required, `[:FILE]` if optional, empty if the source takes none."""
     help: str
     capabilities: Capability
 
@@ -80,12 +83,12 @@ USAGE = f"{', '.join((AUTO, *(kind.usage for kind in KINDS[:-1])))} or {KINDS[-1
 
 
 def parse_spec(spec: str) -> list[tuple[SourceKind, str]]:
-    """Return the kind and argument of each source in a comma-separated `--source`. Raises UsageError.
+    """Return the kind and argument of each source in a value of `--source`, separated by commas. Raises UsageError.
 
     `auto` stands for the first kind of hardware.
     """
     first = BY_NAME.get(spec.partition(":")[0])
-    # The name of a recording may contain commas, and nothing can follow it.
+    # The name of a recording may contain commas, so nothing can follow it.
     parts = [spec] if first and Capability.NOW not in first.capabilities else spec.split(",")
     kinds = [(_HARDWARE[0], "") if part == AUTO else _parse_part(part, spec) for part in parts]
     names = [kind.name for kind, _ in kinds]
@@ -117,7 +120,7 @@ def source_names(spec: str) -> str:
 def detect_hardware() -> list[SourceKind]:
     """Return the kinds of hardware on this machine.
 
-    If there is none, return the first kind, whose source then reports the problem.
+    If there is none, return the first kind in the table. Its source then reports the problem.
     """
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
@@ -134,8 +137,8 @@ def examine_hardware(gpu_count: int) -> list["Check"]:
 def open_source(spec: str, request: "Request") -> "Source":
     """Open the sources in `--source`. `request.argument` is ignored.
 
-    Raises UsageError for an unknown name, SourceError if a source cannot be read. If several kinds of hardware were
-    detected, one of them must be readable.
+    Raises UsageError for an unknown name, and SourceError if a source cannot be read. If several kinds of hardware were
+    detected, only one of them must be readable.
     """
     sources = _open_all(_kinds_to_open(spec), request)
     if len(sources) == 1:
@@ -146,9 +149,9 @@ def open_source(spec: str, request: "Request") -> "Source":
 
 
 def _kinds_to_open(spec: str) -> list[tuple[SourceKind, str, bool]]:
-    """Return the kinds with their arguments, and whether opening each may fail.
+    """Return each kind with its argument, and whether opening it may fail.
 
-    If several kinds were detected, it is enough that one of them can be opened.
+    If several kinds of hardware were detected, it is sufficient that one of them can be opened.
     """
     kinds = [(kind, argument, False) for kind, argument in parse_spec(spec)]
     parts = spec.split(",")
@@ -159,7 +162,7 @@ def _kinds_to_open(spec: str) -> list[tuple[SourceKind, str, bool]]:
 
 
 def _open_all(kinds: Sequence[tuple[SourceKind, str, bool]], request: "Request") -> list["Source"]:
-    from dataclasses import replace  # imports slowly, and most commands open no source
+    from dataclasses import replace  # slow to import, and most commands open no source
 
     sources: list[Source] = []
     problem: SourceError | None = None

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through the driver's own library. No NVML error leaves this package."""
+"""Reads NVIDIA GPUs through the driver's own library. No NVML error leaves this package."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def examine(gpu_count: int) -> Sequence[Check]:
 
 
 def make(request: Request) -> NvmlSource:
-    """Return the source for all NVIDIA GPUs of this machine, even if none can be read yet; see `NvmlSource`."""
+    """Return the source for all NVIDIA GPUs of this machine, even if no GPU can be read yet. See `NvmlSource`."""
     open_library = partial(Library, {} if request.gpm else GPM_OFF)
     return NvmlSource(request.clock, request.describe, open_library, timeout_for(request.interval))

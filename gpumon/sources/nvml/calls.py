@@ -1,4 +1,4 @@
-"""Makes the driver calls that are due for one GPU, stores the results, and detects a GPU that does not answer."""
+"""Makes the driver calls that are due for one GPU, stores the results, and detects whether the GPU answers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _OK = Availability.OK
 """Shortcut for the enum member. Looking it up in its class would be the most expensive step for each device at each
 tick."""
 _GONE = (Availability.LOST, Availability.NO_DRIVER)
-"""Return codes that prove that a device is gone, even if only one call returns them. No further calls are made then."""
+"""Return codes that prove that a device is gone, even if only one call returns them. No further calls are then made."""
 _WORST_FIRST = (
     Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED, *_GONE,
 )  # fmt: skip
-"""If all calls for a device failed, with different codes, its state is the first of these that occurred. `_GONE` was
+"""If all calls for a device failed with different codes, the first state in this list that occurred is used. `_GONE` is
 handled earlier.
 """
 
 
 class _ScheduledCall:
-    """A driver call for one device: its function, metrics, duration, and when it is due next."""
+    """A driver call for one device, with its function, its metrics, its durations, and the time when it is due next."""
 
     __slots__ = (
         "call", "code", "cost", "due", "has_succeeded", "is_each_tick", "metrics", "most_values", "read",
@@ -43,9 +43,9 @@ class _ScheduledCall:
         self.read = read
         self.cost = CallCost(call.function)
         self.reason_count = 0
-        """Value of `DeviceValues.reason_count` when the call last returned all its metrics."""
+        """`DeviceValues.reason_count` at the time when the call last returned all its metrics."""
         self.most_values = 0
-        """Largest number of metrics that one call has returned so far."""
+        """Largest number of metrics that the call has returned at once."""
         self.due = 0.0
         self.code = SUCCESS
         """Return code of the last call."""
@@ -62,7 +62,8 @@ class DeviceCalls:
         self, library: Library, handle: Any, index: int, device: DeviceValues, withheld: Collection[str],
         table: Sequence[Call] = CALLS, fallbacks: Sequence[Call] = FALLBACKS,
     ) -> None:  # fmt: skip
-        """`withheld`: metrics that must not be read. `table`: the calls that are made at every tick come first."""
+        """`withheld`: metrics that must not be read. `table`: the calls; calls that are made at every tick must come
+        first."""
         self.state = _OK
         self.failure = SUCCESS
         """Return code of the driver if the state is not OK."""
@@ -76,21 +77,21 @@ class DeviceCalls:
         count = next((i for i, scheduled in enumerate(self._calls) if not scheduled.is_each_tick), 0)
         self._each_tick, self._periodic = self._calls[:count], self._calls[count:]
         self._periodic_due = 0.0
-        """When the next periodic call is due, in seconds on the clock of `read`."""
+        """Time at which the next periodic call is due, in seconds, by the clock of the parameter `now` of `read`."""
         self._complete_batch: Set[str] | None = None
-        """The last value of `DeviceValues.batched` for which no fallback was needed. None if there is none."""
+        """The last `DeviceValues.batched` for which no fallback was needed; None if there is none."""
         self._probe_from = 0.0
         self._is_gone = False
-        """Whether a return code of this tick proves that the device has no values: no further calls are made."""
+        """Whether a return code in this tick proves that the device has no values. If so, no further calls are made."""
         self._ended_at = 0
-        """When the last call of this tick ended (ns, CLOCK_MONOTONIC)."""
+        """Time at which the last call of this tick ended (ns, CLOCK_MONOTONIC)."""
 
     def costs(self) -> list[CallCost]:
         """Return the number and durations of each call so far. May be called from any thread."""
         return [scheduled.cost for scheduled in (*self._calls, *self._fallbacks)]
 
     def sleep(self) -> None:
-        """Make no calls for now, because the device is powered down and a call would wake it."""
+        """Make no calls until further notice, because the device is powered down and a call would wake it."""
         self.state, self.failure = Availability.ASLEEP, SUCCESS
         self._device.clear()
         self._device.read_at_ns = self._clock.monotonic()
@@ -104,8 +105,8 @@ class DeviceCalls:
     def read(self, now: float) -> None:
         """Make all calls that are due at `now` (seconds). If the device does not answer, remove all its values.
 
-        A device may count as not answering although some calls succeed: its fan or PCIe link can be readable even if
-        it cannot run anything.
+        A device may count as not answering although some calls succeed. Its fan or PCIe link may be readable even if it
+        cannot run any kernel.
         """
         before = self.state
         self._ended_at = self._clock.monotonic()
@@ -120,8 +121,9 @@ class DeviceCalls:
             self._device.clear()
 
     def _call_due(self, now: float) -> bool:
-        """Make the calls that are due. Return True if the device answers: a call succeeded, and no call proved that the
-        device is gone.
+        """Make the calls that are due, and return whether the device answers.
+
+        It answers if a call succeeded and no call proved that the device is gone.
         """
         device, handle, monotonic = self._device, self._handle, self._clock.monotonic
         has_called = succeeded = is_stamped = self._is_gone = False
@@ -130,14 +132,15 @@ class DeviceCalls:
             if scheduled.due > now:
                 continue
             code = scheduled.code = scheduled.read(handle, device)
-            # One clock reading per call: it ends this call and begins the next.
+            # The clock is read once per call. This reading is the end of one call and the start of the next.
             began, at = at, monotonic()
             if not is_stamped:
-                # The stamp follows the first row of the table, which moves fastest, even if a later call hangs.
+                # The time is taken after the first row of the table, whose values change fastest, even if a later call
+                # hangs.
                 is_stamped, device.read_at_ns = True, at
             duration, cost = at - began, scheduled.cost
-            # Nearly every call of nearly every tick, hence inline. If no reason was added since the call last returned
-            # all its metrics, it has returned them all again.
+            # Inline, because nearly every call in nearly every tick takes this path. If no reason was added since the
+            # call last returned all its metrics, it has returned all of them again.
             if code == SUCCESS and duration <= cost.usual and scheduled.reason_count == device.reason_count:
                 cost.calls += 1
                 cost.total += duration
@@ -153,7 +156,7 @@ class DeviceCalls:
         if has_called and self._needs_reset():
             return False
         if succeeded:
-            self._probe_from = 0.0  # the device is fine: the next failure of all calls is a new one
+            self._probe_from = 0.0  # the device works, so the next failure of all calls is a new failure
         if now >= self._periodic_due:
             self._periodic.sort(key=_DUE)
             for scheduled in self._periodic:
@@ -172,7 +175,7 @@ class DeviceCalls:
             self._periodic_due = min(map(_DUE, self._periodic), default=inf)
         if succeeded:
             self.state, self.failure = _OK, SUCCESS
-        return succeeded or (not has_called and self.state is _OK)  # all calls are slow, so none was due
+        return succeeded or (not has_called and self.state is _OK)  # no call was due, because all calls are slow
 
     def _expedite(self, now: float) -> None:
         """Schedule the call for the metric in `DeviceValues.overdue` for the next tick."""
@@ -191,8 +194,8 @@ class DeviceCalls:
     def _needs_reset(self) -> bool:
         """Return whether the device must be reset, and set the state accordingly.
 
-        This is the case if most of the calls made at every tick fail for this reason. The others may succeed: a fan or
-        a PCIe link may still be readable.
+        A device must be reset if most of the calls made at every tick fail for this reason. Other calls may succeed,
+        because a fan or a PCIe link may still be readable.
         """
         failed = [call for call in self._each_tick if availability(call.code) is Availability.RESET_REQUIRED]
         if 2 * len(failed) <= len(self._each_tick):
@@ -201,7 +204,7 @@ class DeviceCalls:
         return True
 
     def _call_all(self, now: float) -> bool:
-        """Make all periodic calls, and those that were postponed."""
+        """Make all periodic calls, and all calls that were postponed."""
         for scheduled in self._calls:
             if not scheduled.is_each_tick or scheduled.due > now:
                 scheduled.due = 0.0
@@ -209,7 +212,7 @@ class DeviceCalls:
         return self._call_due(now)
 
     def _probe(self, now: float) -> None:
-        """Make the other calls after all due calls failed, to find out whether the whole device fails."""
+        """After all due calls have failed, make the other calls to find out whether the whole device fails."""
         if not self._is_gone and now >= self._probe_from:
             self._probe_from = now + _PROBE_EVERY
             self._call_all(now)
@@ -221,12 +224,12 @@ class DeviceCalls:
             self.state = availability(self.failure)
             for scheduled in self._calls:
                 if scheduled.is_each_tick:
-                    scheduled.due = min(scheduled.due, now + RETRY)  # the first success shows that it is back
+                    scheduled.due = min(scheduled.due, now + RETRY)  # the first success shows that the device is back
 
     def _call(self, scheduled: _ScheduledCall, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call, and return the driver's return code.
 
-        If it fails, metrics in `kept` keep their values, because another call has read them.
+        If the call fails, metrics in `kept` keep their values, because another call has read them.
         """
         device, cost = self._device, scheduled.cost
         code = scheduled.code = scheduled.read(self._handle, device)
@@ -243,7 +246,7 @@ class DeviceCalls:
     def _finish(self, scheduled: _ScheduledCall, now: float, duration: int, kept: Set[str]) -> None:
         """Record a call that took `duration` ns, and schedule the next one.
 
-        If the call failed, store why its metrics are missing, except those in `kept`.
+        If the call failed, store why its metrics are missing, except for metrics in `kept`.
         """
         call, device, cost, code = scheduled.call, self._device, scheduled.cost, scheduled.code
         scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
@@ -266,11 +269,14 @@ class DeviceCalls:
         elif scheduled.is_each_tick:
             if why is Availability.NOT_SUPPORTED:
                 scheduled.due = now + RETRY
-        elif scheduled.has_succeeded and self.state is _OK:  # otherwise all calls are made once the device is back
+        elif scheduled.has_succeeded and self.state is _OK:  # otherwise, all calls are made when the device is back
             scheduled.due = min(scheduled.due, now + max(RETRY, cost.wait))
 
     def _retry_partial(self, scheduled: _ScheduledCall, now: float) -> None:
-        """Retry a periodic call soon if it returned fewer metrics than before: some values were invalid or failed."""
+        """Retry a periodic call soon if it returned fewer metrics than before.
+
+        Some values were invalid, or could not be read.
+        """
         count = sum(name in self._device.values for name in scheduled.call.metrics)
         if count >= scheduled.most_values:
             scheduled.most_values = count
@@ -286,11 +292,11 @@ class DeviceCalls:
                 missing.pop(name, None)
             else:
                 is_complete = False
-        if is_complete:  # nothing to do here until another reason is added
+        if is_complete:  # no more work for this call until another reason is added
             scheduled.reason_count = self._device.reason_count
 
     def _try_fallbacks(self, now: float) -> None:
-        """Read metrics that the last batch of fields did not return, with one call for each."""
+        """Read metrics that the last batch of fields did not return. Each of them needs its own call."""
         device = self._device
         if device.batched is self._complete_batch:
             return

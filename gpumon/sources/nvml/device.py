@@ -1,4 +1,4 @@
-"""Reads one GPU: makes the calls that are due, and stores the latest values."""
+"""Reads one GPU: makes the driver calls that are due, and stores the latest values."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ tick."""
 
 
 class NvmlDevice:
-    """Reads one device. Devices share no mutable state, so each may be read by its own thread."""
+    """Reads one device. Devices share no mutable state, so each device may be read by its own thread."""
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
         xids: XidWatcher | None = None, power: RuntimePower | None = None, address: str = "", minor: int = -1,
     ) -> None:  # fmt: skip
-        """`after`: only utilization samples later than this time are returned (ns, CLOCK_MONOTONIC)."""
+        """`after`: return only utilization samples that are later than this time (ns, CLOCK_MONOTONIC)."""
         self.handle = handle
         self.uuid = uuid
         self.device = Device(uuid, index, name, address=address, minor=minor)
         self._clock = clock
         self._xids = xids
         self._xid_state: XidState | None = None
-        """The XID state that is stored in `_latest`. None if it must be stored again."""
+        """The XID state that was last stored in `_latest`. None if it must be stored again."""
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._latest = DeviceValues(clock, missing)
@@ -65,9 +65,9 @@ class NvmlDevice:
         self._sample_buffer = SampleBuffer(library, (index % TURNS + 1) / TURNS, after)
         self._mig = MigInstances(library, Parent(handle, uuid, index), self._latest, clock)
         self._published_missing: dict[str, Availability] = {}
-        """`DeviceValues.missing` as of the last update of `device`."""
+        """`DeviceValues.missing` at the last update of `device`."""
         self._published_version = (0, 0)
-        """`DeviceValues.reason_count` and the number of missing metrics as of the last update of `device`."""
+        """`DeviceValues.reason_count` and the number of missing metrics at the last update of `device`."""
 
     @property
     def state(self) -> Availability:
@@ -75,7 +75,7 @@ class NvmlDevice:
         return self._calls.state
 
     def is_awake(self, now: float) -> bool:
-        """Return False if the device is known to be powered down at `now` (seconds). May be called from any thread."""
+        """Return False if the device is certainly powered down at `now` (seconds). May be called from any thread."""
         return self.state is not Availability.ASLEEP and not self._power.is_asleep(now)
 
     @property
@@ -84,12 +84,12 @@ class NvmlDevice:
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
-        """Return the cost of each driver function so far; any thread may call this."""
+        """Return the cost of each driver function so far. May be called from any thread."""
         return [*self._calls.costs(), *self._processes.costs, self._sample_buffer.cost, self._mig.cost]
 
     @property
     def instances(self) -> tuple[MigInstance, ...]:
-        """The MIG instances of this GPU; any thread may read them."""
+        """The MIG instances of this GPU. May be read from any thread."""
         return self._mig.instances
 
     @property
@@ -104,13 +104,13 @@ class NvmlDevice:
 
     @property
     def worst_xid(self) -> float:
-        """Code of the worst XID error, even if the GPU was lost since; 0 if none. May be read from any thread."""
+        """Code of the worst XID error, even if the GPU was lost afterward; 0 if none. May be read from any thread."""
         return float(self._xids.worst(self.uuid)) if self._xids is not None else 0.0
 
     def read(self, now: float) -> DeviceReading:
-        """Make the calls that are due at `now` (seconds); other metrics keep their last value.
+        """Make the calls that are due at `now` (seconds). Other metrics keep their last value.
 
-        A device that is powered down is not called, because that would wake it.
+        No calls are made for a device that is powered down, because they would wake it.
         """
         latest = self._latest
         if self._power.is_asleep(now):
@@ -139,7 +139,7 @@ class NvmlDevice:
         else:
             processes = self._processes.set_unknown(state)
             self._sample_buffer.read_soon()
-        # A new reason changes `reason_count`; a removed one changes the length of `missing`.
+        # A new reason changes `reason_count`. A removed reason changes the length of `missing`.
         if (latest.reason_count, len(latest.missing)) != self._published_version:
             self._update_missing()
         values = self._row.build(latest)
@@ -147,7 +147,7 @@ class NvmlDevice:
         return DeviceReading(sample, processes, samples, instances_changed)
 
     def _update_instances(self, now: float) -> bool:
-        """Look for MIG instances, and return whether they have changed."""
+        """Search for MIG instances, and return whether they have changed."""
         was_on = self._mig.is_on
         has_changed = self._mig.refresh(now)
         if self._mig.is_on != was_on:  # MIG mode changes which metrics are supported
@@ -157,12 +157,12 @@ class NvmlDevice:
         return has_changed
 
     def _update_xid(self) -> None:
-        """Store the state of the XID watcher, which has its own thread; makes no driver call."""
+        """Store the state of the XID watcher. Makes no driver call, because the watcher has its own thread."""
         if self._xids is None:
             return
         if self._calls.state is not _OK:
             if worst := self.worst_xid:
-                self._latest.values[XID] = worst  # why the device is gone
+                self._latest.values[XID] = worst  # the reason why the device is gone
             self._xid_state = None
             return
         state = self._xids.state(self.uuid)

@@ -1,4 +1,4 @@
-"""Finds the driver and its GPUs, which may be missing, appear and disappear at any time."""
+"""Finds the driver and its GPUs. Both may be missing, and may appear and disappear at any time."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Identity:
     """Identity of one GPU according to the driver."""
 
     code: int
-    """Return code SUCCESS, or the code that says why the identity is unknown."""
+    """SUCCESS, or the return code that says why the identity could not be read."""
     handle: Any = None
     uuid: str = ""
     name: str = ""
     address: str = ""
-    """PCI address; empty if unknown."""
+    """PCI address; empty if the driver does not return it."""
     minor: int = -1
-    """Minor number of its device file, as in /dev/nvidia0; -1 if unknown."""
+    """Minor number of the device file, such as 0 for /dev/nvidia0; -1 if the driver does not return it."""
     is_known: bool = False
-    """True if the handle equals `known_handle` of `identify`. Then nothing else was read."""
+    """True if the handle equals the parameter `known_handle` of `identify`. In this case, nothing else was read."""
 
 
 def identify(library: Library, index: int, known_handle: int | None) -> Identity:
     """Read which GPU has this index.
 
-    `known_handle`: handle of the GPU that had this index before, None if there was none.
+    `known_handle`: handle of the GPU that had this index before; None if there was none.
     """
     code, handle = library.handle(index)
     if code != SUCCESS:
@@ -62,12 +62,12 @@ def identify(library: Library, index: int, known_handle: int | None) -> Identity
 
 
 SCAN_EVERY = 2.0
-"""Seconds between scans for a missing driver, and for GPUs that were plugged in or lost."""
+"""Seconds between scans. Scans look for a missing driver, and for GPUs that were plugged in or lost."""
 NO_VALUES = [NAN] * len(GPU_METRICS)
 PENDING = -1
-"""Used in place of a return code while the call for a GPU's identity has not returned."""
+"""Stands in place of a return code while the call for the identity of a GPU has not returned."""
 _TIMEOUT = round(0.6 * SECOND)
-"""Maximum ns that a scan waits for the identities of GPUs. Slower GPUs appear with a later scan."""
+"""A scan waits at most this many ns for the identities of GPUs. Slower GPUs appear with a later scan."""
 _MAX_GPUS = 256
 """Maximum plausible number of GPUs. A larger count is an error."""
 _PRESENT = (Availability.OK, Availability.ASLEEP)
@@ -80,7 +80,7 @@ class DeviceScan:
 
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
-    """Samples of `absent_sample`, for GPUs that cannot be read: lost GPUs, and GPUs that have never been read."""
+    """Results of `absent_sample` for GPUs that cannot be read: lost GPUs, and GPUs that have never been read."""
     started_at: Mapping[int, int] = field(default_factory=dict)
     """Start times of pending identity calls, by GPU index (ns, CLOCK_MONOTONIC)."""
     codes: tuple[int, ...] = ()
@@ -113,7 +113,7 @@ class DeviceScan:
         ]
 
     def without_driver(self, problem: str) -> DeviceScan:
-        """Return the same GPUs with all of them absent, because the driver has the given problem."""
+        """Return a scan in which all these GPUs are absent. `problem`: why the driver cannot be used."""
         absent = [sample._replace(state=Availability.NO_DRIVER) for sample in self.absent]
         for device in self.devices:
             absent.append(absent_sample(device.device, Availability.NO_DRIVER, device.worst_xid))
@@ -126,8 +126,8 @@ class DeviceScan:
 class Discovery:
     """Scans for devices. Creates one `NvmlDevice` per GPU, and keeps it until the driver loses the GPU or goes away.
 
-    Must be used by one thread at a time. Another thread may be reading a device, so only its `state` and `failure` are
-    used here, which are set atomically.
+    Must be used by one thread at a time. Another thread may be reading a device meanwhile, so only the attributes
+    `state` and `failure` of devices are used here. They are set atomically.
     """
 
     def __init__(
@@ -145,13 +145,13 @@ class Discovery:
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
         self._last = DeviceScan()
-        """Result of the last scan during which a driver was open."""
+        """Result of the last scan in which a driver was open."""
         self._former: dict[str, Sample] = {}
-        """Samples of GPUs that are gone, by UUID, with their worst XID error, which may be the reason."""
+        """Samples of GPUs that are gone, by UUID. They contain the worst XID error, which may be the reason."""
         self._restored: dict[int, Sample] = {}
-        """Samples of GPUs that an earlier daemon saw since the last boot, by index."""
+        """Samples of GPUs that earlier daemons have seen since the last boot, by index."""
         self._refused: dict[int, int] = {}
-        """Return codes, or `PENDING`, of GPUs without an identity, by index."""
+        """Return codes (or `PENDING`) of GPUs that could not be identified, by index."""
         self._shared: set[str] = set()
         """UUIDs that the driver returned for several GPUs. These GPUs are identified by their addresses."""
         self._samples_until: dict[str, int] = {}
@@ -160,8 +160,8 @@ class Discovery:
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
         self._unfreed: deque[UnfreedSet] = deque()
         self._has_scanned = False
-        """Whether a scan was made before. XID errors are watched from the second scan on, so that a single read starts
-        no thread.
+        """Whether a scan was made before. XID errors are watched from the second scan on, so that a process that reads
+        only once starts no thread.
         """
         self._pending: dict[int, PendingCall[Identity]] = {}
         """Identity calls that had not returned when the last scan ended, by index."""
@@ -169,9 +169,9 @@ class Discovery:
         """UUIDs of GPUs whose XID errors are watched."""
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Set the GPUs that an earlier daemon saw last, since the last boot.
+        """Set the GPUs that earlier daemons have seen since the last boot, as they last saw them.
 
-        If several GPUs had the same index, the one that was not lost is used, because it has replaced the others.
+        If several GPUs had the same index, the GPU that was not lost is used, because it has replaced the others.
         """
         by_index: dict[int, list[Sample]] = {}
         for sample in samples:
@@ -211,7 +211,7 @@ class Discovery:
         return scan
 
     def reopen(self) -> DeviceScan:
-        """Open the driver again after it went away. No driver call may be in progress."""
+        """Open the driver again after it went away. Must not be called while a driver call is in progress."""
         for device in self._devices:
             self._retire(device)
         self._devices, self._last = [], DeviceScan()
@@ -229,7 +229,8 @@ class Discovery:
     def close(self) -> None:
         """Close the driver.
 
-        No driver call may be in progress, except the wait for XID errors; the driver is closed when that ends.
+        Must not be called while a driver call is in progress, except for the wait for XID errors. The driver is then
+        closed when this wait ends.
         """
         if self._library is not None:
             if self._xids is not None:
@@ -237,7 +238,7 @@ class Discovery:
             self._library = self._xids = None
 
     def pop_xids(self) -> Sequence[XidEvent]:
-        """Return the XID errors since the last call, in order. Must always be called from the same thread."""
+        """Return the XID errors since the last call, oldest first. Must always be called from the same thread."""
         new = self._new_xids
         return [new.popleft() for _ in range(len(new))] if new else ()
 
@@ -251,7 +252,7 @@ class Discovery:
             xids.stop()
 
     def _awake_handles(self) -> dict[str, Any]:
-        """Return the handles, by UUID, of GPUs that have been awake: registering a sleeping GPU would wake it."""
+        """Return the handles by UUID of GPUs that have been awake. Registering a GPU that sleeps would wake it."""
         now = self._clock.monotonic() / SECOND
         unwatched = [device for device in self._devices if device.uuid not in self._watched]
         self._watched |= {device.uuid for device in unwatched if device.is_awake(now)}
@@ -270,7 +271,7 @@ class Discovery:
         if code != SUCCESS:
             scan = self._build_scan("" if self._devices else advice(code))
             return scan.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else scan
-        # If nothing has changed, reading the handles again would cost a call per GPU.
+        # If nothing has changed, handles are not read again, because this would cost a call per GPU.
         if count != len(self._devices) or any(device.state not in _PRESENT for device in self._devices):
             self._update_devices(library, count)
         elif self._last.devices and not self._last.absent:
@@ -305,7 +306,10 @@ class Discovery:
         self._devices = devices
 
     def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
-        """Return the GPUs' identities by index. None stands for a GPU that sleeps or whose calls have not returned."""
+        """Return the identities of GPUs by index.
+
+        None stands for a GPU that sleeps, or whose calls have not returned.
+        """
         new: dict[int, PendingCall[Identity]] = {}
         for index in range(count):
             device = known.get(index)
@@ -313,11 +317,11 @@ class Discovery:
                 handle = device.handle.value if device else None
                 new[index] = PendingCall(partial(identify, library, index, handle))
         self._pending.update(new)
-        # The threads end with this scan, because the next change may be days away.
+        # The threads end with this scan, because days may pass before the next change.
         executor = self._executor or WorkerPool(self._clock)
         executor.run([*new.values()], _TIMEOUT)
         executor.close()
-        # If one of these calls returns later, the next scan uses its result and does not repeat it.
+        # If one of these calls returns later, the next scan uses its result instead of repeating the call.
         late = {index: call for index, call in self._pending.items() if call.is_running}
         identities = [
             self._pending[index].pop() if index in self._pending and index not in late else None
@@ -356,9 +360,9 @@ class Discovery:
         return tuple(rows)
 
     def _nameless(self, index: int, why: Availability) -> Sample:
-        """Return the sample of a GPU that could not be identified. `why`: reason why it could not.
+        """Return the sample of a GPU that could not be identified. `why`: the reason.
 
-        It is of the restored device with this index if every identified GPU still has its earlier index.
+        If every identified GPU still has its earlier index, the sample is of the restored device with this index.
         """
         device, before = unknown_device(index, why), self._restored.get(index)
         others = [other.device for other in self._devices]
@@ -374,13 +378,15 @@ class Discovery:
     def _device_at(
         self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, uuids: Set[str]
     ) -> NvmlDevice | None:
-        """Return the device with this index; None, with the reason stored, if the driver refuses it or its call hangs.
+        """Return the device with this index.
 
-        `before`: the device that had this index so far. `uuids`: UUIDs of the devices with lower indexes, because a
-        driver may return the same UUID twice.
+        If the driver refuses it or its call hangs, store the reason and return None.
+
+        `before`: the device that had this index so far. `uuids`: UUIDs of the devices with lower indexes. They are
+        needed because a driver may return the same UUID twice.
         """
         if identity is None or not (identity.uuid or identity.is_known):
-            # If the device was present before, its own calls report the reason.
+            # If the device was present before, its own driver calls show the reason.
             if before is None:
                 self._refused[index] = identity.code if identity else PENDING
             return before
@@ -409,12 +415,15 @@ class Discovery:
     def _retire(self, device: NvmlDevice) -> None:
         """Store the last row of a device that is gone, and the time of its last utilization sample."""
         self._former[device.uuid] = absent_sample(device.device, Availability.LOST, device.worst_xid)
-        # A driver that comes back after a moment may return samples again.
+        # A driver that comes back after a moment may return the same samples again.
         self._samples_until[device.uuid] = device.samples_until
 
 
 def absent_sample(device: Device, why: Availability, xid: float = NAN) -> Sample:
-    """Return the sample of a device that cannot be read: only its worst XID error is known. `xid`: its code."""
+    """Return the sample of a device that cannot be read.
+
+    `xid`: code of its worst XID error, the only value in the sample.
+    """
     if not xid > 0:
         return Sample(device, why, NO_VALUES)
     values = NO_VALUES.copy()
@@ -424,12 +433,12 @@ def absent_sample(device: Device, why: Availability, xid: float = NAN) -> Sample
 
 
 def _nameless_uuid(address: str) -> str:
-    """Return what identifies a card without a UUID of its own."""
+    """Return the string that replaces the UUID of a card without a UUID of its own."""
     return f"PCI-{address}"
 
 
 def _is_same_card(one: Device, other: Device) -> bool:
-    """Return whether two devices are one card. A card without a UUID of its own is identified by its address."""
+    """Return whether two devices are the same card. A card without a UUID of its own is identified by its address."""
     is_by_address = one.address != "" and _nameless_uuid(one.address) in (one.uuid, other.uuid)
     return one.uuid == other.uuid or (is_by_address and one.address == other.address)
 
@@ -441,5 +450,5 @@ def _sleeping_gpu(index: int, address: str) -> Sample:
 
 
 def unknown_device(index: int, why: Availability) -> Device:
-    """Return a device for a GPU that the driver counts but does not identify. It is named by its index."""
+    """Return a device for a GPU that the driver counts but does not identify. The device is named by its index."""
     return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*FROM_DRIVERS, PROCESSES), why))

@@ -1,8 +1,8 @@
-"""A thread pool for driver calls that may hang. Fast calls share one thread; a call that hangs keeps its thread.
+"""A thread pool for driver calls that may hang. Fast calls share one thread. A call that hangs keeps its thread.
 
-With a thread for each GPU, every one would have to be woken at each tick, which costs more than the calls. Here one
-thread makes the calls of all GPUs in turn, and if one of them blocks, another thread continues with the rest. So no GPU
-waits for another, and on a healthy machine a tick wakes a single thread.
+With one thread for each GPU, all threads would have to be woken at each tick, which costs more than the calls. Instead,
+one thread makes the calls for all GPUs in turn. If one of the calls blocks, another thread continues with the rest. So
+no GPU waits for another GPU, and on a healthy machine, a tick wakes a single thread.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from gpumon.common.clock import SECOND, Clock
 
 T = TypeVar("T")
 _SLOW_ROUNDS = 16
-"""Number of batches for which a call gets its own thread from the start after it was slow."""
+"""After a call was slow, it gets a thread of its own from the start for this number of batches."""
 _SPARE = 4
-"""Threads beyond two per call: one for a GPU that went away while its call hung, and one for its successor."""
+"""Threads in addition to two per call: one for a GPU that went away while its call hung, and one for the GPU that
+replaced it."""
 _UNUSED_FOR = 60 * SECOND
-"""Threads that no batch has needed for this many ns end."""
+"""A thread that no batch has needed for this many ns ends."""
 _LONGEST_GRACE = SECOND // 10
-"""ns without progress after which another thread takes over, whatever the timeout of the batch."""
+"""After this many ns without progress, another thread takes over, independent of the timeout of the batch."""
 
 
 class PendingCall(Generic[T]):
-    """A call that is made repeatedly, but is not started again while it is still in progress."""
+    """A call that is made repeatedly. It is not started again while it is still in progress."""
 
     __slots__ = ("_function", "_result", "failure", "is_running", "slow_rounds", "started_at")
 
@@ -37,14 +38,15 @@ class PendingCall(Generic[T]):
         self.failure: Exception | None = None
         """The error that the last call raised."""
         self.is_running = False
-        """True from the request of a call until its result is complete. Set by the caller, cleared by the thread."""
+        """True from the request of a call until its result is complete. The caller sets it, and the thread clears
+        it."""
         self.started_at = 0
-        """When the call was last requested (ns, CLOCK_MONOTONIC); 0 if it never was."""
+        """Time at which the call was last requested (ns, CLOCK_MONOTONIC); 0 if it never was."""
         self.slow_rounds = 0
         """Number of further batches for which the call gets its own thread."""
 
     def pop(self) -> T | None:
-        """Return the result since the last `pop`; None if the call has not returned since then."""
+        """Return the result of the call; None if the call has not returned since the last `pop`."""
         if self.is_running:
             return None
         result, self._result = self._result, None
@@ -71,17 +73,20 @@ AnyCall = PendingCall[Any]
 
 
 class Executor(Protocol):
-    """Makes driver calls in threads. Tests use a substitute that makes them in the caller's thread."""
+    """Makes driver calls in threads. Tests use a fake that makes them in the caller's thread."""
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
-        """Start the calls that are not in progress, and wait for them up to `timeout` (ns)."""
+        """Start the calls that are not in progress, and wait up to `timeout` (ns) for all calls."""
 
     def close(self) -> None:
         """End the threads. A thread whose call hangs ends with the process."""
 
 
 class _Batch:
-    """The calls of one tick. A single thread waits for the end, so a lock signals it: an Event takes much longer."""
+    """The calls of one tick.
+
+    A lock signals their end to the one thread that waits, because an Event takes much longer.
+    """
 
     __slots__ = ("_lock", "_unfinished", "grace", "queue")
 
@@ -90,7 +95,7 @@ class _Batch:
         """Calls that no thread has started."""
         self.grace = grace
         self._unfinished = list(range(len(calls)))
-        """One number per unfinished call: `pop` is atomic, so exactly one thread gets the 0."""
+        """One number for each unfinished call. `pop` is atomic, so exactly one thread gets the 0."""
         self._lock = Lock()
         self._lock.acquire()
 
@@ -108,7 +113,7 @@ class _Batch:
             self._lock.release()
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for all calls, and return whether they are done."""
+        """Wait up to `timeout` seconds for all calls, and return whether they have ended."""
         is_done = self._lock.acquire(timeout=timeout)
         if is_done:
             self._lock.release()
@@ -116,14 +121,17 @@ class _Batch:
 
 
 class _Worker:
-    """Hands batches to one thread. Each worker has its own lock: a shared queue would wake every waiting thread."""
+    """Assigns batches to one thread.
+
+    Each worker has its own lock, because a shared queue would wake every waiting thread.
+    """
 
     __slots__ = ("_batch", "_is_assigned")
 
     def __init__(self, first: _Batch) -> None:
         self._batch: _Batch | None = first
         self._is_assigned = Lock()
-        """Lock that is released while there is a new batch, or the request to end."""
+        """Lock that is released when there is a new batch, or when the worker must end."""
 
     def assign(self, batch: _Batch | None) -> None:
         """Give an idle worker its next batch, or None to end it."""
@@ -131,7 +139,7 @@ class _Worker:
         self._is_assigned.release()
 
     def next(self) -> _Batch | None:
-        """Wait for the next batch; None means end."""
+        """Wait for the next batch, and return it. None means that the thread must end."""
         self._is_assigned.acquire()
         batch, self._batch = self._batch, None
         return batch
@@ -147,8 +155,8 @@ class WorkerPool:
         self._clock = clock
         self._threads: list[Thread] = []
         self._idle: deque[_Worker] = deque()
-        """Workers without a batch. The one that worked last is at the end, as its caches are warm; both ends of the
-        deque are atomic."""
+        """Workers without a batch. The worker that worked last is at the end, because its caches are warm. Operations
+        at both ends of the deque are atomic."""
         self._is_closed = False
         self._late: list[_Batch] = []
         self._largest = 0
@@ -158,13 +166,13 @@ class WorkerPool:
         self._end_unused_at = 0
 
     def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
-        """Start the calls that are not in progress, and wait for them up to `timeout` (ns).
+        """Start the calls that are not in progress, and wait up to `timeout` (ns) for all calls.
 
-        If a call does not return in this time, later batches do not wait for it until it has returned.
+        If a call does not return within `timeout`, later batches do not wait for it until it has returned.
         """
         self._late = [batch for batch in self._late if not batch.is_done]
         for batch in self._late:
-            if batch.queue:  # calls that no thread had started before the timeout
+            if batch.queue:  # calls that no thread started before the timeout
                 self._wake(batch)
         new = [call for call in calls if not call.is_running]
         if not new:
@@ -172,12 +180,12 @@ class WorkerPool:
         now = self._clock.monotonic()
         for call in new:
             call.is_running, call.started_at = True, now
-        # Slow calls come first, each with a thread of its own; one more thread makes all the others.
+        # Slow calls come first, and each gets a thread of its own. One more thread makes all other calls.
         slow = sum([call.slow_rounds > 0 for call in new])
         if slow:
             new.sort(key=_is_quick)
         self._largest = max(self._largest, len(new))
-        # If each call takes less than this, one thread finishes all of them in time.
+        # If each call takes less than this time, one thread can finish all calls in time.
         batch = _Batch(new, min(_LONGEST_GRACE, timeout // (len(new) + 1)))
         for _ in range(min(slow + 1, len(new))):
             self._wake(batch)
@@ -193,8 +201,9 @@ class WorkerPool:
         self._end_idle(len(self._idle))
 
     def _end_unused(self) -> None:
-        """End threads that have not been needed since the last call of this method, for example threads started because
-        calls hung.
+        """End threads that have not been needed since the last call of this method.
+
+        Such threads were started because calls hung, for example.
         """
         self._end_idle(min(self._unused, len(self._idle)))
         self._unused = len(self._idle)
@@ -223,8 +232,8 @@ class WorkerPool:
             worker = self._idle.pop()
         except IndexError:
             if len(self._threads) >= _SPARE + 2 * self._largest:
-                return  # the machine is too busy, or all of them hang: more threads would not help
-            # A daemon thread: a call that hangs must not keep the process from exiting.
+                return  # the machine is too busy, or all threads hang, so more threads would not help
+            # A daemon thread, because a call that hangs must not keep the process from exiting.
             thread = Thread(target=self._run, args=(_Worker(batch),), name="gpumon-driver", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -235,8 +244,8 @@ class WorkerPool:
     def _run(self, worker: _Worker) -> None:
         while (batch := worker.next()) is not None:
             self._work_on(batch)
-            del batch  # its calls hold the driver's buffers
-            if len(self._idle) >= self._largest:  # others replaced this thread while its call hung
+            del batch  # the batch's calls hold buffers of the driver
+            if len(self._idle) >= self._largest:  # other threads replaced this one while its call hung
                 break
             self._idle.append(worker)
             if self._is_closed:  # `close` may have run before this worker was idle

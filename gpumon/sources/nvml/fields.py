@@ -1,7 +1,7 @@
 """Fields of a device that nvmlDeviceGetFieldValues returns together in one driver call.
 
-The first result is decoded field by field. As long as the types and return codes of all fields stay the same, the
-numbers of later results are decoded at once.
+The first result is decoded field by field. Later results are decoded in one step, as long as the types and return codes
+of all fields stay the same.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gpumon.sources.nvml.return_codes import SUCCESS, availability
 from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, WideCounter, largest_raw_value
 
 ALL_LINKS = 0xFFFF_FFFF
-"""Scope of the NVLink byte counters for the sum of all links (nvml.h)."""
+"""Scope with which the NVLink byte counters return the sum over all links (nvml.h)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An NVML field: its id, and the metric that its value is stored as."""
+    """An NVML field, with its id and the metric as which its value is stored."""
 
     metric: str
     id: int
@@ -68,18 +68,19 @@ FAULTS = (
     Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
     Field("gpu.pcie_replays", 94, 1.0),
 )
-"""Fields of the slow batch. Each id had the same meaning, or was unused, in every release that was checked."""
+"""Fields of the batch that is read at long intervals. Each id had the same meaning, or was unused, in every release
+that was checked."""
 
 LINK_COUNT, LINK_STATE = 91, 165
-"""Field ids of the number of NVLink links and of the state of one link. Drivers have them since 525, only for Hopper
-and newer GPUs.
+"""Field ids of the number of NVLink links, and of the state of one link. Drivers have these fields since 525, but only
+for Hopper and newer GPUs.
 """
 LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
     "gpu.nvlink_replays": (161, (52,)),
     "gpu.nvlink_recoveries": (162, (59,)),
     "gpu.nvlink_crc_errors": (163, (38, 45)),  # control and data
 }
-"""The field for a single link (since driver 525) of each metric, and the older fields whose sum is the total of all
+"""For each metric: the field for a single link (since driver 525), and the older fields whose sum is the total over all
 links."""
 
 THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
@@ -88,20 +89,20 @@ THERMAL_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((575, 0), (251, 269)),
     ((0, 0), (269,)),
 )
-"""For each driver version (branch, release) and later ones: possible ids of the first of the three counters of thermal
-and power brake throttling, most likely first.
+"""Possible ids of the first of the three counters of thermal and power brake throttling, most likely first. The key is
+the first driver version (branch, release) with these ids.
 
-12.575.51 and 13.580.65 use id 251, 13.580.82 and later use 269. On the newest cards, the other of these two ids is
+12.575.51 and 13.580.65 use id 251. 13.580.82 and later use 269. On the newest cards, the other one of these two ids is
 power smoothing, which is a setting and not a counter. 12.570.172 has power smoothing at 251 and nothing at 269. In
-earlier versions neither exists.
+earlier versions, neither id exists.
 """
 
 
 def fields_for_driver(version: str) -> tuple[tuple[Field, ...], ...]:
     """Return the fields to request from a driver of this version.
 
-    If the version does not determine the field ids, return several alternatives, the most likely first. All have the
-    same metrics in the same order.
+    If the version does not determine the field ids, return several alternatives, most likely first. All alternatives
+    have the same metrics in the same order.
     """
     first_ids = next(ids for since, ids in THERMAL_IDS if _parse_version(version) >= since)
     return tuple((*_STABLE, *_thermal_fields(first)) for first in first_ids)
@@ -116,7 +117,7 @@ def _thermal_fields(first: int) -> tuple[Field, ...]:
 
 
 def _parse_version(version: str) -> tuple[int, int]:
-    """Return branch and release, such as (580, 65) for 580.65.06; (0, 0) if they cannot be parsed."""
+    """Return branch and release, such as (580, 65) for 580.65.06; (0, 0) if the version cannot be parsed."""
     parts = version.split(".")[:2]
     if not all(part.isascii() and part.isdigit() for part in parts):
         return 0, 0
@@ -124,7 +125,7 @@ def _parse_version(version: str) -> tuple[int, int]:
 
 
 _SIZE = 40
-"""Bytes of an nvmlFieldValue_t: id, scope, timestamp, latency, type, return code and value."""
+"""Layout of an nvmlFieldValue_t as bytes: id, scope, timestamp, latency, type, return code and value."""
 _STAMP_AT = 8
 _STATE_AT = 24
 _NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
@@ -148,7 +149,7 @@ class FieldFormat:
 
 
 class FastDecoder:
-    """Decodes later results quickly, as long as all fields have the types and return codes that `batch` has now."""
+    """Decodes later results quickly, as long as all fields keep the types and return codes that `batch` has now."""
 
     def __init__(self, batch: bytearray, fields: Sequence[FieldFormat]) -> None:
         """`batch`: the bytes that the driver writes into, with at least one entry per field."""
@@ -159,7 +160,7 @@ class FastDecoder:
         self._divisors = [field.divisor for field in present]
         self._most = [field.maximum for field in present]
         self._counters = [(i, field.counter) for i, field in enumerate(present) if field.counter is not None]
-        # A view of the type and code of each field in place: comparing it with a copy creates no objects.
+        # A view of the types and codes of all fields in the buffer. Comparing the view with a copy creates no objects.
         words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
         self._current_states = words[_STATE_AT // 8 :: _SIZE // 8]
         self._states = memoryview(array("Q", self._current_states))
@@ -199,7 +200,7 @@ _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
 _PARTS = len(_ENTRY)
 _UNSIGNED_SHORT = 6
-"""NVML_VALUE_TYPE_UNSIGNED_SHORT; nvidia-ml-py has it only since 12.550."""
+"""NVML_VALUE_TYPE_UNSIGNED_SHORT. nvidia-ml-py has this constant only since 12.550."""
 VALUE_TYPES = {
     int(pynvml.NVML_VALUE_TYPE_DOUBLE): "=d",
     int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT): "=I",
@@ -209,7 +210,7 @@ VALUE_TYPES = {
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): "=i",
     _UNSIGNED_SHORT: "=H",
 }
-"""struct format of each nvmlValueType_t; an unsigned long has 8 bytes."""
+"""struct format of each nvmlValueType_t. An unsigned long has 8 bytes."""
 _UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
 _UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
 _NOT_AVAILABLE = {
@@ -224,15 +225,15 @@ _PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
 _NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _MAX_UNCERTAINTY = SECOND // 10
-"""Maximum duration of a call in ns. If it takes longer, counters without a usable timestamp are rejected."""
+"""If a call takes longer than this many ns, counters without a usable timestamp are rejected."""
 _INSTANT = SECOND // 10_000
 """Calls of at most this many ns count as instantaneous."""
 _NEAR = SECOND
-"""A timestamp further than this many ns from its call comes from another clock, or was never written."""
+"""A timestamp that is further than this many ns from the call comes from another clock, or was never written."""
 
 
 class FieldBatch:
-    """The fields of one device, in a buffer that is used again for each call."""
+    """The fields of one device, in a buffer that is reused for each call."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
@@ -245,7 +246,7 @@ class FieldBatch:
             for field, other in zip(fields, self._batches[0], strict=True)
             if field.id != other.id
         }
-        """Metrics whose field id is not determined by the driver's version."""
+        """Metrics whose field id the driver's version does not determine."""
         self._chosen = 0
         """Index of the batch in use."""
         self._last: dict[str, float] = {}
@@ -261,14 +262,14 @@ class FieldBatch:
     def __call__(self, handle: Any, device: DeviceValues) -> int:
         """Read the batch, and return the driver's return code.
 
-        Each field may fail separately. If all do, the code of the first field is returned.
+        Each field may fail separately. If all fields fail, the code of the first field is returned.
         """
         began = device.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
         ended = device.clock.monotonic()
         if code != SUCCESS:
             device.batched, device.counters_at_ns = frozenset(), 0
-            self._fast = None  # the reasons of all metrics change, even of those that this driver never returns
+            self._fast = None  # the reasons of all metrics change, even of metrics that this driver never returns
             return code
         if len(self._rows) > len(self._batches[0]):
             self._choose_batch()
@@ -284,7 +285,7 @@ class FieldBatch:
         return self._decode_fields(handle, device, began, ended)
 
     def _decode_fields(self, handle: Any, device: DeviceValues, began: int, ended: int) -> int:
-        """Decode the batch field by field; the rest of `__call__` when the fast decoder does not apply."""
+        """Decode the batch field by field. Called by `__call__` if the fast decoder cannot be used."""
         entries, values = self._unpack(self._batch), device.values
         stamp, failure, lacking = 0, SUCCESS, None
         columns = zip(entries[2::_PARTS], entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True)
@@ -295,7 +296,7 @@ class FieldBatch:
                 failure = failure or code
                 lacking = lacking or set()
                 lacking.add(metric)
-                # A fallback call may have read it.
+                # A fallback call may have read the metric.
                 if metric not in device.single:
                     device.set_missing(metric, availability(code))
                 continue
@@ -356,7 +357,8 @@ class FieldBatch:
         self._fields = fields
         self._fast = None
         self._metrics = frozenset(field.metric for field in fields)
-        # Looked up once: metric, factor, divisor, is it a counter, byte counter, least and most valid raw number.
+        # Looked up once per field: metric, factor, divisor, whether it is a counter, byte counter, lowest and highest
+        # valid number.
         self._rows = [
             (
                 field.metric,
@@ -369,7 +371,7 @@ class FieldBatch:
             for field in fields
             for maximum in [largest_raw_value(field.metric, field.scale, U64)]
         ]
-        # One entry more than needed: some drivers write beyond the last (found by nvitop).
+        # The buffer has one entry more than needed, because some drivers write beyond the last one (found by nvitop).
         entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)
         self._batch_bytes = bytearray(ctypes.sizeof(entries))
         self._batch = entries.from_buffer(self._batch_bytes)
@@ -381,7 +383,7 @@ class FieldBatch:
     def _choose_batch(self) -> None:
         """Choose the most likely batch whose uncertain fields have values.
 
-        Called after the fields of all batches were read once.
+        Called after the fields of all alternative batches have been read once.
         """
         entries = self._unpack(self._batch)
         succeeded = {field.id for i, field in enumerate(self._fields) if entries[i * _PARTS + _PARTS - 2] == SUCCESS}
@@ -395,9 +397,9 @@ class FieldBatch:
             self._batch[i] = batch[all_fields.index(field)]  # keep what the driver has written
 
     def _check_ids(self, device: DeviceValues) -> None:
-        """Switch to the other batch if only uncertain fields decreased, because then they are not counters.
+        """Switch to the other batch if only fields with uncertain ids decreased. They are then not counters.
 
-        A GPU reset, in contrast, clears all counters.
+        A GPU reset, in contrast, would clear all counters.
         """
         values, last = device.values, self._last
         counters = device.batched & _COUNTERS
@@ -412,9 +414,9 @@ class FieldBatch:
 
     @staticmethod
     def _stamp_counters(device: DeviceValues, stamp: int, began: int, ended: int) -> None:
-        """Set the time at which the counters were read if the call took long.
+        """If the call took long, set the time at which the counters were read.
 
-        Reject them if that time is too uncertain.
+        If this time is too uncertain, reject the counters.
         """
         when = counter_time(stamp, began, ended, device.clock)
         device.counters_at_ns = when or ended
@@ -424,9 +426,9 @@ class FieldBatch:
 
 
 def decode_value(kind: int, raw: int) -> float | None:
-    """Return the value of an nvmlValue_t; None if it means that there is no value.
+    """Return the value of an nvmlValue_t; None if the number means "no value".
 
-    `kind`: its nvmlValueType_t. `raw`: its 8 bytes as an integer.
+    `kind`: nvmlValueType_t of the value. `raw`: the 8 bytes of the value as an integer.
     """
     number: float
     (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
@@ -434,10 +436,10 @@ def decode_value(kind: int, raw: int) -> float | None:
 
 
 def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
-    """Return when counters with this timestamp (µs) were read: ns, CLOCK_MONOTONIC.
+    """Return the time at which counters with this timestamp (µs) were read, in ns of CLOCK_MONOTONIC.
 
-    `began` and `ended`: start and end of the call, between which the result lies. The result is 0 if the timestamp
-    cannot be used. According to nvml.h it is the time since 1970, but some drivers return the time since boot.
+    `began` and `ended`: start and end of the call. The result is between the two, or 0 if the timestamp cannot be used.
+    According to nvml.h, timestamps are the time since 1970, but some drivers return the time since boot.
     """
     for offset in (_epoch_offset(clock), 0):
         when = stamp * 1000 + offset
@@ -449,7 +451,7 @@ def counter_time(stamp: int, began: int, ended: int, clock: Clock) -> int:
 def _epoch_offset(clock: Clock) -> int:
     """Return the ns to add to a time since 1970 to get CLOCK_MONOTONIC.
 
-    The clocks are read again if too much time passed between the two.
+    If too much time passes between the readings of the two clocks, both are read again.
     """
     for _ in range(3):
         before, wall, after = clock.monotonic(), clock.time(), clock.monotonic()

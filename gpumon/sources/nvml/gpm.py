@@ -1,6 +1,7 @@
-"""GPM, the performance counters of Hopper and newer: the activity of each part of a GPU between two samples.
+"""GPM, the performance counters of Hopper and newer GPUs. They measure the activity of each part of a GPU between two
+samples.
 
-The driver takes samples of the counters and computes means from two of them. No root privileges are needed.
+The driver takes samples of the counters, and computes means from two samples. No root privileges are required.
 `docs/operate/daemon.md` names other programs that read these counters.
 """
 
@@ -21,9 +22,10 @@ from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availabilit
 from gpumon.sources.nvml.values import DeviceValues
 
 GPM_EVERY = 1.0
-"""Seconds between two samples at any sampling interval. This costs two calls per second; values are 1 s means."""
+"""Seconds between two samples, at any sampling interval. This costs two calls per second, and values are means over 1
+s."""
 _MIN_DISTANCE = SECOND // 10
-"""Minimum ns between two samples, because the driver updates its counters about this often (nvml.h)."""
+"""Minimum ns between two samples. The driver updates its counters about this often (nvml.h)."""
 
 GPM: dict[str, int] = {
     "gpu.graphics_activity": 1,
@@ -39,28 +41,30 @@ GPM: dict[str, int] = {
     "gpu.nvlink_sent_rate": 61,
     "gpu.nvlink_received_rate": 60,
 }
-"""NVML_GPM_METRIC_ ids. They have the same meaning in every nvml.h since release 525, the first with GPM."""
+"""NVML_GPM_METRIC_ ids. They have the same meaning in every nvml.h since release 525, which is the first release with
+GPM."""
 GPM_METRICS = tuple(GPM)
 GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
-"""Metrics withheld while GPM is switched off, with the reason."""
+"""Metrics that are withheld while GPM is switched off, each with the reason."""
 _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
 """True for metrics in percent, False for metrics in MiB per second."""
 _RATIOS = sum(_IS_RATIO)
 """Number of ratios. They come before the rates in `GPM`."""
 _DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)
 _FULL, _MAX_PERCENT, _MAX_MIB = 100.0, 100.5, 1e7
-"""The full percentage, the maximum percentage, and the maximum rate in MiB per second. Rounding may push a ratio above
-100 %. No GPU has links as fast as the maximum rate.
+"""100 percent, the maximum valid percentage, and the maximum valid rate in MiB per second. Rounding may result in more
+than 100 %. No GPU has links as fast as the maximum rate.
 """
 
 _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
-"""Return code and value of each nvmlGpmMetric_t. Skips the id before them, and the texts after them."""
+"""struct format for the return code and value of an nvmlGpmMetric_t. It skips the id before them and the texts after
+them."""
 
 
 class GpmReader:
-    """Reads GPM of one device, in buffers that are used again.
+    """Reads GPM of one device into buffers that are reused.
 
-    A read returns means over the time since the previous one.
+    A read returns means over the time since the previous read.
     """
 
     def __init__(self, library: Library, functions: tuple[Function, Function, Function]) -> None:
@@ -70,7 +74,7 @@ class GpmReader:
         self._newest = 0
         """Index of the newest sample in the pair."""
         self._sampled_at = 0
-        """When the newest sample was taken (ns, CLOCK_MONOTONIC); 0 if there is none."""
+        """Time at which the newest sample was taken (ns, CLOCK_MONOTONIC); 0 if there is none."""
         self._generation = 0
         record = pynvml.c_nvmlGpmMetricsGet_t()
         record.version, record.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(GPM)
@@ -97,7 +101,7 @@ class GpmReader:
             code, pair = self._open(handle)
             if pair is None:
                 return code
-        if device.generation != self._generation:  # the device was gone: a reset restarts its counters
+        if device.generation != self._generation:  # the device was gone, and a reset may have restarted its counters
             self._generation, self._sampled_at = device.generation, 0
         older = 1 - self._newest
         pair.in_use = True
@@ -113,7 +117,7 @@ class GpmReader:
                     device.set_missing(name, Availability.TOO_EARLY)
                 return code
             if at - self._sampled_at < _MIN_DISTANCE:
-                return code  # the last values stay; the next sample overwrites this one
+                return code  # the last values stay, and the next sample overwrites this one
             self._samples[0], self._samples[1] = pair.samples[self._newest].value, pair.samples[older].value
             code = self._compute(self._pointer)
         finally:
@@ -135,14 +139,14 @@ class GpmReader:
         code, pair = self._library.gpm_samples.borrow()
         if pair is not None:
             self._pair = pair
-            # While a call hangs, it holds a reference to this object, so the samples are not freed before it returns.
+            # A call that hangs holds a reference to this object, so the samples are not freed before the call returns.
             weakref.finalize(self, self._library.gpm_samples.give_back, pair).atexit = False
         return code, pair
 
     def _store(self, device: DeviceValues) -> None:
         results = _RESULTS.unpack_from(self._record, self._results_at)
         codes, values = results[::2], results[1::2]
-        # Usually all are valid and can be stored at once, which is faster. A NaN would make the sum NaN.
+        # Usually, all values are valid and can be stored in one step, which is faster. A NaN would make the sum NaN.
         if not any(codes) and min(values) >= 0.0 and max(values[:_RATIOS]) <= _FULL and sum(values) <= _MAX_MIB:
             device.values.update(zip(GPM, map(truediv, values, _DIVISORS), strict=True))
             return

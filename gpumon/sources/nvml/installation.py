@@ -1,4 +1,5 @@
-"""Checks the files of NVIDIA's driver on this machine. No driver call is made, so none can hang or wake a GPU."""
+"""Checks the files of NVIDIA's driver on this machine. No driver call is made, because a call could hang or wake a
+GPU."""
 
 from __future__ import annotations
 
@@ -29,17 +30,18 @@ class Installation:
     sees_bus: bool = True
     """False if the PCI bus is hidden, as in a sandbox."""
     gpus: tuple[tuple[str, str], ...] = ()
-    """PCI address of each NVIDIA GPU, and the kernel driver bound to it; empty if none."""
+    """By PCI address of each NVIDIA GPU: the kernel driver that is bound to it; empty if there is none."""
     sees_modules: bool = True
     """False if the kernel's modules are hidden."""
     module: str = ""
     """Version of the loaded kernel module; empty if none is loaded."""
     library: str = ""
-    """Path of the driver's library, or only its name if the kernel hides the path; empty if not installed."""
+    """Path of the driver's library, or only its name if the kernel hides the path. Empty if the library is not
+    installed."""
     load_error: str = ""
-    """Reason why the library cannot be loaded although it is installed."""
+    """Why the library cannot be loaded although it is installed; empty if it can be loaded."""
     nodes: tuple[tuple[str, bool], ...] = ()
-    """Name of each device file in /dev, and whether its mode lets this user open it."""
+    """By name of each device file in /dev: whether its mode lets this user open it."""
     is_wsl: bool = False
     kernel: str = ""
     """Release of the running kernel."""
@@ -53,7 +55,7 @@ class Installation:
 
     @property
     def library_version(self) -> str:
-        """Version of the library according to the name of its file; empty if unknown."""
+        """Version of the library according to its file name; empty if the name contains no version."""
         match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", os.path.realpath(self.library)) if self.library else None
         return match[1] if match else ""
 
@@ -66,9 +68,9 @@ def find_installation(
 ) -> Installation:
     """Find the parts of the driver. `root`: directory put before the paths in sysfs and /dev, for tests.
 
-    `find_library`: returns the library's path, empty if it is not installed, and raises OSError if it cannot be loaded.
-    `may_open`: returns whether the permissions of a device file let this user open it. `kernel`: release of the running
-    kernel, os.uname() if empty.
+    `find_library`: function that returns the path of the library, or "" if it is not installed. It raises OSError if
+    the library cannot be loaded. `may_open`: function that returns whether the permissions of a device file let this
+    user open it. `kernel`: release of the running kernel, os.uname() if empty.
     """
     may_open = may_open or _may_open
     names, devices, modules = _list_folder(f"{root}/dev"), f"{root}{PCI_DEVICES}", f"{root}/sys/module"
@@ -95,8 +97,7 @@ def find_installation(
 
 
 def check_installation(installation: Installation, gpu_count: int) -> list[Check]:
-    """Check the parts of the driver, beginning with the PCI bus. A fault in one part causes faults in the parts after
-    it.
+    """Check the parts of the driver, starting with the PCI bus. A fault in a part causes faults in all later parts.
 
     `gpu_count`: number of GPUs that were just read successfully. If it is not 0, no result is worse than a warning.
     """
@@ -175,7 +176,7 @@ def _check_module(installation: Installation) -> Check | None:
             name,
             Condition.FAULT,
             text,
-            "check 'dmesg' for the reason, for example a card that needs another driver branch",
+            "check 'dmesg' for the reason; the card may need another driver branch",
         )
     return Check(name, Condition.OK, f"version {module}")
 

@@ -1,8 +1,8 @@
 """Loads and calls the driver's library. Only this module converts NVML return codes to availabilities.
 
-Structures and constants are those of nvidia-ml-py. Its functions are not used, because it creates a Python object per
-process and calls the driver twice for every list, which takes ten times as long as the driver itself. Instead, the
-functions are called through ctypes prototypes and buffers that are created once.
+Structures and constants come from nvidia-ml-py. Its functions are not used: they create a Python object for each
+process and call the driver twice for each list, which takes ten times as long as the driver itself. Instead, this
+module calls the functions of the driver through ctypes prototypes, with buffers that are created once.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _SUCCESS, _NO_FUNCTION = int(pynvml.NVML_SUCCESS), int(pynvml.NVML_ERROR_FUNCTIO
 
 
 class GpmPair:
-    """Two samples of one device. Each read overwrites the older one."""
+    """Two GPM samples of one device. Each read overwrites the older sample."""
 
     __slots__ = ("in_use", "samples")
 
     def __init__(self, samples: tuple[c_void_p, c_void_p]) -> None:
         self.samples = samples
         self.in_use = False
-        """True while a call uses the samples, so that they must not be freed."""
+        """True while a call uses the samples. They must not be freed then."""
 
 
 class GpmSamples:
     """Allocates pairs of GPM samples, and frees them. May be used from any thread until `free` is called."""
 
     def __init__(self, find: Callable[[str], Callable[..., int] | None]) -> None:
-        """`find`: returns the library's function with a name, None if it does not exist."""
+        """`find`: function that returns the function of the library with a name; None if it does not exist."""
         self._find = find
         self._all: list[GpmPair] = []
         self._spare: list[GpmPair] = []
 
     def borrow(self) -> tuple[int, GpmPair | None]:
-        """Return the NVML return code, and a pair that the caller may use until `give_back`.
+        """Return the NVML return code, and a pair that the caller may use until it calls `give_back`.
 
-        The pair is None if allocation fails.
+        The pair is None if the allocation fails.
         """
         try:
             return _SUCCESS, self._spare.pop()
         except IndexError:
-            pass  # another thread may have been quicker
+            pass  # another thread may have taken the last one
         results = [self._allocate(), self._allocate()]
         code = next((code for code, _ in results if code != _SUCCESS), _SUCCESS)
         if code != _SUCCESS:
@@ -73,7 +73,7 @@ class GpmSamples:
         self._spare.append(pair)
 
     def free(self) -> None:
-        """Free all pairs except those in use by a call. No pair may be used after that."""
+        """Free all pairs that are not in use by a call. No pair may be used afterward."""
         pairs, self._all = self._all, []
         self._spare = []
         for pair in pairs:
@@ -94,8 +94,8 @@ class GpmSamples:
 
 SONAME = "libnvidia-ml.so.1"
 _PATHS = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
-"""The library's name, to find it in the linker's search path, and its path in WSL, which the linkers of some
-distributions do not search.
+"""The name of the library, which the linker searches for, and its path in WSL, where the linkers of some distributions
+do not search.
 """
 
 _FileKey = tuple[int, int]
@@ -103,7 +103,7 @@ _FileKey = tuple[int, int]
 
 
 class SharedLibrary:
-    """The copies of the library that this process has loaded. `current` is the one in use."""
+    """The copies of the library that this process has loaded. `current` is the copy in use."""
 
     def __init__(self) -> None:
         self._current: ctypes.CDLL | None = None
@@ -124,37 +124,40 @@ class SharedLibrary:
 
     @property
     def directory(self) -> str:
-        """Directory from which the first copy was loaded; empty if none was loaded yet, or if the kernel hides it."""
+        """Directory from which the first copy was loaded.
+
+        Empty if no copy was loaded yet, or if the kernel hides the directory.
+        """
         return self._directory
 
     def load_replacement(self) -> ctypes.CDLL | None:
-        """Load the file that has replaced the current copy on disk, for example after an upgrade, and return it.
+        """If the file of the current copy was replaced on disk, as by an upgrade, load and return the new file.
 
-        None if the file has not been replaced, or if this cannot be determined.
+        None if the file was not replaced, or if this cannot be determined.
         """
         path = f"{self._directory}/{SONAME}"
         key = _file_key(path) if self._directory else None
         if key is None or not self._copies:
             return None
         if key not in self._copies:
-            # The linker compares names before files, so a name that it knows would return the old copy.
+            # The linker compares names before files, so a name that was loaded before would return the old copy.
             name = f"{self._directory}/{'./' * len(self._copies)}{SONAME}"
             try:
                 self._copies[key] = ctypes.CDLL(name)
-            except OSError:  # in the middle of an upgrade
+            except OSError:  # an upgrade may be in progress
                 return None
         copy = self._copies[key]
         return None if copy is self._current else copy
 
     def use(self, copy: ctypes.CDLL) -> None:
-        """Make this the copy in use, for nvidia-ml-py as well."""
+        """Make this the copy in use, also for nvidia-ml-py."""
         self._current = pynvml.nvmlLib = copy
 
 
 def _load_first() -> ctypes.CDLL:
     """Load the library from the first path at which it exists.
 
-    Raises OSError. If a file exists but cannot be loaded, the error is about that file.
+    Raises OSError. If one of the files exists but cannot be loaded, the error is about this file.
     """
     errors = []
     for path in _PATHS:
@@ -166,7 +169,7 @@ def _load_first() -> ctypes.CDLL:
 
 
 def is_absent(error: OSError) -> bool:
-    """Return whether loading failed because the library does not exist, rather than because it is unusable."""
+    """Return whether loading failed because the library does not exist, and not because it is unusable."""
     return "No such file" in str(error)
 
 
@@ -178,10 +181,10 @@ def _load(path: str) -> ctypes.CDLL:
 
 
 def _directory_of(copy: ctypes.CDLL) -> str:
-    """Return the directory of the file that a copy was mapped from; empty if the kernel hides it."""
+    """Return the directory of the file from which a copy was mapped; empty if the kernel hides it."""
     address = ctypes.cast(copy.nvmlShutdown, ctypes.c_void_p).value or 0
     try:
-        # Without pathlib, whose import takes a thirtieth of the time of 'gpumon status' without a daemon.
+        # pathlib is not used: its import takes a thirtieth of the time of 'gpumon status' without a daemon.
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
             maps = file.read()
     except OSError:
@@ -203,12 +206,12 @@ def _file_key(path: str) -> _FileKey | None:
 
 
 SHARED = SharedLibrary()
-"""The library that the whole process shares, because the linker keeps one state per process."""
+"""The library, shared by the whole process, because the linker has one state per process."""
 
 
 Function = Callable[..., int]
 """A function of the driver. It takes ctypes values and pointers to buffers, and returns a code. Only
-`tests/unit/test_nvml_memory.py` checks the arguments against the C signature: a newly used function needs a row in
+`tests/unit/test_nvml_memory.py` checks the arguments against the C signature, so a newly used function needs a row in
 `tests/nvml/signatures.py`.
 """
 
@@ -218,17 +221,16 @@ _PCI_ADDRESS = struct.Struct("=16s20x32s")
 
 
 class Library:
-    """The initialized library, one per process. `close` shuts it down, so no call may be running then.
+    """The initialized library. There is one instance per process. No call may be running when `close` shuts it down.
 
-    After an upgrade of the driver, a new instance uses the new library: see `SharedLibrary`.
-
-    Any thread may call `find`: if two look up the same function, the second stores it again.
+    After an upgrade of the driver, a new instance uses the new library; see `SharedLibrary`. Any thread may call
+    `find`. If two threads look up the same function, the second one stores it again.
     """
 
     def __init__(self, withheld: Mapping[str, Availability] = MappingProxyType({})) -> None:
         """`withheld`: metrics that must not be read, and why.
 
-        Raises SourceError, with advice, if no driver answers.
+        Raises SourceError with advice if no driver answers.
         """
         self.withheld = withheld
         self._copy = _initialize()
@@ -237,7 +239,10 @@ class Library:
         self.driver = self._versions()
 
     def find(self, *names: str) -> Function | None:
-        """Return the first of these functions that this driver has; None if it has none. Pass the newest name first."""
+        """Return the first of these functions that the driver has; None if it has none of them.
+
+        Pass the newest name first.
+        """
         for name in names:
             if name not in self._functions:
                 try:
@@ -264,7 +269,7 @@ class Library:
     def text(self, name: str, handle: Any) -> tuple[int, str]:
         """Call a function that returns a string, such as nvmlDeviceGetName.
 
-        Returns the NVML return code and the string, which is empty if the call failed.
+        Return the NVML return code and the string. The string is empty if the call failed.
         """
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)
@@ -272,18 +277,18 @@ class Library:
         return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
 
     def minor(self, handle: Any) -> int:
-        """Return the minor number of a GPU's device file, such as 0 for /dev/nvidia0; -1 if unknown."""
+        """Return the minor number of a GPU's device file, such as 0 for /dev/nvidia0; -1 if the call fails."""
         number = ctypes.c_uint()
         function = self.find("nvmlDeviceGetMinorNumber")
         return number.value if function and function(handle, ctypes.byref(number)) == SUCCESS else -1
 
     def bus_address(self, handle: Any) -> str:
-        """Return the PCI address of a device, such as 00000000:65:00.0; empty if unknown."""
+        """Return the PCI address of a device, such as 00000000:65:00.0; empty if the call fails."""
         info = pynvml.nvmlPciInfo_t()
         function = self.find("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
         if function is None or function(handle, ctypes.byref(info)) != SUCCESS:
             return ""
-        # The second, longer copy of the address came with v3; older versions leave it empty.
+        # The second, longer copy of the address exists since v3. Older versions leave it empty.
         copies = (_PCI_ADDRESS.unpack_from(info)[1], _PCI_ADDRESS.unpack_from(info)[0])
         address = next((text for copy in copies if (text := copy.partition(b"\0")[0])), b"")
         return clean(address.decode("ascii", "replace"))
@@ -298,11 +303,11 @@ class Library:
         function = self.find("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion")
         if function is None or function(ctypes.byref(number)) != SUCCESS:
             return Driver(version)
-        # 1000 * major + 10 * minor: nvml.h, NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR.
+        # The number is 1000 * major + 10 * minor, see NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR in nvml.h.
         return Driver(version, f"{NVIDIA.runtime} {number.value // 1000}.{number.value % 1000 // 10}")
 
     def close(self) -> None:
-        """Shut the library down. Never raises, because a failure has no consequence."""
+        """Shut the library down. Never raises, because a failure has no consequences."""
         self.gpm_samples.free()
         function = self.find("nvmlShutdown")
         if function is not None:

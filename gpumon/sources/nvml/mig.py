@@ -1,4 +1,4 @@
-"""MIG: detects whether a GPU is divided, finds its instances, and reads an instance like a device."""
+"""MIG: detects whether a GPU is divided, finds its instances, and reads each instance like a device."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class DeviceReading:
 
     sample: Sample
     processes: Sequence[ListedProcess] | None = None
-    """Processes on the device; None if they were not read. If the list is incomplete, the device's `missing` has the
+    """Processes on the device; None if they were not read. If the list is incomplete, `missing` of the device has the
     reason."""
     utilization_samples: UtilizationSamples = ()
-    """New samples from the driver's buffer. Usually none, because the buffer is read only every few seconds."""
+    """New samples from the driver's buffer. Usually empty, because the buffer is read only every few seconds."""
     instances_changed: bool = False
     """Whether the MIG instances have changed."""
 
@@ -42,8 +42,8 @@ class DeviceReading:
 INSTANCES = "gpu.mig_instances"
 UTILIZATION = "gpu.utilization"
 MODE_EVERY = 30.0
-"""Seconds between two checks of an undivided GPU. If the GPU is divided in between, gpumon notices at once, because the
-GPU's utilization is then missing. The instances of a divided GPU are checked every 2 s.
+"""Seconds between two checks of an undivided GPU. If the GPU is divided between two checks, gpumon notices this
+immediately, because the utilization of the GPU is then missing. The instances of a divided GPU are checked every 2 s.
 """
 _SOON = 0.5
 """Minimum seconds between two checks."""
@@ -55,13 +55,13 @@ UNSUPPORTED_WITH_MIG = (
 )  # fmt: skip
 """Metrics that are not supported in MIG mode according to nvml.h."""
 _MAX_INDEXES = 64
-"""Maximum number of MIG device indexes that are searched; current GPUs have 7."""
+"""Maximum number of MIG device indexes that are searched. Current GPUs have 7."""
 
 
 def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availability]:
     """Return the reasons for missing metrics of a GPU in MIG mode.
 
-    If the driver does not support a metric in MIG mode, the reason is replaced by MIG mode.
+    For metrics that the driver does not support in MIG mode, the reason becomes IN_MIG_MODE.
     """
     return {
         name: Availability.IN_MIG_MODE if why is Availability.NOT_SUPPORTED and name in UNSUPPORTED_WITH_MIG else why
@@ -70,7 +70,7 @@ def explain_mig_mode(missing: Mapping[str, Availability]) -> dict[str, Availabil
 
 
 class MigMode:
-    """Whether a GPU is in MIG mode, and the handles of its instances, as found by the last `refresh`."""
+    """Whether a GPU is in MIG mode, and the handles of its instances. Both are results of the last `refresh`."""
 
     def __init__(self, library: Library, device: DeviceValues) -> None:
         self._device = device
@@ -80,15 +80,15 @@ class MigMode:
         self._has_succeeded = False
         self._refreshed_at = self._searched_at = -inf
         self._had_utilization = False
-        """Whether the GPU had a utilization at the last refresh. If it is missing now, the GPU may have been
-        divided."""
+        """Whether the GPU had a utilization at the last refresh. If the utilization is missing now, the GPU may have
+        been divided."""
         self._index_count = 0
         self.cost = CallCost("nvmlDeviceGetMigMode")
         self.is_on = False
         self.handles: Mapping[int, int] = {}
         """Handles of the instances by MIG device index."""
         self.due = inf if self._get_mode is None else 0.0
-        """When to refresh the mode, in seconds."""
+        """Time of the next refresh of the mode, in seconds."""
 
     @property
     def is_known(self) -> bool:
@@ -96,11 +96,17 @@ class MigMode:
         return INSTANCES in self._device.values
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether a GPU without a utilization may have been divided since the last refresh. `now` in seconds."""
+        """Return whether this GPU, if it has no utilization, may have been divided since the last refresh.
+
+        `now` in seconds.
+        """
         return not self.is_on and self._has_succeeded and (self._had_utilization or now - self._refreshed_at >= RETRY)
 
     def refresh(self, handle: Any, now: float) -> None:
-        """Read the mode and the handles from the driver. If this fails, the previous ones stay. `now` in seconds."""
+        """Read the mode and the handles from the driver.
+
+        If this fails, keep the previous mode and handles. `now` in seconds.
+        """
         self._refreshed_at, self._had_utilization = now, UTILIZATION in self._device.values
         code = self.cost.measure(self._device.clock, self._read, handle, now)
         why = availability(code)
@@ -114,7 +120,7 @@ class MigMode:
             self.due = now + (RETRY_UNSUPPORTED if is_unsupported else RETRY)
 
     def refresh_soon(self, now: float) -> None:
-        """Schedule a refresh, because an instance does not answer and may be gone."""
+        """Schedule a refresh. Called if an instance does not answer and may be gone."""
         self.due = min(self.due, max(now, self._refreshed_at + _SOON))
 
     def _read(self, handle: Any, now: float) -> int:
@@ -129,7 +135,7 @@ class MigMode:
         return code
 
     def _read_handles(self, handle: Any, now: float) -> int:
-        """Read the handle of each MIG device index. If one fails, the previous handles stay.
+        """Read the handle of each MIG device index. If a read fails, keep the previous handles.
 
         Drivers assign the indexes in order, so usually only the indexes in use and the next one are read.
         """
@@ -165,13 +171,14 @@ _MISSING = {
     **dict.fromkeys(_OWN_METRICS, Availability.NOT_SUPPORTED),
 }
 _IDENTITY_VALID_FOR = 30.0
-"""Seconds before the identity of an instance is checked again: another one may have replaced it."""
+"""The identity of an instance is checked again after this many seconds, because another instance may have replaced
+it."""
 _OK = Availability.OK
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentity:
-    """Identity of an instance. If any field differs, it is another instance."""
+    """Identity of an instance. Two instances are different if any field differs."""
 
     mig_index: int
     handle: int
@@ -190,7 +197,7 @@ class Parent:
 
 
 def identify_instance(library: Library, mig_index: int, handle: int) -> InstanceIdentity | None:
-    """Return the identity of an instance; None if it cannot be read, for example because the instance was removed."""
+    """Return the identity of an instance; None if it cannot be read. The instance may have been removed."""
     pointer, number = c_void_p(handle), c_uint()
     _, uuid = library.text("nvmlDeviceGetUUID", pointer)
     _, name = library.text("nvmlDeviceGetName", pointer)
@@ -203,9 +210,9 @@ class MigInstance:
     """Reads one instance: memory, processes and, with GPM, the activity of the instance."""
 
     instances: tuple[MigInstance, ...] = ()
-    """Always empty: an instance is not divided further."""
+    """Always empty, because an instance is not divided further."""
     pending_calls: tuple[AnyCall, ...] = ()
-    """Always empty: `read` makes all calls."""
+    """Always empty, because `read` makes all calls."""
 
     def __init__(self, library: Library, parent: Parent, identity: InstanceIdentity, clock: Clock) -> None:
         self._library = library
@@ -236,22 +243,22 @@ class MigInstance:
 
     @property
     def state(self) -> Availability:
-        """OK, or why the instance does not answer; any thread may read it."""
+        """OK, or why the instance does not answer. May be read from any thread."""
         return self._calls.state
 
     @property
     def failure(self) -> int:
-        """Return code of the driver if the state is not OK; any thread may read it."""
+        """Return code of the driver if the state is not OK. May be read from any thread."""
         return self._calls.failure
 
     def costs(self) -> list[CallCost]:
-        """Return the cost of each driver function so far; any thread may call this."""
+        """Return the cost of each driver function so far. May be called from any thread."""
         return [*self._calls.costs(), *self._processes.costs]
 
     def read(self, now: float) -> DeviceReading:
-        """Make the calls that are due at `now` (seconds); other metrics keep their last value.
+        """Make the calls that are due at `now` (seconds). Other metrics keep their last value.
 
-        Runs in the thread of the instance, because the calls may hang.
+        This runs in the thread of the instance, because the calls may hang.
         """
         latest = self._latest
         self._calls.read(now)
@@ -260,7 +267,7 @@ class MigInstance:
             processes = self._processes.read(self.handle, now)
         else:
             processes = self._processes.set_unknown(self.state)
-            self._identity_valid_until = 0.0  # when it answers again, it may be another instance
+            self._identity_valid_until = 0.0  # if it answers again, it may be another instance
         if latest.missing != self._published_missing:
             self._published_missing = latest.missing.copy()
             missing = {name: why for name, why in self._published_missing.items() if name not in latest.values}
@@ -275,9 +282,9 @@ class MigInstance:
         return DeviceReading(sample, processes)
 
     def _check_identity(self, size: float, now: float) -> None:
-        """Check the identity every 30 s, and at once if the memory size `size` (bytes) has changed.
+        """Check the identity every 30 s, and immediately if the memory size `size` (bytes) has changed.
 
-        This happens in the thread of the instance, because the calls may hang.
+        This runs in the thread of the instance, because the calls may hang.
         """
         is_resized = is_known(size) and is_known(self._size) and size != self._size
         if not is_known(self._size):
@@ -308,7 +315,7 @@ def _bind_gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
 
 
 _TIMEOUT = round(0.3 * SECOND)
-"""How long a refresh waits for the identities of new instances, in ns. Slower ones appear with a later refresh."""
+"""A refresh waits this many ns for the identities of new instances. Slower instances appear with a later refresh."""
 _IdentityCall = PendingCall[InstanceIdentity | None]
 
 
@@ -325,13 +332,13 @@ class MigInstances:
         self._failing: set[str] = set()
         """UUIDs of the instances that did not answer at the last tick, or have been replaced."""
         self.due = self._mode.due
-        """When to refresh, in seconds."""
+        """Time of the next refresh, in seconds."""
         self.is_on = False
         """Whether the GPU is in MIG mode, with or without instances."""
         self.is_divided = False
-        """True if processes of this GPU can run only on its instances. False if the instances are not visible."""
+        """True if processes on this GPU can run only on its instances. False if the instances are not visible."""
         self.instances: tuple[MigInstance, ...] = ()
-        """Instances of the GPU, ordered by MIG device index. The sequence is replaced as a whole, so any thread may
+        """Instances of the GPU, sorted by MIG device index. The sequence is only replaced as a whole, so any thread may
         read it."""
 
     @property
@@ -345,7 +352,7 @@ class MigInstances:
         return tuple(self._pending.values())
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether a GPU without a utilization may have been divided since the last refresh."""
+        """Return whether this GPU, if it has no utilization, may have been divided since the last refresh."""
         return self._mode.may_be_due(now)
 
     def check_instances(self, now: float) -> None:
@@ -378,13 +385,13 @@ class MigInstances:
         return (self.is_on, self.instances) != before
 
     def _identify(self, new: Sequence[tuple[int, int]]) -> dict[tuple[int, int], InstanceIdentity]:
-        """Read the identities of new instances by index and handle. A call that hangs does not block the GPU."""
+        """Read the identities of new instances, by index and handle. A call that hangs does not block the GPU."""
         late = {key: call for key, call in self._pending.items() if call.is_running or key in new}
         started = {
             key: _IdentityCall(partial(identify_instance, self._library, *key)) for key in new if key not in late
         }
         if started:
-            executor = WorkerPool(self._clock)  # for this refresh alone: new instances may be days apart
+            executor = WorkerPool(self._clock)  # only for this refresh: the next one may be days away
             executor.run([*started.values()], _TIMEOUT)
             executor.close()
         self._pending = {**late, **started}

@@ -1,4 +1,5 @@
-"""Processes on a GPU: the driver's lists, how much each process uses the GPU, and memory that belongs to no process."""
+"""Processes on a GPU: the driver's process lists, the use of the GPU by each process, and memory that belongs to no
+process."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ from gpumon.sources.nvml.values import MAX_BYTES, RETRY, RETRY_UNSUPPORTED, Call
 
 _ROOM, _MOST_ROOM = 16, 4096
 _SAMPLE = struct.Struct("=IxxxxQ16s")
-"""nvmlProcessUtilizationSample_t: pid, time in µs, and the bytes of `_PERCENTS`."""
+"""Layout of an nvmlProcessUtilizationSample_t: pid, time in µs, and the bytes of `_PERCENTS`."""
 _PERCENTS = struct.Struct("=IIII")
 """Struct format of the percentages of SM, memory, encoder and decoder."""
 _AHEAD = 1_000_000
 """Maximum µs by which the driver's clock may be ahead of this machine's clock."""
 _FIRST = 1_000_000
-"""The first shares are computed from the samples of this many µs before the newest one."""
+"""The first shares are computed from the samples in the last this many µs before the newest sample."""
 _MAX_CACHED = 256
 
 
@@ -51,28 +52,28 @@ class EngineShares:
 class ProcessShares:
     """Reads the engine shares of a device's processes since the last read.
 
-    The driver returns the mean since a timestamp that the caller passes, so the newest timestamp is stored. With 0 the
-    driver would return a mean over its whole buffer, so the first call only gets the newest timestamp. A process
-    without a sample has no value, which is not the same as 0. Samples above 100 % or without a process are wrong
-    (zombies), and are dropped. Samples from the future are dropped too, because after passing their timestamp no sample
-    would be newer.
+    The driver returns the mean since a timestamp that the caller passes, so the newest timestamp is stored. With a
+    timestamp of 0, the driver would return a mean over its whole buffer, so the first call only reads the newest
+    timestamp. A process without a sample has no value, which is not the same as 0. Samples above 100 % or without a
+    process are wrong (zombies) and are dropped. Samples from the future are also dropped: if their timestamp were
+    passed, no later sample would be newer.
     """
 
     def __init__(self, library: Library, clock: Clock) -> None:
         self._clock = clock
         self._function = library.find("nvmlDeviceGetProcessUtilization")
         self.code = SUCCESS if self._function is not None else FUNCTION_NOT_FOUND
-        """NVML return code of the last call, but SUCCESS if nothing ran."""
+        """NVML return code of the last call. SUCCESS if no process ran."""
         self._since = 0
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
         self._cache: dict[bytes, EngineShares | None] = {}
-        """Cached shares by the driver's bytes, because most processes repeat their percentages. None if they are
-        invalid."""
+        """Cached shares by the bytes that the driver returned, because the percentages of most processes recur. None
+        for invalid bytes."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
-        """Return how much each process used the engines since the last read, by pid."""
-        # The driver's clock counts from 1970 or from some later time.
+        """Return the engine shares of each process since the last read, by pid."""
+        # The driver's clock counts from 1970 or from a later time.
         latest = self._clock.time() // 1000 + _AHEAD
         self._since = min(self._since, latest)
         if not self._since:
@@ -89,7 +90,7 @@ class ProcessShares:
         return shares_of
 
     def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, EngineShares]]:
-        """Return the valid new samples: pid, the driver's timestamp (µs), shares."""
+        """Return the valid new samples as tuples of pid, timestamp of the driver (µs) and shares."""
         since, cache = self._since, self._cache
         used = self._read_buffer(handle) * _SAMPLE.size
         samples = []
@@ -108,7 +109,7 @@ class ProcessShares:
         self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
 
     def _read_buffer(self, handle: Any) -> int:
-        """Fill the buffer, set `code`, and return the number of samples; 0 if it fails, or if nothing ran."""
+        """Fill the buffer, set `code`, and return the number of samples; 0 if the call fails or no process ran."""
         if self._function is None:
             return 0
         count = c_uint()
@@ -126,7 +127,7 @@ class ProcessShares:
 _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
 NO_SHARES = EngineShares(NAN, NAN, NAN, NAN)
-"""Shares of a process for which the driver has no sample: unknown, not 0."""
+"""Shares of a process for which the driver has no sample. They are NaN, not 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,11 @@ class ProcessList:
         self._room = 0
         self._grow(_ROOM)
         self._last: tuple[struct.Struct, bytes, list[ListedProcess]] = _V2, b"", []
-        """Struct, bytes and decoded processes of the last read, which are used again if the bytes have not changed."""
+        """Struct, bytes and decoded processes of the last read. The processes are returned again if the bytes have not
+        changed."""
 
     def read(self, handle: Any) -> tuple[int, list[ListedProcess]]:
-        """Return the NVML return code and the processes. If the code is not SUCCESS, the processes are unknown.
+        """Return the NVML return code and the processes. The processes are valid only if the code is SUCCESS.
 
         While nothing changes, the same list object is returned, so callers must not modify it.
         """
@@ -167,12 +169,12 @@ class ProcessList:
             if not is_unsupported(code):
                 return code, []
             last_code = code
-        self._at = 0  # next time from the newest version again
+        self._at = 0  # start with the newest version again next time
         return last_code, []
 
     def _call(self, function: Function, record: struct.Struct, handle: Any) -> tuple[int, list[ListedProcess]]:
         count = c_uint()
-        # Processes may start between two calls, so retry with more room, but not forever.
+        # Processes may start between two calls, so retry with a larger buffer, but not endlessly.
         for _ in range(4):
             count.value = self._room
             code = function(handle, byref(count), self._buffer)
@@ -184,7 +186,8 @@ class ProcessList:
         used = bytes(memoryview(self._buffer)[: min(count.value, self._room) * record.size])
         last_record, last_used, processes = self._last
         if used != last_used or record is not last_record:
-            # On WSL2, WDDM and with some MIG set-ups, all bits of the memory are 1: nvml.h, NVML_VALUE_NOT_AVAILABLE.
+            # On WSL2, with WDDM and with some MIG set-ups, all bits of the memory are 1 (NVML_VALUE_NOT_AVAILABLE in
+            # nvml.h).
             processes = [
                 ListedProcess(pid, self._kind, float(memory) if memory < MAX_BYTES else NAN)
                 for pid, memory, *_ in record.iter_unpack(used)
@@ -194,7 +197,7 @@ class ProcessList:
 
     def _grow(self, room: int) -> None:
         self._room = min(room, _MOST_ROOM)
-        self._buffer = ctypes.create_string_buffer(self._room * _V2.size)  # the longest record of all versions
+        self._buffer = ctypes.create_string_buffer(self._room * _V2.size)  # V2 has the longest record of all versions
 
 
 class ProcessCache:
@@ -205,13 +208,13 @@ class ProcessCache:
         self._describe = describe
         self._known: dict[int, tuple[ListedProcess, ProcessInfo, Process]] = {}
         self._listed: Sequence[ListedProcess] = ()
-        """The last list, followed by its pids and descriptions."""
+        """The last list, and the pids and descriptions of its processes."""
         self._pids: list[int] = []
         self._infos: list[ProcessInfo] = []
         self._processes: tuple[Process, ...] = ()
 
     def update(self, listed: Sequence[ListedProcess]) -> tuple[Process, ...]:
-        """Return the processes in the driver's list; the same tuple as before if nothing has changed."""
+        """Return the processes in the driver's list. If nothing has changed, return the same tuple as before."""
         is_same = listed is self._listed
         pids = self._pids if is_same else [process.pid for process in listed]
         infos = list(map(self._describe, pids))
@@ -240,7 +243,7 @@ class ProcessCache:
 
 
 def build_process(uuid: str, listed: ListedProcess, info: ProcessInfo) -> Process:
-    """Return a process on the device `uuid` from the driver's list and the machine's description."""
+    """Return a process on the device `uuid`, from the entry in the driver's list and the machine's description."""
     return Process(
         pid=listed.pid,
         uuid=uuid,
@@ -263,15 +266,16 @@ def build_process(uuid: str, listed: ListedProcess, info: ProcessInfo) -> Proces
 
 UNATTRIBUTED = "gpu.memory_unattributed"
 _SLACK = float(64 << 20)
-"""Bytes by which the sum of all processes may exceed the memory in use, because the two are not read together."""
+"""The memory of all processes may exceed the memory in use by this many bytes, because the two are not read at the same
+moment."""
 
 
 def set_unattributed(device: DeviceValues, process_memory: float) -> None:
-    """Store how much of the used memory belongs to no process, or why this is unknown.
+    """Store how much of the used memory belongs to no process, or why this cannot be determined.
 
-    `process_memory`: total memory of all processes in bytes. The result is known only if the process list is complete
-    and the memory of each process is known. Memory that the driver reserves for itself counts as used if the driver
-    does not report it.
+    `process_memory`: total memory of all processes in bytes. The process list must be complete, and the driver must
+    report the memory of each process. If the driver does not report the memory that it reserves for itself, this memory
+    counts as used.
     """
     why = device.missing.get(PROCESSES)
     used, reserved = (device.values.get(name, NAN) for name in ("gpu.memory_used", "gpu.memory_reserved"))
@@ -280,7 +284,7 @@ def set_unattributed(device: DeviceValues, process_memory: float) -> None:
         device.set_missing(UNATTRIBUTED, why)
     elif not (is_known(rest) and is_known(reserved)):
         device.set_missing(UNATTRIBUTED, Availability.NOT_SUPPORTED)
-    elif rest < -_SLACK:  # shared memory, counted for each of its processes
+    elif rest < -_SLACK:  # shared memory is counted for each of its processes
         device.set_missing(UNATTRIBUTED, Availability.UNRELIABLE)
     else:
         device.set(UNATTRIBUTED, max(0.0, rest))
@@ -289,9 +293,10 @@ def set_unattributed(device: DeviceValues, process_memory: float) -> None:
 LISTED_EVERY = 3.0
 GRAPHICS_EVERY = 10.0
 _FALSE_ALARM_PAUSE = 30.0
-"""Seconds without early reads after an early read that found the same processes."""
+"""After an early read that found the same processes, no early reads are made for this many seconds."""
 _CONTEXT = 32 << 20
-"""Minimum change of a device's used memory, in bytes, when a process starts or ends. A context is larger than this."""
+"""If a process starts or ends, the used memory of the device changes by at least this many bytes. A context is
+larger."""
 
 
 _FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUtilization")
@@ -306,7 +311,7 @@ class DeviceProcesses:
     def __init__(
         self, library: Library, device: DeviceValues, index: int, clock: Clock, *, has_shares: bool = True
     ) -> None:
-        """`has_shares`: whether the driver reports engine shares of processes. For a MIG instance, it does not."""
+        """`has_shares`: whether the driver reports engine shares of processes. It does not for a MIG instance."""
         self._device = device
         self._index = index
         self._compute = ProcessList(library, "compute")
@@ -318,10 +323,10 @@ class DeviceProcesses:
         self._compute_list: list[ListedProcess] = []
         self._graphics_list: list[ListedProcess] = []
         self._merged_graphics: list[ListedProcess] = self._graphics_list
-        """The graphics list that is merged into `_by_pid`."""
+        """The graphics list that was merged into `_by_pid`."""
         self._by_pid: dict[int, ListedProcess] = {}
         self._memory = 0.0
-        """Total memory of the processes in bytes; NaN if the memory of any process is unknown."""
+        """Total memory of the processes in bytes; NaN if the memory of any process is missing."""
         self._last_shares: dict[int, EngineShares] = {}
         self._last: Sequence[ListedProcess] | None = None
         """The last result of `read`; None if it must be built again."""
@@ -335,12 +340,12 @@ class DeviceProcesses:
         self._pids: Set[int] = frozenset()
 
     def read(self, handle: Any, now: float) -> Sequence[ListedProcess] | None:
-        """Return the processes; None if it is not time to read them yet. `now` in seconds.
+        """Return the processes; None if it is not yet time to read them. `now` in seconds.
 
         If nothing has changed, the same object as before is returned.
         """
         used = self._device.values.get("gpu.memory_used", NAN)
-        # A process that starts or ends changes the memory, which is read at each tick anyway.
+        # When a process starts or ends, the used memory changes. The memory is read at each tick anyway.
         is_early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
         if not (is_early or now >= self._due):
             return None
@@ -349,7 +354,7 @@ class DeviceProcesses:
         self._read_lists(handle, now)
         by_pid = self._by_pid
         if is_early and by_pid.keys() == self._pids:
-            # A false alarm: a process has changed its memory use, and may continue to do so.
+            # A false alarm. A process has changed its memory use, and may do so again.
             self._early_from = now + _FALSE_ALARM_PAUSE
         self._pids = by_pid.keys()
         set_unattributed(self._device, self._memory)
@@ -367,7 +372,7 @@ class DeviceProcesses:
         if self._shares is None:
             self._device.set_reason(PROCESS_SHARES, Availability.IN_MIG_MODE)
             return {}
-        shares, why = {}, Availability.OK  # without a process, an earlier reason may no longer be true
+        shares, why = {}, Availability.OK  # if no process runs, an earlier reason may no longer be true
         if self._by_pid:
             shares = self.costs[2].measure(self._clock, self._shares.read, handle)
             why = availability(self._shares.code)
@@ -381,7 +386,7 @@ class DeviceProcesses:
         """Read the compute list, and the graphics list if it is due, and merge them."""
         compute_cost, graphics_cost, _ = self.costs
         code, compute = compute_cost.measure(self._clock, self._compute.read, handle)
-        # This call takes milliseconds and holds a driver-wide lock on some drivers, so it is made less often.
+        # With some drivers, this call takes milliseconds and holds a driver-wide lock, so it is made less often.
         if now >= self._graphics_due:
             self._graphics_due = next_due(now, GRAPHICS_EVERY, self._graphics_due, self._index)
             self._graphics_code, self._graphics_list = graphics_cost.measure(self._clock, self._graphics.read, handle)
@@ -400,9 +405,9 @@ class DeviceProcesses:
             self._last = None
 
     def set_unknown(self, why: Availability) -> Sequence[ListedProcess] | None:
-        """Store why the processes are unknown. Return an empty list if some were known before, else None.
+        """Store why the processes cannot be read. Return an empty list if processes were listed before, else None.
 
-        The next `read` asks the driver again.
+        The next `read` calls the driver again.
         """
         self._due = self._graphics_due = self._early_from = 0.0
         self._device.set_reason(PROCESSES, why)

@@ -1,10 +1,10 @@
-"""The table of driver calls for a GPU: which call, for which metrics, how often.
+"""The table of driver calls for a GPU, with the metrics and the period of each call.
 
-The period of a call depends on its cost for the driver and on how fast the value changes. In total there are fewer than
-6 calls per GPU and second at 1 Hz, and two more for GPM. `nvmlDeviceGetPcieThroughput` blocks for 20 ms per direction
-and is not used: fields 197 and 198 count the same bytes.
+The period of a call depends on its cost for the driver and on how fast the value changes. In total, there are fewer
+than 6 calls per GPU and second at 1 Hz, and two more for GPM. `nvmlDeviceGetPcieThroughput` is not used because it
+blocks for 20 ms per direction. Fields 197 and 198 count the same bytes.
 
-To add a metric, add a row to `gpumon.model.metrics` and one here.
+To add a metric, add a row to `gpumon.model.metrics` and a row to this table.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from gpumon.sources.nvml.values import (
 _MAX_MARGIN = BY_NAME["gpu.temperature_margin"].maximum
 _MAX_SLOWDOWN = BY_NAME["gpu.temperature_slowdown"].maximum
 _MARGIN_VERSION = 0x0100_0008
-"""Version 1 of nvmlMarginTemperature_t, a structure of the version and the degrees (4 bytes each)."""
+"""Version 1 of nvmlMarginTemperature_t. The structure contains the version and the degrees (4 bytes each)."""
 
 _TEMPERATURE, _MARGIN = "gpu.temperature", "gpu.temperature_margin"
 _MAX_TEMPERATURE = largest_raw_value(_TEMPERATURE, 1.0)
 _SMALL_MARGIN, _SMALL_CHANGE, _LARGE_CHANGE = 20, 5, 15
-"""°C. A margin below the first value is read again when the temperature has changed by the second value. A larger
-margin matters less, so it is read again when the temperature has changed by the third. Each read is one more call."""
+"""Three values in °C. A margin below the first value is read again when the temperature has changed by the second
+value. A larger margin matters less, so it is read again when the temperature has changed by the third value. Each read
+costs a call."""
 
 
 def read_temperature(library: Library) -> Read | None:
     """Return a reader of the temperature; None if the driver lacks the function.
 
-    The reader also updates the margin to the slowdown threshold. If the margin is the driver's own value, the reader
-    requests a new read of the margin.
+    The reader also updates the temperature margin. If the margin is the driver's own value, the reader instead requests
+    a new read of the margin.
     """
     function = library.find("nvmlDeviceGetTemperature")
     if function is None:
@@ -87,7 +88,8 @@ def read_temperature(library: Library) -> Read | None:
 def read_margin(library: Library) -> Read | None:
     """Return a reader of the temperature margin.
 
-    This is the driver's own value (branch 570 or later, Ada or newer), or the degrees below the slowdown threshold.
+    The margin is the driver's own value (branch 570 or later, Ada or newer), or else the degrees below the slowdown
+    threshold.
     """
     newer, threshold = library.find("nvmlDeviceGetMarginTemperature"), library.find("nvmlDeviceGetTemperatureThreshold")
     record, slowdown = (c_int * 2)(), c_uint()
@@ -120,13 +122,14 @@ def read_margin(library: Library) -> Read | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A driver call, the metrics that it returns, and how often it is made."""
+    """A driver call, with the metrics that it returns and its period."""
 
     metrics: tuple[str, ...]
     period: float
     """Seconds between two reads."""
     bind: Callable[[Library], Read | None]
-    """Function that returns a reader of the call with its own buffers, or None if the driver lacks the function."""
+    """Function that returns a reader for the call, with its own buffers. It returns None if the driver lacks the
+    function."""
     function: str
     """Newest name of the driver's function. Its cost is shown under this name."""
 
@@ -136,7 +139,7 @@ def _number(
 ) -> Call:  # fmt: skip
     """Return a row for f(handle, [arguments,] unsigned int *value). If `wide`, the value is an unsigned long long.
 
-    `names`: the names of the function, the newest first. A number above the metric's `maximum` is rejected.
+    `names`: the names of the function, newest first. A number above the metric's `maximum` is rejected.
     """
     maximum = largest_raw_value(metric, scale, U64 if wide else U32)
 
@@ -198,14 +201,15 @@ _MEMORY = _TOTAL, _USED, _RESERVED = ("gpu.memory_total", "gpu.memory_used", "gp
 _VERSION_2 = int(pynvml.nvmlMemory_v2)
 _MEMORY_V2 = struct.Struct("@IQQQQ").unpack_from
 _SLACK_SHIFT = 3
-"""Used memory may exceed the total by 1/8 (a shift by 3), because drivers count differently. More is an error."""
+"""Used memory may exceed the total by up to 1/8 (a shift by 3 bits), because drivers count differently. More is an
+error."""
 
 
 def _memory(library: Library) -> Read | None:
     """Return a reader of the device memory.
 
-    Version 2 of the function returns the memory reserved by the driver separately. Version 1, for old drivers, counts
-    it as used since 510.
+    Version 2 of the function returns the memory that the driver reserves separately. Version 1 is for old drivers.
+    Since 510, it counts the reserved memory as used.
     """
     newer, older = library.find("nvmlDeviceGetMemoryInfo_v2"), library.find("nvmlDeviceGetMemoryInfo")
     read_v1 = _memory_v1(older) if older else None
@@ -213,7 +217,7 @@ def _memory(library: Library) -> Read | None:
         return read_v1
     record = pynvml.c_nvmlMemory_v2_t()
     pointer = byref(record)
-    version = c_uint.from_buffer(record)  # setting a field through nvidia-ml-py costs more than the call
+    version = c_uint.from_buffer(record)  # setting a field through nvidia-ml-py takes longer than the call
 
     use_v1_until, has_succeeded = 0, False
 
@@ -231,7 +235,7 @@ def _memory(library: Library) -> Read | None:
                 values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
             else:
                 _set_memory(device, total, used, reserved)
-        # If v2 has succeeded before, this is a fault, and v1 would count the reserved memory as used while it lasts.
+        # If v2 has succeeded before, this is a fault. During the fault, v1 would count the reserved memory as used.
         elif read_v1 is not None and is_unsupported(code) and not has_succeeded:
             use_v1_until = device.clock.monotonic() + round(RETRY_UNSUPPORTED * SECOND)
             return read_v1(handle, device)
@@ -328,7 +332,7 @@ CALLS: tuple[Call, ...] = (
     Call(GPM_METRICS, GPM_EVERY, GpmReader.from_library, "nvmlGpmSampleGet and nvmlGpmMetricsGet"),
 )  # fmt: skip
 
-# Calls for metrics that older drivers do not return in the batch of fields.
+# Calls for metrics that older drivers do not return with the batch of fields.
 FALLBACKS: tuple[Call, ...] = (
     _number("gpu.power", EVERY_TICK, "nvmlDeviceGetPowerUsage", scale=1e-3),
     _number("gpu.power_limit", 10.0, "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
@@ -336,10 +340,11 @@ FALLBACKS: tuple[Call, ...] = (
 
 
 SHARED_MEMORY_CHIPS = frozenset(("GB10", "N1X", "Thor", "Orin", "Xavier", "Tegra"))
-"""Words in the names of chips that use the host's memory. A chip with its own memory, such as GH200, is not listed."""
+"""Words in the names of chips that use the host's memory. Chips with memory of their own, such as GH200, are not
+listed."""
 MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved", "gpu.memory_unattributed")
 LINK = frozenset(f"gpu.pcie_{name}" for name in ("generation", "width", "generation_max", "width_max"))
-"""Metrics of the PCIe link, which the driver makes up for a chip with shared memory."""
+"""Metrics of the PCIe link. For a chip with shared memory, the driver makes these values up."""
 
 
 def shares_host_memory(name: str) -> bool:
@@ -350,7 +355,7 @@ def shares_host_memory(name: str) -> bool:
 def explain_shared_memory(missing: Mapping[str, Availability]) -> dict[str, Availability]:
     """Return the reasons for missing metrics of a chip that uses the host's memory.
 
-    For memory metrics that its driver does not report, the reason is "shared with host".
+    For memory metrics that the driver does not report, the reason becomes SHARED_WITH_HOST.
     """
     return {
         name: Availability.SHARED_WITH_HOST if why is Availability.NOT_SUPPORTED and name in MEMORY else why

@@ -1,4 +1,4 @@
-"""NVML return codes: availability of a value, and advice for the user. Only this module converts return codes."""
+"""Converts NVML return codes to the availability of a value, and to advice for the user. No other module does this."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def availability(code: int) -> Availability:
 
 
 def is_unsupported(code: int) -> bool:
-    """Return whether a code means that the driver or the GPU lacks this version of a call. An older one may work."""
+    """Return whether a code means that the driver or the GPU lacks this version of a call.
+
+    An older version may work.
+    """
     return availability(code) is Availability.NOT_SUPPORTED
 
 

@@ -19,16 +19,17 @@ from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availabilit
 from gpumon.sources.nvml.values import DeviceValues
 
 _ENTRY = struct.Struct("=IIqqiiQ")
-"""Struct format of nvmlFieldValue_t, as in `fields`."""
+"""struct format of an nvmlFieldValue_t, as in `fields`."""
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
 """Largest plausible count. A larger number is invalid."""
 _MAX_LINKS = 64
-"""A larger number of links is an error: no GPU has so many (NVML_NVLINK_MAX_LINKS is 36 in branch 615)."""
+"""A larger number of links is an error. No GPU has so many (NVML_NVLINK_MAX_LINKS is 36 in branch 615)."""
 _UP, _KNOWN_STATES = (1, 2), (0, 1, 2, 3)
-"""States of a link: 1 is active, 2 asleep; the others are inactive, and active without traffic (NVML_NVLINK_STATE)."""
+"""States of a link that count as up (1: active, 2: asleep), and all valid states. The other two are inactive, and
+active without traffic (NVML_NVLINK_STATE)."""
 _STATES_EVERY = 10
-"""Reads between two checks of the link states on drivers that need a call per link."""
+"""On drivers that need a call per link, the link states are checked once in this number of reads."""
 
 METRICS = (*(field.metric for field in FAULTS), "gpu.nvlink_links", "gpu.nvlink_active", *LINK_ERRORS)
 
@@ -38,7 +39,7 @@ class _Result:
     """Result of one field of a batch."""
 
     code: int
-    """The driver's return code. NOT_SUPPORTED if the call succeeded but the number means that there is no value."""
+    """The driver's return code. NOT_SUPPORTED if the call succeeded but returned a number that means "no value"."""
     number: float
 
 
@@ -60,7 +61,10 @@ class _Batch:
         self._count = ctypes.c_int(len(places))
 
     def read(self, handle: Any) -> tuple[int, dict[Place, _Result]]:
-        """Return the code of the call, and the results of the fields. If the call failed, each field has its code."""
+        """Return the code of the call, and the results of the fields.
+
+        If the call failed, each result has the code of the call.
+        """
         code = self._function(handle, self._count, self._buffer)
         if code != SUCCESS:
             return code, dict.fromkeys(self._places, _Result(code, 0.0))
@@ -70,7 +74,7 @@ class _Batch:
 
 @lru_cache(maxsize=1024)
 def _decode(kind: int, code: int, raw: int) -> _Result:
-    """Decode value type, return code and the 8 bytes of a value. Cached, as they nearly always repeat."""
+    """Decode value type, return code and the 8 bytes of a value. Cached, because they nearly always recur."""
     number = decode_value(kind, raw) if code == SUCCESS else None
     if number is not None and number >= 0:
         return _Result(SUCCESS, number)
@@ -91,21 +95,21 @@ class SlowFields:
         self._states: Sequence[_Result] = ()
         """States of the links on drivers that need a call per link."""
         self._states_in = 0
-        """Number of reads until the link states are read again."""
+        """Number of further reads until the link states are read again."""
         self._stored: dict[Place, _Result] = {}
         """The results that are already stored in `DeviceValues`; empty if all results must be stored again."""
         self._stored_generation = 0
 
     @classmethod
     def from_library(cls, library: Library) -> SlowFields | None:
-        """Return the slow fields of one device; None if the driver has no batches."""
+        """Return a `SlowFields` for one device; None if the driver cannot return several fields at once."""
         function = library.find("nvmlDeviceGetFieldValues")
         return cls(library, function) if function else None
 
     def __call__(self, handle: Any, device: DeviceValues) -> int:
         """Read the batches, and return the driver's return code.
 
-        Each field may fail separately. If all do, the code of the first field is returned.
+        Each field may fail separately. If all fields fail, the code of the first field is returned.
         """
         before, self._stored = self._stored, {}
         code, results = self._device_batch.read(handle)
@@ -115,7 +119,8 @@ class SlowFields:
         if links.code == SUCCESS and links.number > _MAX_LINKS:
             links = _NONE
         if links.code == SUCCESS:
-            # In a second call: if the driver rejects it for its length, the other fields are still read.
+            # This is a second call, so that the other fields are still read if the driver rejects it because of its
+            # length.
             results |= self._read_links(handle, int(links.number))
         if results == before and device.generation == self._stored_generation:  # nearly always
             self._stored = results
@@ -160,12 +165,15 @@ class SlowFields:
             _store(device, "gpu.nvlink_active", _Result(SUCCESS, float(len(up))))
         for metric, (id, totals) in LINK_ERRORS.items():
             by_link = _sum(results[id, link] for link in up) if up else _NONE
-            # A link that is down has no counters; counters per link are preferred to the older totals.
+            # Only active links have counters. Counters per link are preferred to the older totals.
             _store(device, metric, by_link if by_link.code == SUCCESS else _sum(results[id, 0] for id in totals))
         return has_states
 
     def _read_link_states(self, handle: Any) -> Sequence[_Result]:
-        """Return the link states from a driver without a field for them: one call per link, so less often."""
+        """Return the link states from a driver that has no field for them.
+
+        This is done less often, because it needs a call per link.
+        """
         if self._link_state is None:
             return [_NONE] * self._links
         if self._states_in == 0:

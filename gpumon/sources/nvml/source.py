@@ -23,19 +23,20 @@ from gpumon.sources.nvml.return_codes import VERSION_MISMATCH, advice
 from gpumon.sources.nvml.sysfs import PCI_DEVICES
 from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
 
-# Globals, because looking a member up in its class is the most expensive step for each device at each tick.
+# Module constants, because looking up an Enum member would be the most expensive step for each device at each tick.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
 TIMEOUT = 0.5
-"""Maximum seconds that a tick waits for a GPU. Later ticks do not wait for a GPU that was late until it answers."""
+"""A tick waits at most this many seconds for a GPU. After a GPU was late, ticks do not wait for it until it has
+answered."""
 FIRST_TIMEOUT = 1.5
-"""Maximum seconds that the first read waits, because the driver may have to wake its GPUs."""
+"""The first read waits at most this many seconds, because the driver may have to wake its GPUs."""
 _CLOSE_TIMEOUT = SECOND // 2
 _STUCK = "the NVIDIA driver was unloaded while a call to it hangs: restart the daemon once the driver is back"
 _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not returned (see 'dmesg')"
 
 
 def timeout_for(interval: float) -> float:
-    """Return how many seconds a tick waits for a GPU, with `interval` seconds between ticks."""
+    """Return how many seconds a tick waits for a GPU. `interval`: seconds between ticks."""
     return min(TIMEOUT, 0.8 * interval)
 
 
@@ -56,7 +57,7 @@ class _DeviceRow:
         return (self.call, *self.device.pending_calls)
 
     def pop(self) -> DeviceReading | None:
-        """Return the reading since the last `pop`; None if there is none."""
+        """Return the reading since the last `pop`; None if there is no new reading."""
         reading = self.call.pop()
         self.is_late = reading is None
         if reading is not None:
@@ -64,12 +65,15 @@ class _DeviceRow:
         return reading
 
     def clear(self) -> None:
-        """Discard the last sample and any later result, because they were read before the driver went away."""
+        """Discard the last sample and results that arrive later, because they were read before the driver went away."""
         self.call.pop()
         self._last, self._is_new, self.is_late = None, False, False
 
     def sample(self, now: int) -> Sample:
-        """Return the sample for the tick at `now` (ns); STALE with its age if there is no new one."""
+        """Return the sample for the tick at `now` (ns).
+
+        If there is no new sample, return the last one as STALE, with its age.
+        """
         last, is_new, self._is_new = self._last, self._is_new, False
         if self.call.failure is not None and not self.call.is_running:
             return Sample(self.device.device, Availability.FAILED, NO_VALUES)
@@ -85,8 +89,8 @@ class NvmlSource:
     """Reads all GPUs through NVML. If the calls of one GPU hang, it becomes STALE and does not delay the others.
 
     A value that arrives too late for its tick is returned at the next tick, with the time at which it was read. The
-    source also works without a driver. Then there are no samples, `origin().problem` says why, and a scan every few
-    seconds finds the driver once it is loaded or reloaded.
+    source also works without a driver. In this case, there are no samples, and `origin().problem` says why. A scan
+    every few seconds finds the driver when it is loaded or reloaded.
     """
 
     capabilities = HARDWARE
@@ -115,11 +119,12 @@ class NvmlSource:
         self._scan = DeviceScan()
         self._rows: list[_DeviceRow] = []
         self._orphaned_calls: list[AnyCall] = []
-        """Calls still running for devices that have been removed."""
+        """Calls for removed devices that have not returned yet."""
         self._detached: list[_DeviceRow] = []
-        """Rows of a driver that went away. They are used again if it answers before it could be reopened."""
+        """Rows of devices of a driver that went away. They are used again if the driver answers before it could be
+        reopened."""
         self._former_costs: list[CallCost] = []
-        """Costs of the calls for devices that have been removed."""
+        """Costs of the calls for removed devices."""
         self._is_stuck = False
         """Whether a call that hangs prevents reopening the driver."""
         self._scan_call = PendingCall(self._discovery.scan)
@@ -145,7 +150,7 @@ class NvmlSource:
         return self._scan.driver
 
     def restore(self, samples: Sequence[Sample]) -> None:
-        """Restore the GPUs of an earlier daemon, because the driver no longer identifies a GPU that it has lost."""
+        """Set the GPUs that an earlier daemon saw. The driver no longer identifies a GPU that it has lost."""
         self._discovery.restore(samples)
 
     def read(self) -> Sequence[Reading]:
@@ -165,8 +170,8 @@ class NvmlSource:
         self._first_timeout = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = [sample.state for sample in samples]
-        # The driver is gone only if all GPUs report it. If only some of them do, those GPUs are faulty. A stale,
-        # sleeping or lost GPU does not show whether the driver is gone; the next scan finds out.
+        # The driver is gone only if all GPUs report this. If only some of them do, these GPUs are faulty. A stale,
+        # sleeping or lost GPU does not show whether the driver is gone. The next scan will.
         if states and states.count(_NO_DRIVER) == len(states):
             samples, readings = [], []
             self._detach_driver(self._scan.without_driver(self._gone_reason()))
@@ -193,7 +198,7 @@ class NvmlSource:
         self._executor.close()
 
     def _unanswered(self) -> float:
-        """Return how many whole seconds a scan has been running if no devices are known, otherwise 0."""
+        """Return how many whole seconds a scan has been running if no device was found before, otherwise 0."""
         started = [call.started_at for call in (self._scan_call, self._reopen_call) if call.is_running]
         if not started or self._rows:
             return 0.0
@@ -210,23 +215,24 @@ class NvmlSource:
     def _scan_if_due(self, now: int, until: int) -> Sequence[AnyCall]:
         """Scan for devices if a scan is due, and apply the result of a scan that missed its tick.
 
-        If devices are known, the scan is not made here. Its call is returned, so that it is made in one batch with the
-        calls for the devices, which wakes fewer threads.
+        If there are devices, the scan is not made here. Instead, its call is returned. The caller makes it in one batch
+        with the calls for the devices, which wakes fewer threads.
         """
         self._apply_scan()
         if now < self._scan_at or self._scan_call.is_running or self._reopen_call.is_running:
             return ()
         self._scan_at = now + round(SCAN_EVERY * SECOND)
-        half = (until - now) // 2  # the other half is for the devices that the scan finds
+        half = (until - now) // 2  # the other half is for reading the devices that the scan finds
         if not self._scan.is_driver_gone:
             if self._rows:
                 return (self._scan_call,)
             self._executor.run([self._scan_call], half)
         elif self._is_idle():
-            # The library is closed between ticks only here; no other call is made until it is open again.
+            # This is the only place that closes the library between ticks. No other call is made until it is open
+            # again.
             self._executor.run([self._reopen_call], half)
         else:
-            # The library cannot be closed during a call, but the driver may start to answer without being reopened.
+            # The library cannot be closed during a call, but the driver may start to answer even if it is not reopened.
             self._is_stuck = True
             self._scan = replace(self._scan, problem=_STUCK)
             self._executor.run([self._scan_call], half)
@@ -248,7 +254,7 @@ class NvmlSource:
                     self._join_processes()
 
     def _set_devices(self, devices: Sequence[NvmlDevice]) -> None:
-        """Create rows for these devices and their MIG instances. Known devices and instances keep their rows."""
+        """Create rows for these devices and their MIG instances. Devices and instances that have rows keep them."""
         for row in self._detached:
             row.clear()
         known = {id(row.device): row for row in (*self._detached, *self._rows)}
@@ -274,7 +280,7 @@ class NvmlSource:
     def _read_new_rows(
         self, before: Sequence[_DeviceRow], readings: Sequence[DeviceReading], until: int
     ) -> list[DeviceReading]:
-        """Read the rows that were not among `before` at once, and return the readings of all current rows."""
+        """Read the rows that are not in `before` immediately, and return the readings of all current rows."""
         known = {id(row) for row in before}
         new = [row for row in self._rows if id(row) not in known]
         self._executor.run([row.call for row in new], max(0, until - self._clock.monotonic()))
@@ -289,7 +295,10 @@ class NvmlSource:
         return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver was unloaded (it may be reloading)"
 
     def _detach_driver(self, scan: DeviceScan) -> None:
-        """Stop reading the devices of a driver that went away, until it is open again. The devices keep their rows."""
+        """Stop reading the devices of a driver that went away until the driver is open again.
+
+        The devices keep their rows.
+        """
         self._scan = replace(scan, problem=_STUCK) if self._is_stuck else scan
         self._discovery.stop_xids()
         self._unreadable_reason = ""
@@ -309,7 +318,7 @@ class NvmlSource:
                 cache = self._caches.setdefault(uuid, ProcessCache(uuid, self._describe))
                 processes = self._processes_of[uuid] = cache.update(listed)
                 has_changed = has_changed or processes is not before
-        if has_changed:  # else the same object, which shows that nothing is new
+        if has_changed:  # otherwise, the same object shows that nothing is new
             self._join_processes()
 
     def _join_processes(self) -> None:

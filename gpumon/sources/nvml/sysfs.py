@@ -10,7 +10,7 @@ NVIDIA = "0x10de"
 DRIVER = "nvidia"
 """Name of NVIDIA's kernel driver in sysfs."""
 _DISPLAY = "0x03"
-"""First digits of the PCI class of a display controller: linux/pci_ids.h."""
+"""First digits of the PCI class of a display controller, see linux/pci_ids.h."""
 
 
 def list_gpus(devices: str = PCI_DEVICES) -> list[str]:
@@ -23,7 +23,7 @@ def list_gpus(devices: str = PCI_DEVICES) -> list[str]:
 
 
 def may_have_gpu(devices: str = PCI_DEVICES) -> bool:
-    """Return whether a GPU is on the bus or may be hidden, as in WSL or where the bus is not visible."""
+    """Return whether a GPU is on the bus or may be hidden. GPUs are hidden in WSL, and where the bus is not visible."""
     return bool(list_gpus(devices)) or not os.path.isdir(devices) or os.path.exists("/dev/dxg")
 
 
@@ -54,19 +54,19 @@ _CHECK_EVERY = 10.0
 
 
 class RuntimePower:
-    """Runtime power management of one device: Documentation/power/runtime_pm.rst."""
+    """Runtime power management of one device, see Documentation/power/runtime_pm.rst."""
 
     def __init__(self, address: str, devices: str = PCI_DEVICES) -> None:
-        """`address` in NVML's form, such as 00000000:65:00.0; empty if unknown."""
+        """`address`: PCI address in NVML's notation, such as 00000000:65:00.0; empty if not available."""
         self._folder = f"{devices}/{_sysfs_address(address)}" if address else ""
         self._check_at = 0.0
 
     def is_asleep(self, now: float) -> bool:
-        """Return whether the device is powered down; False if unknown. `now` in seconds."""
+        """Return whether the device is powered down. False if this cannot be read. `now` in seconds."""
         if now < self._check_at or not self._folder:
             return False
         if read_line(f"{self._folder}/vendor") != NVIDIA:
-            self._folder = ""  # an address of another machine, as in a virtual machine, or no PCI device
+            self._folder = ""  # the address is of another machine, as in a virtual machine, or no PCI device has it
             return False
         if read_line(f"{self._folder}/power/control") != "auto":
             self._check_at = now + _CHECK_EVERY
@@ -75,7 +75,7 @@ class RuntimePower:
 
 
 def sleeping_gpus(devices: str = PCI_DEVICES) -> list[str]:
-    """Return the PCI addresses of this machine's NVIDIA GPUs, sorted, if all are powered down; otherwise an empty list.
+    """Return the sorted PCI addresses of this machine's NVIDIA GPUs if all are powered down, else an empty list.
 
     Only GPUs that NVIDIA's kernel driver controls are considered.
     """

@@ -1,4 +1,4 @@
-"""Values of one GPU and reasons for missing ones, durations of driver calls, byte counters, and call periods."""
+"""Values of one GPU with reasons for missing values, durations of driver calls, byte counters, and periods of calls."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpumon.sources.nvml.return_codes import SUCCESS
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
-"""Values that mean "not available": the driver sets all bits to 1 (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+"""Values that mean "not available". The driver sets all bits to 1 (NVML_VALUE_NOT_AVAILABLE in nvml.h)."""
 _NOT_AVAILABLE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
 MAX_BYTES = 1 << 53
-"""Maximum bytes of device memory. A larger number is an error, such as a negative difference that wrapped around."""
+"""Maximum bytes of device memory. A larger number is an error, such as a negative difference that wrapped."""
 
 
 def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
     """Return the largest valid value of a metric, in the driver's unit.
 
-    `invalid` and larger numbers are never valid.
+    `invalid`: this number and larger numbers are never valid.
     """
     return int(min(invalid - 1, BY_NAME[metric].maximum / scale))
 
@@ -35,7 +35,7 @@ def largest_raw_value(metric: str, scale: float, invalid: int = U32) -> int:
 class DeviceValues:
     """The latest values of one device by metric, and the reasons for missing values.
 
-    The functions that make driver calls fill it in.
+    It is filled in by the functions that make driver calls.
     """
 
     __slots__ = (
@@ -57,54 +57,58 @@ class DeviceValues:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
-        """Values by metric. Entries are removed only by `set_missing` and `clear`, which count them in `removed`."""
+        """Values by metric. Only `set_missing` and `clear` remove entries. They count them in `removed`."""
         self.removed = 0
-        """Number of removed values. While this and `len(values)` do not change, `values` has the same keys in the same
-        order."""
+        """Number of removed values. While neither this number nor `len(values)` changes, `values` has the same keys in
+        the same order."""
         self.missing = missing
         self.reason_count = 1
         """Number of times that a reason was added or changed."""
         self.read_at_ns = 0
         """Time at which the gauges were read (ns, CLOCK_MONOTONIC); 0 before the first read."""
         self.counters_at_ns = 0
-        """Time of the counter values (ns, CLOCK_MONOTONIC); 0 if unknown."""
+        """Time at which the counters were read (ns, CLOCK_MONOTONIC); 0 if it is the same as the gauges' time."""
         self.batched: Set[str] = frozenset()
         """Metrics that the last batch of fields returned."""
         self.single: set[str] = set()
-        """Metrics that a fallback call has read, because the batch does not return them."""
+        """Metrics that a fallback call has read because the batch does not return them."""
 
         self.slowdown = 0
         """Slowdown threshold from which the margin is computed, in °C; 0 if the margin is the driver's own value."""
         self.margin_temperature = NAN
-        """Temperature in °C when the driver last returned its own margin."""
+        """Temperature in °C at the time when the driver last returned its own margin."""
         self.overdue = ""
-        """Metric that must be read again at the next tick, because a newer value contradicts it; empty if none."""
+        """Metric that must be read again at the next tick because a newer value contradicts it; empty if there is
+        none."""
         self.generation = 0
-        """Number of `clear` calls. If it has changed, the device was gone, so earlier counter values must not be
-        used."""
+        """Number of calls of `clear`. If it has changed, the device was gone in the meantime, and earlier counter
+        values must not be used."""
 
     def set(self, metric: str, value: float) -> None:
         self.values[metric] = value
         self.missing.pop(metric, None)
 
     def set_missing(self, metric: str, why: Availability) -> None:
-        """Remove the value of a metric, and store why."""
+        """Remove the value of a metric, and store why it is missing."""
         if self.values.pop(metric, None) is not None:
             self.removed += 1
         self.set_reason(metric, why)
 
     def reject(self, metric: str, number: float) -> None:
-        """Remove the value of a metric, because `number`, which the driver returned, means "no value" or is invalid."""
+        """Remove the value of a metric.
+
+        `number`: the number that the driver returned. It means "no value" or is invalid.
+        """
         self.set_missing(metric, Availability.NOT_SUPPORTED if number in _NOT_AVAILABLE else Availability.UNRELIABLE)
 
     def set_reason(self, metric: str, why: Availability) -> None:
-        """Store why a metric without a value, or something else such as the list of processes, is missing."""
+        """Store why a metric is missing that has no value. Also used for other data, such as the list of processes."""
         if self.missing.get(metric) is not why:
             self.missing[metric] = why
             self.reason_count += 1
 
     def clear(self) -> None:
-        """Remove all values, because the device does not answer."""
+        """Remove all values. Called when the device does not answer."""
         self.values.clear()
         self.removed += 1
         self.batched = frozenset()
@@ -136,23 +140,25 @@ class ValueRow:
 
 
 Read = Callable[[Any, DeviceValues], int]
-"""Makes one driver call for a handle, stores the values or why they are missing, and returns the NVML return code."""
+"""Function that makes a driver call for a handle, stores the values or why they are missing, and returns the NVML
+code."""
 
 
 T = TypeVar("T")
 
 LONGEST_WAIT = 10.0
-"""Maximum pause between two calls in seconds, even if they are very slow."""
+"""Maximum pause between two calls in seconds, even if the calls are very slow."""
 _QUICK = int(SHARE * SHORTEST * SECOND)
-"""A call that takes at most this many ns stays within `SHARE` of the time at any sampling interval."""
+"""Calls that take at most this many ns stay within `SHARE` of the time at any sampling interval."""
 _IN_A_ROW = 4
-"""Number of consecutive slow calls after which a function counts as slow. Fewer may be due to a busy driver."""
+"""A function counts as slow after this number of consecutive slow calls. A busy driver may be the cause of fewer slow
+calls."""
 
 
 class CallCost:
-    """Durations of a driver function's calls on one device.
+    """Durations of the calls of a driver function for one device.
 
-    Written by the thread that reads the device, read by any thread.
+    Written by the thread that reads the device. May be read from any thread.
     """
 
     __slots__ = ("_slow", "calls", "function", "total", "usual", "wait", "worst")
@@ -161,13 +167,13 @@ class CallCost:
         self.function = function
         self.calls = 0
         self.total = 0
-        """Duration of all calls, in ns."""
+        """Total duration of all calls, in ns."""
         self.worst = 0
         """Duration of the longest call, in ns."""
         self.usual = 0
-        """A call that takes at most this many ns changes only `calls` and `total`."""
+        """Calls that take at most this many ns change only `calls` and `total`."""
         self.wait = 0.0
-        """Minimum pause between two calls in seconds; 0 for a quick function."""
+        """Minimum pause between two calls in seconds; 0 for a fast function."""
         self._slow: list[int] = []
         """Durations (ns) of the most recent consecutive slow calls."""
 
@@ -197,7 +203,7 @@ class CallCost:
 def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
     """Sum the costs of removed devices by function.
 
-    These devices are no longer read, so no function counts as slow.
+    Removed devices are no longer read, so no function counts as slow.
     """
     totals: dict[str, CallCost] = {}
     for cost in costs:
@@ -209,7 +215,7 @@ def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
 
 
 def sum_calls(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
-    """Sum the costs of all devices by function, the most expensive first. `tick`: seconds between ticks."""
+    """Sum the costs of all devices by function, most expensive first. `tick`: seconds between ticks."""
     by_function: dict[str, list[CallCost]] = {}
     for cost in costs:
         if cost.calls:
@@ -231,21 +237,24 @@ def sum_calls(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
 
 _WRAP = 1 << 32
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.57e9, 7: 15.2e9}
-"""Bytes per second of one PCIe lane in one direction, by generation: PCI-SIG's rates minus the encoding."""
+"""Bytes per second of one PCIe lane in one direction, by generation. These are PCI-SIG's rates minus the encoding
+overhead."""
 _FASTEST = 16 * _LANE[6]
-"""Speed of a link whose generation and width are unknown, in bytes per second."""
+"""Assumed speed of a link whose generation and width cannot be read, in bytes per second."""
 
 
 class WideCounter:
-    """A byte counter that is used only if it has 64 bits, because it is unknown how often a 32-bit counter has
-    wrapped."""
+    """A byte counter that is used only if it has 64 bits. Nothing shows how often a 32-bit counter has wrapped."""
 
     narrow = False
     number = -1
     """Last value from the driver."""
 
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """Return `number`; None if it has only 32 bits (`narrow`). For the other arguments see `ByteCounter.total`."""
+        """Return `number`; None if it has only 32 bits (`narrow`).
+
+        The other parameters are described at `ByteCounter.total`.
+        """
         return None if narrow else number
 
 
@@ -266,15 +275,15 @@ class ByteCounter:
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
         """Return the total bytes at `when` (ns). `number`: the driver's value. `narrow`: whether the value has 32 bits.
 
-        Return None if the counter may have wrapped more than once since the last call. Later totals do not include the
-        bytes of this gap, so do not use a difference across it.
+        None if the counter may have wrapped more than once since the last call. Later totals do not include the bytes
+        of this gap, so differences across the gap must not be used.
         """
         before, self.number = self.number, number
         passed, self._when = when - self._when, when
         if number >= _WRAP:
             self.narrow = False
         elif narrow or 0 <= number < before < _WRAP:
-            self.narrow = True  # nvml.h says of both fields that they may wrap, whatever their type
+            self.narrow = True  # nvml.h says that both fields may wrap, even if their type is wider
         if not self.narrow:
             self._total = number
             return number
@@ -298,20 +307,23 @@ class ByteCounter:
 
 EVERY_TICK = 0.0
 RETRY_UNSUPPORTED = 60.0
-"""Seconds before an unsupported call is tried again: a change of the MIG mode or a reset may make it work."""
+"""An unsupported call is tried again after this many seconds, because a change of the MIG mode or a reset may make it
+work."""
 SLACK = 0.25
-"""Seconds that a call may come early, so that a tick's jitter does not delay it to the next tick."""
+"""A call may be made this many seconds early, so that jitter of a tick does not delay the call to the next tick."""
 _MAX_EARLY = 12
 """A call may be early by at most 1/12 of its period, so that `SLACK` does not shorten a 1 s period by a quarter."""
 RETRY = 2.0 - SLACK
-"""Seconds before a call that has worked before is retried, because its failure may be temporary."""
+"""A failed call that has worked before is retried after this many seconds, because the failure may be temporary."""
 TURNS = 8
 
 
 def next_due(now: float, period: float, due: float, index: int) -> float:
-    """Return when to make a call next, in seconds. `due`: when it was due, 0 before the first call.
+    """Return the time at which to make a call next, in seconds.
 
-    The first period depends on `index`, the device's index, so that slow calls for several devices are made at
+    `due`: time at which it was due, 0 before the first call.
+
+    `index`: index of the device. The first period depends on it, so that slow calls for several devices are made at
     different ticks.
     """
     if period == EVERY_TICK:

@@ -1,6 +1,7 @@
 """Receives XID errors of all GPUs in a separate thread, because waiting for them must not delay ticks.
 
-The driver stores no history and returns no times, so the time of an error is the time at which it is received.
+The driver stores no history of errors and returns no times. So the time of an error is the time at which it is
+received.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _FUNCTIONS = (
     ("nvmlEventSetWait_v2", "nvmlEventSetWait"),
     ("nvmlEventSetFree",),
 )
-"""Names of each function in `_Functions`, newest first. The older wait function fills only the start of the
+"""Names of each function in `_Functions`, newest first. The older wait function fills in only the start of the
 structure."""
 
 
@@ -53,7 +54,7 @@ class UnfreedSet:
     """An event set that could not be freed because the driver was gone."""
 
     free: Function
-    """Function of the library that created the set. That library may have been replaced on disk since."""
+    """Free function of the library that created the set. This library may have been replaced on disk since."""
     events: ctypes.c_void_p
 
     def try_free(self) -> bool:
@@ -62,7 +63,7 @@ class UnfreedSet:
 
 
 _FREED = (Availability.OK, Availability.NOT_SUPPORTED)
-"""Results of freeing a set after which it no longer exists."""
+"""Return codes of the free function after which the set no longer exists."""
 _MAX_UNFREED = 64
 """Maximum number of unfreed sets that are stored."""
 
@@ -107,7 +108,10 @@ class XidEventSet:
         return self._driver.wait(self._set, ctypes.byref(self.data), ctypes.c_uint(milliseconds))
 
     def free(self) -> None:
-        """Free the event set, which unregisters all GPUs. If the driver is gone, the set is freed when it is back."""
+        """Free the event set, which unregisters all GPUs.
+
+        If the driver is gone, the set is freed when the driver is back.
+        """
         if self._set:
             event_set = UnfreedSet(self._driver.free, ctypes.c_void_p(self._set.value))
             self._set.value = None
@@ -117,7 +121,7 @@ class XidEventSet:
     def close(self) -> None:
         """Free the remaining sets before the driver is closed.
 
-        Sets that cannot be freed are stored for its next start.
+        Sets that cannot be freed are stored until the driver is opened again.
         """
         self.free()
         _free_all(self._unfreed)
@@ -129,7 +133,7 @@ class XidEventSet:
     def _create(self) -> Availability:
         _free_all(self._unfreed)
         why = availability(self._driver.create(ctypes.byref(self._set)))
-        # A driver that was closed since may not know its earlier sets, so they are freed only if necessary.
+        # A driver that has been closed may not recognize earlier sets, so they are freed only if necessary.
         if why is Availability.FAILED and self._earlier:
             _free_all(self._earlier)
             why = availability(self._driver.create(ctypes.byref(self._set)))
@@ -144,18 +148,20 @@ def _free_all(sets: deque[UnfreedSet]) -> None:
 
 
 WAIT_MS = 2000
-"""Timeout of one wait in ms. Each wait is a driver call. Stopping, and registering a new GPU, may take this long."""
+"""Timeout of one wait in ms. Each wait is a driver call. Stopping the watcher or registering a new GPU may take this
+long."""
 _PAUSES = (0.0, 1.0, 2.0)
-"""Pauses after failed waits, in seconds: the first, the second, and the longest. From the third on, each is twice as
-long as the one before.
+"""Pauses after failed waits, in seconds: the first, the second, and the longest one. From the third on, each pause is
+twice as long as the previous one.
 """
 MOST = 10_000
-"""Maximum number of errors that are stored until they are popped. Beyond it, the oldest are dropped."""
+"""Maximum number of errors that are stored until they are popped. If there are more, the oldest errors are dropped."""
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
 _PERMANENT = (Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
-"""Reasons for which registering a GPU that was never watched is retried only after a while. Others may be temporary."""
+"""If registering a GPU that was never watched fails for one of these reasons, it is retried only after a while. Other
+reasons may be temporary."""
 _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
-"""Reasons that end with a reset of the GPU or a restart of the driver, after which earlier errors no longer count."""
+"""States that end with a reset of the GPU or a restart of the driver. Errors from before this no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +186,11 @@ class _WatchedGpu:
         self.handle = handle
         self.update(Availability.STALE, 0)
         self.due = 0
-        """When to retry the registration (ns, CLOCK_MONOTONIC)."""
+        """Time at which to retry the registration (ns, CLOCK_MONOTONIC)."""
         self.was_registered = False
 
     def update(self, why: Availability, worst: int) -> None:
-        """Set the code of the worst error, and the reason `why` errors are missing (OK if they are received).
+        """Set the code of the worst error, and why errors are not received (OK if they are).
 
         Not thread-safe.
         """
@@ -198,8 +204,10 @@ class XidWatcher:
     def __init__(
         self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None
     ) -> None:
-        """`new`: queue to which errors are appended in order; any thread may pop them. `unfreed`: event sets that could
-        not be freed, kept from one initialization of the driver to the next.
+        """`new`: queue to which errors are appended, oldest first.
+
+        Any thread may pop them. `unfreed`: event sets that could not be freed. They are kept from one initialization of
+        the driver to the next.
         """
         self._library = library
         self._new = new
@@ -213,7 +221,7 @@ class XidWatcher:
         self._on_end: Callable[[], object] | None = None
 
     def watch(self, handles: Mapping[str, Any]) -> None:
-        """Watch exactly these GPUs, given as handles by UUID. GPUs that are already watched stay registered.
+        """Watch these GPUs and no others. `handles`: handles by UUID. GPUs that are already watched stay registered.
 
         May be called again after `stop`.
         """
@@ -235,7 +243,7 @@ class XidWatcher:
             self._has_ended = False
         self._changed.set()
         if needs_thread:
-            # A daemon thread: a wait that hangs must not keep the process from exiting.
+            # A daemon thread, because a wait that hangs must not keep the process from exiting.
             self._thread = Thread(target=self._run, name="gpumon-xid", daemon=True)
             self._thread.start()
 
@@ -247,19 +255,24 @@ class XidWatcher:
         return gpu.state if gpu else _TOO_EARLY
 
     def worst(self, uuid: str) -> int:
-        """Return the code of the worst error of a GPU, even if the GPU was lost since; 0 if it had none."""
+        """Return the code of the worst error of a GPU, even if the GPU was lost afterward; 0 if it had no error."""
         gpu = self._gpus.get(uuid)
         return gpu.worst if gpu else 0
 
     def set_paused(self, is_paused: bool) -> None:
-        """Stop or resume waiting. While all GPUs are powered down, no driver calls are needed."""
+        """Stop or resume waiting.
+
+        Waiting is stopped while all GPUs are powered down, so that no driver calls are made.
+        """
         if self._is_paused is not is_paused:
             self._is_paused = is_paused
             self._changed.set()
 
     def stop(self, on_end: Callable[[], object] | None = None) -> None:
-        """Stop watching. `on_end`: closes the driver; called, perhaps from another thread, when no driver call is
-        running any more.
+        """Stop watching.
+
+        `on_end`: function that closes the driver. It is called when no driver call is running any more, possibly from
+        another thread.
         """
         with self._lock:
             self._is_stopping = True
@@ -276,12 +289,12 @@ class XidWatcher:
         while not self._has_ended:
             self._receive(self._events)
             with self._lock:
-                self._has_ended, on_end = self._is_stopping, self._on_end  # unless `watch` has restarted it
+                self._has_ended, on_end = self._is_stopping, self._on_end  # `watch` may have restarted the thread
         if on_end is not None:
             self._end(on_end)
 
     def _end(self, on_end: Callable[[], object]) -> None:
-        """Free the remaining event sets, which is impossible after the driver is closed. Then close the driver."""
+        """Free the remaining event sets, then close the driver. Sets cannot be freed after the driver is closed."""
         if self._events is not None:
             self._events.close()
         on_end()
@@ -309,10 +322,11 @@ class XidWatcher:
             elif code == _TIMEOUT:
                 pause = first
                 left = WAIT_MS / 1000 - (self._clock.monotonic() - began) / SECOND
-                if left > WAIT_MS / 2000:  # a driver that does not wait
+                if left > WAIT_MS / 2000:  # the driver returned without waiting
                     self._changed.wait(left)
             else:
-                # One lost GPU makes the wait fail for all GPUs, so the others are registered again without it.
+                # One lost GPU makes the wait fail for all GPUs, so the other GPUs are registered again without the lost
+                # one.
                 events.free()
                 self._unregister_all(availability(code))
                 self._changed.wait(pause)
@@ -327,7 +341,7 @@ class XidWatcher:
             return [gpu for gpu in self._gpus.values() if gpu.why is not Availability.OK and gpu.due <= now]
 
     def _register(self, events: XidEventSet, gpus: Sequence[_WatchedGpu]) -> None:
-        # All GPUs are added before any state is updated: while one of these calls hangs, no errors are received anyway.
+        # All GPUs are added before any state is updated, because no errors are received while one of these calls hangs.
         for gpu, why in [(gpu, events.add(gpu.handle)) for gpu in gpus]:
             if why is Availability.OK:
                 gpu.was_registered = True
@@ -355,7 +369,7 @@ class XidWatcher:
             known = next((uuid for uuid, gpu in self._gpus.items() if gpu.handle.value == handle.value), "")
         uuid = known or self._library.text("nvmlDeviceGetUUID", handle)[1]
         if not uuid:
-            return  # the GPU has been unplugged meanwhile
+            return  # the GPU was unplugged in the meantime
         self._new.append(XidEvent(uuid, code, monotonic, time))
         with self._lock:
             gpu = self._gpus.get(uuid)

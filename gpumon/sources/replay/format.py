@@ -1,4 +1,4 @@
-"""The interface of log formats, and their common code: rows, units, and parsing of cells."""
+"""The interface of log formats, and code that they share: rows, units, and parsing of cells."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Quantity:
     """The kind of quantity in a column, with its possible units."""
 
     default: str
-    """Unit, in lower case, that is assumed if neither the cell nor the heading has one."""
+    """Unit (in lower case) that is assumed if neither the cell nor the heading has a unit."""
     units: Mapping[str, float]
     """Size of each unit in base units."""
     lowest: float = 0.0
 
 
 RATIO = Quantity("%", {"%": 0.01})
-# nvidia-smi writes MB for 2**20 in older drivers and in dmon.
+# nvidia-smi of older drivers and dmon write MB for 2**20.
 MEMORY = Quantity("mib", {"b": 1, "kib": 2**10, "mib": 2**20, "mb": 2**20, "gib": 2**30, "tib": 2**40})
 POWER = Quantity("w", {"w": 1, "mw": 1e-3, "kw": 1e3})
 ENERGY = Quantity("mj", {"mj": 1e-3, "j": 1, "kj": 1e3})
@@ -70,7 +70,7 @@ TIME_US = Quantity("us", {"us": 1e-6, "ms": 1e-3, "s": 1, "ns": 1e-9})
 
 
 def missing_reason(cell: str) -> Availability | None:
-    """Return why a cell such as `[N/A]` has no value; None if the cell does not say that a value is missing."""
+    """Return why a cell such as `[N/A]` has no value; None if the cell is not such a text."""
     text = cell.strip().lower()
     if text.startswith("[") and text.endswith("]"):
         return _MISSING.get(text[1:-1].strip(), Availability.FAILED)
@@ -78,7 +78,10 @@ def missing_reason(cell: str) -> Availability | None:
 
 
 def parse_number(cell: str, quantity: Quantity, heading_unit: str = "") -> Value:
-    """Parse a cell, and convert its number to base units. Raises BadLine if it is not a number in one of the units."""
+    """Parse a cell, and convert its number to base units.
+
+    Raises BadLine if it is not a number in one of these units.
+    """
     match = _NUMBER.fullmatch(cell.strip())
     if match is None:
         why = missing_reason(cell)
@@ -110,10 +113,10 @@ Parse = Callable[[str, Quantity, str], Value]
 
 
 def parse_time(text: str, not_before: int) -> int:
-    """Parse a local time such as `2025/07/27 00:34:45.155` in this machine's time zone; returns ns since 1970.
+    """Parse a local time such as `2025/07/27 00:34:45.155` in this machine's time zone. Return ns since 1970.
 
-    In autumn one hour occurs twice. The second occurrence is used if the first would be before `not_before` (ns since
-    1970). Raises BadLine if the text is not a time.
+    When daylight saving time ends, one hour occurs twice. The second occurrence is used if the first one would be
+    before `not_before` (ns since 1970). Raises BadLine if the text is not a time.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -134,7 +137,7 @@ def parse_time(text: str, not_before: int) -> int:
 
 NO_VALUES = (NAN,) * len(GPU_METRICS)
 NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESSES), Availability.NOT_RECORDED)
-"""Reasons for the values that are not in a log: metrics without a column, and processes, which no log lists."""
+"""Reasons why values are not in a log: metrics without a column, and processes, which no log contains."""
 
 
 class Row(NamedTuple):
@@ -144,7 +147,7 @@ class Row(NamedTuple):
     time_ns: int | None
     """Time of the line, in ns since 1970; None if the log has no times."""
     names: tuple[str, ...]
-    """Identifiers of the GPU, the most reliable first; empty if the log has none."""
+    """Identifiers of the GPU, most reliable first; empty if the log has none."""
     gpu_index: int
     """Index of the GPU in the log; -1 if it has none."""
     uuid: str = ""
@@ -158,14 +161,14 @@ class Row(NamedTuple):
     is_first: bool = False
     """True for the first row after a heading, which nvidia-smi writes when it starts."""
     is_broken: bool = False
-    """True for a line that could not be parsed. The row has no values and only keeps the order of the GPUs."""
+    """True for a line that could not be parsed. The row has no values. It only preserves the order of the GPUs."""
 
 
 def is_duplicate(row: Row, other: Row, *, follows: bool) -> bool:
     """Return whether a row repeats `other`, an earlier row with the same time.
 
-    If times are whole seconds, several ticks may have the same time. Such a row is a duplicate only if it comes
-    directly after `other` (`follows`).
+    If times are whole seconds, several ticks may have the same time. In this case, the row is a duplicate only if it
+    comes directly after `other`. `follows`: whether it does.
     """
     if row.time_ns is None or row.time_ns != other.time_ns or row.is_broken:
         return False
@@ -191,7 +194,7 @@ class ColumnPosition(NamedTuple):
     position: int
     column: LogColumn
     unit: str
-    """Unit in the heading; empty if it has none."""
+    """Unit in the heading of the column; empty if the heading has no unit."""
 
 
 class LogFormat(Protocol):
@@ -204,14 +207,14 @@ class LogFormat(Protocol):
     """Whether any column has a metric of gpumon."""
 
     def parse_row(self, line: int, text: str, last: int) -> Row:
-        """Parse the line `text`. `line`: its number. `last`: time of the previous row in ns. Raises BadLine."""
+        """Parse the line `text`. `line`: number of the line. `last`: time of the previous row in ns. Raises BadLine."""
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line that cannot be parsed looks like a damaged row, rather than other text."""
+        """Return whether a line that cannot be parsed looks like a damaged row, and not like other text."""
 
 
 def select_columns(columns: Sequence[ColumnPosition]) -> tuple[ColumnPosition, ...]:
-    """Return the columns to use: for each metric, the one with the lowest rank."""
+    """Return the columns to use: for each metric, the column with the lowest rank."""
     best: dict[str, ColumnPosition] = {}
     for candidate in columns:
         other = best.get(candidate.column.metric)

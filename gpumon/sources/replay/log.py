@@ -1,4 +1,4 @@
-"""Opens log files as text, and reads their rows in order of time."""
+"""Opens log files as text, and reads their rows in chronological order."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _KINDS = (
     (r"#\s*(?:Entity|ID)\b", "a log of 'dcgmi dmon'"),
     (r"[{\[]\s*(?:[\"{\[]|$)", "JSON"),
 )
-"""Pairs of a regular expression for the start of a line and the kind of file that has such lines."""
+"""Pairs of a regular expression for the start of a line, and the kind of file in which such lines occur."""
 
 
 def detect_kind(lines: Sequence[str]) -> str:
-    """Return the kind of a file that starts with these lines, as words for a message; empty if unknown."""
+    """Return the kind of a file that starts with these lines, as words for a message. Empty if no kind matches."""
     for pattern, kind in _KINDS:
         if any(re.match(pattern, line) for line in lines):
             return kind
@@ -50,7 +50,7 @@ _GZIP = b"\x1f\x8b"
 _UNSUPPORTED = (
     (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip"),
 )  # fmt: skip
-"""First bytes and names of compressed formats that are not read."""
+"""First bytes and names of compressed formats that gpumon does not read."""
 _RING = b"GPUMRNG\x01"
 _LONGEST_LINE = 65536
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
@@ -67,7 +67,7 @@ class LogLine(NamedTuple):
 
 
 class LogFile:
-    """A text file that is read once, line by line.
+    """A text file that is read line by line, only once.
 
     Raises SourceError if `path` does not exist, is not a file, is empty, is the ring of a daemon, or is not text.
     """
@@ -75,7 +75,7 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.cut = ""
-        """Reason why the file ended too early, as text for the label; empty if it is complete."""
+        """Text for the label that says why the file ended too early; empty if the file is complete."""
         try:
             self._raw = os.fdopen(open_regular(path, follow=True), "rb")
         except IsADirectoryError:
@@ -111,7 +111,7 @@ class LogFile:
         if not head:
             raise SourceError(f"{self.name} is empty: log with '{COMMAND}'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
-        # A text log has no control characters except tab, line ends and escape.
+        # A text log contains no control characters except tab, line ends and escape.
         foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)
         if foreign * 50 > len(head):
             raise SourceError(f"{self.name}: line 1: binary, not text: pass an nvidia-smi log")
@@ -120,7 +120,7 @@ class LogFile:
     def __iter__(self) -> Iterator[LogLine]:
         """Yield the lines.
 
-        If the rest of the file is damaged, set `cut` and stop. Raises SourceError for a line of 64 KiB.
+        If the rest of the file is damaged, set `cut` and stop. Raises SourceError for a line of more than 64 KiB.
         """
         number = 0
         while True:
@@ -137,7 +137,7 @@ class LogFile:
             yield LogLine(number, text.rstrip("\r\n"), text.endswith("\n"))
 
     def damage_error(self) -> SourceError:
-        """Return the error to raise if nothing can be shown of a file that ends too early."""
+        """Return the error to raise if a file ends too early and nothing in it can be shown."""
         return SourceError(f"{self.name}: unreadable ({self.cut}): copy the file again")
 
     def close(self) -> None:
@@ -156,13 +156,13 @@ def _describe(error: Exception) -> str:
 
 _SKIPPED_FREE = 10
 _SKIPPED_SHARE = 100
-"""A log is rejected if more than `_SKIPPED_FREE` lines and more than 1/`_SKIPPED_SHARE` of the lines are skipped."""
+"""A log is rejected if the number of skipped lines exceeds both `_SKIPPED_FREE` and 1/`_SKIPPED_SHARE` of all lines."""
 _MAX_PREFACE = 20
 """Maximum number of lines before the heading."""
 _MAX_GPUS = 1024
 _SLEW = SECOND
-"""Times may go back by this many ns, for example when a clock is adjusted. A larger step back is an error in the
-log.
+"""Times may go back by up to this many ns, because the clock may have been adjusted. A larger step back is an error in
+the log.
 """
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
@@ -170,9 +170,9 @@ _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 class LogRows:
     """The rows of a log, read once from the start. No more than two rows are kept in memory.
 
-    A line is skipped, and counted in `skipped`, if it cannot be parsed or its time is more than a second before that of
-    the previous one. SourceError is raised if more than 10 lines and more than 1 % of the lines so far are skipped,
-    with the line and the reason. It is also raised if there is no heading.
+    A line is skipped and counted in `skipped` if it cannot be parsed, or if its time is more than a second before the
+    time of the previous line. If more than 10 lines and more than 1 % of the lines so far are skipped, SourceError is
+    raised with the line and the reason. SourceError is also raised if there is no heading.
     """
 
     def __init__(self, log: LogFile) -> None:
@@ -186,7 +186,10 @@ class LogRows:
         return self._in_order(_without_duplicates(self._rows()))
 
     def validated_format(self, head: Sequence[Row]) -> LogFormat:
-        """Return the format. `head`: first rows of the log. Raises SourceError if these rows have nothing to show."""
+        """Return the format.
+
+        `head`: first rows of the log. Raises SourceError if these rows contain nothing to show.
+        """
         if self.format is None or all(row.is_broken for row in head):
             if self._log.cut:
                 raise self._log.damage_error()
@@ -231,7 +234,7 @@ class LogRows:
             raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
 
     def _parse_row(self, log_format: LogFormat, line: LogLine, text: str, last: int, ending: str) -> Row | None:
-        """Parse a line. If this fails, return None, or a broken row that keeps its place in the order."""
+        """Parse a line. If this fails, return None, or a row without values that preserves the order of the rows."""
         try:
             if line.is_whole or not _is_cut(text, ending):
                 return log_format.parse_row(line.number, text, last)
@@ -256,7 +259,10 @@ class LogRows:
         return nvidia_smi_csv.parse_heading(text.lstrip("\ufeff"))
 
     def _in_order(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows whose times do not go back. If the times of two rows conflict, skip the row that is ahead."""
+        """Yield the rows whose times do not go back.
+
+        If the times of two rows conflict, skip the row with the later time.
+        """
         start = list(islice(rows, 3))
         if len(start) == 3 and _is_behind(start[1], start[0]) and not _is_behind(start[2], start[0]):
             self._skip(start.pop(1).line, "its time goes back")
@@ -267,7 +273,7 @@ class LogRows:
                 if not _is_behind(row, last):
                     good = row._replace(time_ns=last.time_ns)
                 elif row.time_ns >= before:
-                    self._skip(last.line, "its time is after that of the next line")
+                    self._skip(last.line, "its time is after the time of the next line")
                     last = None
                 else:
                     self._skip(row.line, "its time goes back")
@@ -289,7 +295,10 @@ class LogRows:
 
 
 def _without_duplicates(rows: Iterable[Row]) -> Iterator[Row]:
-    """Drop rows that repeat the last row of the same GPU with the same time. Rows without an identified GPU stay."""
+    """Drop rows that repeat the last row of the same GPU with the same time.
+
+    Rows that do not identify a GPU are kept.
+    """
     last: dict[str, Row] = {}
     before: Row | None = None
     for row in rows:

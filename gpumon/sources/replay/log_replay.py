@@ -41,7 +41,7 @@ def find_end(path: str, log_format: LogFormat, until_ns: int, playback: Playback
         if end > 0:
             playback.end = min(end, until_ns) / SECOND
 
-    # Times of dmon may have no date. Then they depend on the lines before.
+    # Times of dmon may have no date. Their dates then depend on the lines before.
     if isinstance(log_format, QueryFormat) and log_format.has_times:
         Thread(target=work, name="gpumon-log-end", daemon=True).start()
 
@@ -80,23 +80,24 @@ def _unpacked_tail(file: BinaryIO) -> bytes:
 
 
 BURST = 2000
-"""Maximum readings per `read`, so that a high speed does not block the sampler."""
+"""Maximum number of readings per `read`, so that a high speed does not block the sampler."""
 _FAR = 1 << 62
 
 
 class ReplaySource:
     """Plays a log of `nvidia-smi --query-gpu --format=csv` or `nvidia-smi dmon`, plain or gzipped.
 
-    Every tick of the log becomes one reading, with its own time (`Reading.time_ns`) and its own spacing
-    (`Reading.monotonic_ns`). A tick is due when the time since the start, times `speed`, has reached its distance from
-    the first tick. Times in the log are read in this machine's time zone. A log without times has one tick per second,
-    starting at the current time.
+    Every tick of the log becomes a reading with its logged time (`Reading.time_ns`) and its logged interval
+    (`Reading.monotonic_ns`). A tick is due when the time since the start of playback, multiplied by `speed`, has
+    reached the time between the first tick and this tick. Times in the log are read in this machine's time zone. A log
+    without times has one tick per second, starting at the current time.
 
-    A line that cannot be parsed, or whose time goes back by more than a second, is skipped. The label has the number of
-    skipped lines. If these are more than 10 and more than 1 % of the lines, the log is rejected: the constructor raises
-    an error, or later `read` returns no more readings and `origin().problem` says why. If a GPU has no row in a tick,
-    it keeps its last values, marked as stale. If rows do not identify their GPU, they are assigned by the gaps between
-    ticks. If this is impossible, they are shown as one GPU, and the label says so.
+    A line that cannot be parsed, or whose time goes back by more than a second, is skipped. The label contains the
+    number of skipped lines. If more than 10 lines and more than 1 % of the lines are skipped, the log is rejected. In
+    this case, the constructor raises an error, or a later `read` returns no more readings and `origin().problem` says
+    why. If a GPU has no row in a tick, it keeps its last values, marked as stale. If rows do not identify their GPU,
+    they are assigned to GPUs by the gaps between ticks. If this is impossible, all rows are shown as one GPU, and the
+    label says so.
     """
 
     capabilities = RECORDED
@@ -107,8 +108,8 @@ class ReplaySource:
         """Open the log at `path` and read its beginning.
 
         `speed`: seconds of the log per second. `start`: seconds of the log to skip. `playback`: the portion to play,
-        and the pause control. Raises UsageError for an invalid speed, start or portion, SourceError if the log cannot
-        be read.
+        and the pause control. Raises UsageError for an invalid speed, start or portion, and SourceError if the log
+        cannot be read.
         """
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
@@ -163,7 +164,10 @@ class ReplaySource:
         self._first = self._next.time_ns if self._next else 0
 
     def _complete_ticks(self, ticks: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        """Yield the ticks. Leave out the last one if the log ends within it, because rows of other GPUs are missing."""
+        """Yield the ticks.
+
+        Leave out the last tick if the log ends within it, because rows of other GPUs are then missing.
+        """
         before, rows = next(ticks, None), 0
         for tick in ticks:
             if before is not None:
@@ -176,7 +180,7 @@ class ReplaySource:
     def _read_ticks(self, ticks: Iterator[list[Row]], now: int) -> Iterator[Reading]:
         """Yield a reading per tick.
 
-        Its time is the time of its first row, and always later than the previous reading.
+        The time of a reading is the time of its first row, but always later than the previous reading.
         """
         last = -1
         pace = Pace(round(self.interval * SECOND), 0, 0, 0, 0)
@@ -184,7 +188,8 @@ class ReplaySource:
             time = next((row.time_ns for row in tick if row.time_ns is not None and not row.is_broken), None)
             if time is None:
                 time = now if last < 0 else last + (SECOND if not self._has_times else SECOND // 1000)
-            # If times are whole seconds, several ticks may have the same time. They are set a millisecond apart.
+            # If times are whole seconds, several ticks may have the same time. Their readings get times that are a
+            # millisecond apart.
             last = max(time, last + SECOND // 1000) if last >= 0 else time
             samples = self._devices.samples(tick, last)
             if samples:
@@ -201,7 +206,7 @@ class ReplaySource:
         return reading
 
     def origin(self) -> Origin:
-        """Return the name of the log, the speed, whether it has ended, and which problems it has."""
+        """Return the name of the log, the speed, whether the log has ended, and its problems."""
         remarks = []
         if not self._has_times:
             remarks.append("no timestamps: 1 s per tick assumed")
@@ -217,7 +222,7 @@ class ReplaySource:
         return Origin("replay", label, self._problem, ended=ended, capabilities=self.capabilities, speed=self._speed)
 
     def driver(self) -> Driver:
-        """Return the driver if the log has a column with its version."""
+        """Return the driver, if the log has a column with the version of the driver."""
         return self._devices.driver
 
     def read(self) -> Sequence[Reading]:
@@ -234,6 +239,6 @@ class ReplaySource:
         return readings
 
     def close(self) -> None:
-        """Close the log. Nothing is read after that."""
+        """Close the log. Nothing is read afterward."""
         self._next = None
         self._log.close()

@@ -74,7 +74,7 @@ COLUMNS: dict[str, LogColumn] = {
     "ecc.errors.corrected.aggregate.total": LogColumn("gpu.ecc_corrected_lifetime", COUNT),
     "ecc.errors.uncorrected.aggregate.total": LogColumn("gpu.ecc_uncorrected_lifetime", COUNT),
 }
-"""Metrics by nvidia-smi's column names; other columns are ignored."""
+"""Metrics by nvidia-smi's column names. Other columns are ignored."""
 
 _TIMES = ("timestamp",)
 _UUIDS = ("uuid", "gpu_uuid")
@@ -82,7 +82,8 @@ _BUSES = ("pci.bus_id", "gpu_bus_id")
 _INDEXES = ("index",)
 _MODELS = ("name", "gpu_name")
 _HOSTS = ("hostname", "host", "node")
-"""Columns with the machine's name, in logs of several machines that each have a GPU 0."""
+"""Columns with the name of the machine. They distinguish GPUs in logs of several machines, each of which has a GPU
+0."""
 _DRIVERS = ("driver_version",)
 _KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
 
@@ -95,7 +96,7 @@ _FAMILIES = {
     "vgpu_driver_capability",
 }  # fmt: skip
 """First words of nvidia-smi's column names. A heading is accepted if at least half of its columns start with one of
-them, because other programs write columns `timestamp` and `name`, too."""
+these words. One column is not sufficient, because other programs also write columns `timestamp` and `name`."""
 
 
 class QueryFormat:
@@ -150,8 +151,9 @@ class QueryFormat:
         )
 
     def looks_like_row(self, text: str) -> bool:
-        """Return whether a line that cannot be parsed has more than half as many cells as the heading, which means that
-        it is probably a damaged row.
+        """Return whether a line that cannot be parsed has more than half as many cells as the heading.
+
+        Such a line is probably a damaged row.
         """
         return 2 * len(_split(text)) > self._count > 1
 

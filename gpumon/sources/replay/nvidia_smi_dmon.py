@@ -37,15 +37,15 @@ COLUMNS: dict[str, LogColumn] = {
     "mclk": LogColumn("gpu.clock_memory", CLOCK),
     "pclk": LogColumn("gpu.clock_sm", CLOCK),
     "fb": LogColumn("gpu.memory_used", MEMORY),
-    # The value is a share of time, which is accumulated to seconds. `tviol` is not used: it is only yes or no.
+    # The value is a share of time, which is summed up to seconds. `tviol` is not used because it is only yes or no.
     "pviol": LogColumn("gpu.throttled_sw_power", RATIO, is_rate=True),
     "rxpci": LogColumn("gpu.pcie_received", RATE, is_rate=True),
     "txpci": LogColumn("gpu.pcie_sent", RATE, is_rate=True),
 }
-"""Metrics by dmon's column names; other columns are ignored."""
+"""Metrics by dmon's column names. Other columns are ignored."""
 
 _UNITS = {"idx", "w", "c", "%", "mhz", "mb", "mb/s", "bool", "errs", "yyyymmdd", "hh:mm:ss", "gb/s", "kb/s", "mib"}
-"""Words in the second heading line, which has the units."""
+"""Words in the second heading line, which contains the units."""
 
 
 class DmonFormat:
@@ -63,7 +63,10 @@ class DmonFormat:
         self.set_units([])
 
     def set_units(self, units: list[str]) -> None:
-        """Set the units from the line below the heading. Ignore them if there is not exactly one per column."""
+        """Set the units from the line below the heading.
+
+        Ignore the units if there is not exactly one for each column.
+        """
         if len(units) != len(self._names):
             units = [""] * len(self._names)
         self._columns = select_columns([
@@ -105,7 +108,7 @@ class DmonFormat:
     def _parse_time(self, cells: list[str], last: int) -> int:
         """Parse the time of a row.
 
-        If the log has no dates, its last day is the day on which the file was last modified.
+        If the log has no dates, the last day in the log is assumed to be the day on which the file was last modified.
         """
         clock = cells[self._time]
         if self._date >= 0:
@@ -115,7 +118,7 @@ class DmonFormat:
         time = parse_time(f"{day:%Y/%m/%d} {clock}", last)
         if last < 0:
             return time - _DAY if time > self._modified + SECOND else time
-        # A time that goes back by more than half a day belongs to the next day.
+        # If the time goes back by more than half a day, the row belongs to the next day.
         return time + _DAY if last - time > _DAY // 2 else time
 
 
@@ -134,8 +137,8 @@ def _is_heading(names: list[str]) -> bool:
 def parse_heading(text: str, before: LogFormat | None, modified: int) -> DmonFormat | None:
     """Return the columns if the line is a heading of such a log; otherwise None.
 
-    `before`: the current format, which is returned if the heading repeats it. `modified`: when the file was last
-    modified (ns since 1970).
+    `before`: the current format. It is returned again if the heading has the same columns. `modified`: time at which
+    the file was last modified (ns since 1970).
     """
     names = [word.lower() for word in _split(text.lstrip("#"))]
     known = before if isinstance(before, DmonFormat) else None

@@ -17,7 +17,7 @@ from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
 
 BURST = 2000
-"""Maximum readings per `read`, so that a high speed does not block the sampler."""
+"""Maximum number of readings per `read`, so that a high speed does not block the sampler."""
 PAST = 600
 """After a seek, the frames of this many seconds before the new position are returned at once."""
 
@@ -25,14 +25,15 @@ PAST = 600
 class RecordingSource:
     """Plays a recording of `gpumon record`.
 
-    Frames become due at their recorded intervals divided by `speed`. Their times and contents are unchanged. If the
-    recorded clock was changed or the machine was suspended, playback does not wait. `playback` pauses it and seeks.
+    Frames become due at their recorded intervals divided by `speed`. Their times and contents are unchanged. Playback
+    does not wait for times in which the recorded machine was suspended or by which its clock was changed. `playback`
+    pauses the source and seeks.
     """
 
     capabilities = RECORDED
 
     def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, playback: Playback | None = None) -> None:
-        """Open the file. Raises SourceError if it cannot be played, UsageError for an invalid speed or portion.
+        """Open the file. Raises SourceError if it cannot be played, and UsageError for an invalid speed or portion.
 
         `speed`: seconds of the recording per second. `playback`: the portion to play, and the controls.
         """
@@ -47,7 +48,7 @@ class RecordingSource:
         self._next: RecordedFrame | None = None
         self._due = 0
         self._position = 0
-        """Time of the current frame (ns since 1970); `_due` is the time of the next one."""
+        """Time of the current frame (ns since 1970). `_due` is the time of the next frame."""
         self._reader = reader = RecordingReader(path)
         try:
             portion = self._playback.portion
@@ -66,7 +67,7 @@ class RecordingSource:
         self.tick_period = self.interval / speed
 
     def origin(self) -> Origin:
-        """Return the file name, the recorded source, the speed, whether the end is reached, and where it is damaged."""
+        """Return the file name, recorded source, speed, whether the end was reached, and where the file is damaged."""
         ended = self._next is None
         return playback_origin(self._reader, self._current, ended=ended, speed=self._speed)
 
@@ -95,12 +96,12 @@ class RecordingSource:
         return readings
 
     def close(self) -> None:
-        """Close the file. Nothing is read after that."""
+        """Close the file. Nothing is read afterward."""
         self._next = None
         self._reader.close()
 
     def _play(self, target_ns: int, from_ns: int) -> None:
-        """Continue at `target_ns`. Frames since `from_ns` are due at once (both in ns since 1970)."""
+        """Continue at `target_ns`. Frames since `from_ns` are due immediately. Both times are in ns since 1970."""
         self._frames = self._reader.frames(from_ns, self._end)
         self._current = None
         self._next = next(self._frames, None)
@@ -123,7 +124,7 @@ class RecordingSource:
         at = time_ns(self._current) if self._current else first
         target = min(max(at + round(seconds * SECOND), first), last)
         self._playback.seek_target = target / SECOND
-        self._playback.seeks += 1  # before the earlier frames are dropped, so that they are not missed
+        self._playback.seeks += 1  # set before the earlier frames are dropped, so that none is missed
         self._playback.on_seek()
         self._play(target, max(self._begin, target - PAST * SECOND))
 

@@ -40,7 +40,7 @@ class LogDevice:
         self.device = device
         values = list(row.values)
         for metric in row.rates:
-            # A rate covers the time since the previous row, so its duration is unknown for the first row.
+            # A rate covers the time since the previous row, so the first row has no duration.
             rate = values[GPU_INDEX[metric]]
             elapsed = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
             if is_known(rate):
@@ -61,7 +61,7 @@ class LogDevice:
 class LogDevices:
     """All GPUs of a log.
 
-    They are identified by UUID, PCI address, index, or position in the tick, whichever exists first.
+    GPUs are identified by the first of these that exists: UUID, PCI address, index, position in the tick.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class LogDevices:
         self.driver = Driver()
 
     def samples(self, rows: Sequence[Row], time_ns: int) -> list[Sample]:
-        """Return a sample per known GPU, ordered by index, for the tick at `time_ns` (ns)."""
+        """Return a sample for each GPU found so far, sorted by index, for the tick at `time_ns` (ns)."""
         updated: dict[int, Sample] = {}
         for index, row in enumerate(rows):
             if row.is_broken:
@@ -85,7 +85,7 @@ class LogDevices:
 
     def _find(self, row: Row, index: int) -> LogDevice | None:
         names = row.names or (f"place {index}",)
-        # Only the most reliable name is used, because an index may later belong to another card.
+        # Only the most reliable identifier is used, because an index may later belong to another card.
         device = self._by_name.get(names[0])
         if device is None:
             if len(self._devices) >= _MAX_DEVICES:
@@ -118,11 +118,11 @@ _STALL = 50 * _MS
 _MAX_ROWS = 1024
 """Maximum rows in a tick."""
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-"""Numbers of GPUs to try. A gap length found with one of these numbers usually separates the ticks of logs with other
-numbers of GPUs as well.
+"""Numbers of GPUs to try. A gap length that is found with one of these numbers usually also separates the ticks in logs
+with other numbers of GPUs.
 """
 _LEAST_TICKS = 8
-"""Minimum number of ticks that confirm a pattern."""
+"""A pattern must be confirmed by at least this many ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +132,19 @@ class LogLayout:
     has_ids: bool
     """Whether rows identify their GPU."""
     gpus: int
-    """Number of rows in a tick, if rows do not identify their GPU."""
+    """Number of rows in a tick. Used if rows do not identify their GPU."""
     gap_ns: int
-    """Rows that are more than this many ns apart belong to different ticks. 0 if every row is a tick."""
+    """Rows that are more than this many ns apart belong to different ticks. If 0, every row is a tick."""
     interval_ns: int = SECOND
     """Median ns between two ticks."""
     is_certain: bool = True
-    """False if the rows may come from several GPUs that cannot be distinguished. Then they are shown as one GPU."""
+    """False if the rows may come from several GPUs that cannot be distinguished. All rows are then shown as one GPU."""
 
 
 def detect_layout(rows: Sequence[Row], has_ids: bool, is_complete: bool) -> LogLayout:
     """Detect the layout of a log from its first rows. `is_complete`: whether `rows` are the whole log.
 
-    If rows do not identify their GPU, the number of GPUs is the most common number of rows between two large gaps:
+    If rows do not identify their GPU, the number of GPUs is the most common number of rows between two large gaps.
     nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
     """
     if not has_ids:
@@ -166,12 +166,15 @@ def detect_layout(rows: Sequence[Row], has_ids: bool, is_complete: bool) -> LogL
 
 
 def group_ticks(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """Yield the rows of each tick in order; every row is in exactly one tick."""
+    """Yield the rows of each tick in order. Every row is in exactly one tick."""
     return _group_by_name(rows, layout) if layout.has_ids else _group_by_gap(rows, layout)
 
 
 def _group_by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
-    """Yield ticks. A new tick starts when a GPU occurs again, or when an earlier GPU follows after a pause."""
+    """Yield ticks.
+
+    A new tick starts when a GPU occurs again, or when a GPU with a lower position follows after a pause.
+    """
     order: dict[str, int] = {}
     tick: list[Row] = []
     highest = 0
@@ -249,8 +252,8 @@ def _layout_by_gaps(rows: Sequence[Row], is_complete: bool) -> LogLayout:
 
 
 def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> LogLayout | None:
-    """Find the widest step in the sorted gaps that separates ticks of equal length."""
-    # Few of the shorter gaps are nearly as long as the gaps between ticks.
+    """Find the largest step in the sorted gap lengths that divides the rows into ticks of equal length."""
+    # Only few of the shorter gaps are nearly as long as the gaps between ticks.
     fewest = max(1, len(rows) // 130)
     steps = sorted(
         ((gaps[i + 1] + _MS) / (gaps[i] + _MS), i)
@@ -268,9 +271,11 @@ def _layout_by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) ->
 
 
 def _layout_by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> LogLayout | None:
-    """Use half of the typical longest gap as the limit, if there is no clear step because the driver stalls at times.
+    """Use half of the typical longest gap as the limit.
 
-    In a log of N GPUs, every Nth gap is between ticks. N is unknown: each is tried, and the clearest result is used.
+    Used if the driver sometimes stalls, so that there is no clear step.
+
+    In a log of N GPUs, every Nth gap is between ticks. All possible N are tried, and the clearest result is used.
     """
     best: tuple[float, LogLayout] | None = None
     for gpus in _COUNTS:
@@ -293,7 +298,7 @@ def _is_regular(gaps: Sequence[int]) -> bool:
 
 
 def _tick_lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) -> list[int]:
-    """Return the number of rows between large gaps; `only_first`: between starts of nvidia-smi."""
+    """Return the numbers of rows between large gaps. `only_first`: between starts of nvidia-smi instead."""
     lengths = [1] if rows else []
     for a, b in pairwise(rows):
         if b.is_first or (not only_first and _is_apart(a, b, gap_ns)):
@@ -305,8 +310,10 @@ def _tick_lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) ->
 
 
 def _most_common(lengths: Sequence[int]) -> tuple[int, float, int]:
-    """Return the most common tick length (the longest if several are equally common), the share of rows in such ticks,
-    and the number of such ticks."""
+    """Return the most common tick length, the share of rows in ticks of this length, and the number of such ticks.
+
+    If several lengths are equally common, the longest is used.
+    """
     counts = Counter(lengths)
     length = max(counts, key=lambda length: (counts[length], length))
     return length, length * counts[length] / sum(lengths), counts[length]

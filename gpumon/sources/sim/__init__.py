@@ -1,7 +1,7 @@
 """A simulated machine for demonstrations and scale tests. It is labeled SIMULATED everywhere.
 
-All values are pure functions of the time and the seed: a load that repeats with each epoch, plus slow waves. So values
-can be computed directly for any time, and counters are exact integrals.
+All values are pure functions of the time and the seed. They consist of a load that repeats with each epoch, and of slow
+waves. So values can be computed directly for any time, and counters are exact integrals.
 """
 
 from __future__ import annotations

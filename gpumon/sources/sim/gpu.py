@@ -1,4 +1,4 @@
-"""One simulated GPU: its load as a periodic curve, and the metrics that follow from it."""
+"""One simulated GPU: its load as a periodic curve, and the metrics that are computed from the load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CELL = 0.1
 
 
 class Curve:
-    """A periodic quantity, constant over cells of 0.1 s. Times are non-negative seconds."""
+    """A periodic quantity that is constant over intervals of 0.1 s. Times are non-negative seconds."""
 
     def __init__(self, cells: Sequence[float]) -> None:
         self.cells = tuple(cells)
@@ -40,9 +40,10 @@ class Curve:
 
 
 _DIPS_EVERY = 8.0
-"""Seconds between two simulated reads of the driver's samples. A read covers the time since the previous one."""
+"""Seconds between two simulated reads of the driver's samples. A read covers the time since the previous read."""
 _THROTTLE_AT = 87.0
-"""°C at which the clocks are lowered. The simulated card reports the margin to it, but not the threshold."""
+"""Temperature in °C at which the clocks are lowered. The simulated card reports the margin to this threshold, but not
+the threshold."""
 
 CONSTANT = {
     "gpu.pcie_generation_max": 5.0,
@@ -90,7 +91,7 @@ def margin(temperature: float) -> float:
 
 
 class Dips:
-    """Computes the lowest utilization and the idle share of a load, as of the last read of the driver's samples."""
+    """Computes the lowest utilization and the idle share of a load, for the last read of the driver's samples."""
 
     def __init__(self, load: Curve) -> None:
         self._load = load
@@ -118,9 +119,9 @@ _FULL_WATTS = 655.0
 _DRIVER = 3 * 2.0**20
 """Bytes of memory in use while no process runs."""
 FAULTS_FROM = 300.0
-"""Seconds after which faults start."""
+"""Faults start after this many seconds."""
 _LAG = 18.0
-"""Seconds in which the temperature makes two thirds of a change."""
+"""After a change of the power, the temperature reaches two thirds of its change in this many seconds."""
 _WAVE = (0.41, 3.0)
 """Frequency (radians per second) and amplitude (watts) of a slow wave in the power of every GPU."""
 _ALWAYS_ZERO = (
@@ -131,7 +132,7 @@ _ALWAYS_ZERO = (
 
 
 class SimulatedGpu:
-    """A simulated GPU, whose values are functions of time."""
+    """A simulated GPU. Its values are functions of time."""
 
     def __init__(
         self, index: int, seed: int, model: str, job: Job | None, faults: Mapping[str, float] = MappingProxyType({})
@@ -144,7 +145,7 @@ class SimulatedGpu:
         self._noise = Random(f"{seed} {index}")
         self._angle = self._noise.random() * math.tau
         full = _FULL_WATTS * (1 + 0.02 * (self._noise.random() - 0.5))
-        context = 46.0 if job else 0.0  # watts, because a context alone keeps the clocks up
+        context = 46.0 if job else 0.0  # watts: a context alone keeps the clocks high
         self.load = Curve(loads)
         self.power = Curve([_IDLE_WATTS + context + (full - _IDLE_WATTS - context) * load for load in loads])
         self.throttled = Curve([0.35 if load > 0.96 else 0.0 for load in loads])
@@ -160,7 +161,7 @@ class SimulatedGpu:
 
     @cached_property
     def temperature(self) -> Curve:
-        """Temperature, which follows the power with a lag. It is periodic from the third period on."""
+        """Temperature, which follows the power with a delay. It is periodic from the third period on."""
         cells = self.power.cells
         temperature = 27 + 0.058 * sum(cells) / len(cells)
         for _ in range(3):
@@ -223,4 +224,4 @@ class SimulatedGpu:
 
 
 METRICS = frozenset(SimulatedGpu(0, 0, "", None).values(0.0))
-"""Metrics of a simulated GPU. Others, such as the fan speed, are missing (not 0)."""
+"""Metrics of a simulated GPU. Other metrics, such as the fan speed, are missing (not 0)."""

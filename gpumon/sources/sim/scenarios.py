@@ -119,8 +119,7 @@ _HOSTILE = (
 
 
 _WRONG_ADDRESS = ((4, 31, 1700.0),)
-"""An XID error caused by a notebook that accesses an illegal address. This is an application error that raises no
-alarm.
+"""An XID error that a notebook causes by accessing an illegal address. Such errors of applications raise no alarm.
 """
 _FAULTS: Mapping[int, Mapping[str, float]] = {
     2: {"gpu.nvlink_active": 16.0, "gpu.nvlink_crc_errors": 412.0, "gpu.nvlink_replays": 57.0},
@@ -130,7 +129,8 @@ _FAULTS: Mapping[int, Mapping[str, float]] = {
         "gpu.recovery_action": 4.0, "gpu.xid": 94.0,
     },
 }  # fmt: skip
-"""An inactive NVLink, half of the PCIe lanes, and a memory error with its consequences, by GPU."""
+"""Faults by GPU: inactive NVLink links, a link with half of the PCIe lanes, and a memory error with its
+consequences."""
 _FAULT_XIDS = (*_WRONG_ADDRESS, (6, 94, 300.0))
 
 

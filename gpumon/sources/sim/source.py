@@ -24,7 +24,7 @@ _CPUS = 64
 def host_values(time: float, cores: float, resident: float) -> list[float]:
     """Return all host metrics at `time` (s).
 
-    `cores`: number of CPU cores that programs keep busy. `resident`: host memory that they use, in bytes.
+    `cores`: number of CPU cores that programs keep busy. `resident`: host memory that the programs use, in bytes.
     """
     is_busy = cores > 0
     cores = cores + 1.5 + math.sin(time * 0.13)
@@ -35,7 +35,7 @@ def host_values(time: float, cores: float, resident: float) -> list[float]:
         "host.swap_used": 0.0,
         "host.swap_total": 8 * GIB,
         "host.load": cores + 0.7,
-        # The rate is 1 plus a wave that is never below -1, so the counter only grows.
+        # The rate is 1 plus a wave that is never below -1, so the counter never decreases.
         "host.disk_read": (4.1e8 if is_busy else 2e4) * (time + (1 - math.cos(time * 0.3)) / 0.3),
         "host.disk_written": (2.6e7 if is_busy else 9e4) * (time + (1 - math.cos(time * 0.17)) / 0.17),
         "host.network_received": 3.2e6 * (time + (1 - math.cos(time * 0.21)) / 0.21),
@@ -49,7 +49,7 @@ HISTORY = 600
 
 
 class SimSource:
-    """A simulated server. With the same seed, it has the same values at the same time since its start."""
+    """A simulated server. The values depend only on the seed and on the time since the start."""
 
     capabilities = SIMULATED
     tick_period = 0.0
@@ -66,7 +66,8 @@ class SimSource:
         self._offset = begin - self._zero
         self._last = -1
         self._is_behind = False
-        """True if the last `read` computed the history. The next one also returns the time that this took."""
+        """True if the last `read` computed the history. The next `read` also returns readings for the time that this
+        took."""
         jobs = machine.jobs
         job_of = {gpu: job for job in jobs for gpu in job.gpus}
         self._gpus = [
@@ -81,11 +82,11 @@ class SimSource:
         self._resident = sum(job.resident * len(job.gpus) for job in jobs) * GIB
 
     def origin(self) -> Origin:
-        """Return an origin labeled SIMULATED."""
+        """Return an origin with the label SIMULATED."""
         return Origin("sim", "SIMULATED", capabilities=self.capabilities)
 
     def driver(self) -> Driver:
-        """Return made-up but plausible versions of the driver."""
+        """Return invented but plausible versions of the driver."""
         return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:
@@ -114,9 +115,9 @@ class SimSource:
     def read(self) -> Sequence[Reading]:
         """Return the current reading.
 
-        The first call also returns the last 10 minutes, one reading per second, oldest first. Computing these may take
-        seconds. The second call also returns readings of that time, because after a gap views would not know how long a
-        GPU has been idle.
+        The first call also returns readings of the last 10 minutes, one per second, oldest first. Computing these may
+        take seconds. The second call also returns readings for these seconds. With a gap, views could not tell how long
+        a GPU has been idle.
         """
         now = self._clock.monotonic()
         is_first, since = self._last < 0, self._zero + self._last

@@ -1,4 +1,4 @@
-"""One simulated training process: its run, its process and its exact epoch boundaries."""
+"""A simulated training process, with its run and its exact epoch boundaries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Rank:
         self._wait = Curve([max(0.0, 0.95 - load) * (i < train_cells) for i, load in enumerate(gpu.load.cells)])
 
     def _position(self, time_ns: int) -> tuple[int, int]:
-        """Return the number of the current run (one starts after another), and the ns since its start."""
+        """Return the number of the current run, and the ns since its start. Runs follow each other."""
         return divmod(time_ns, self._period * self._job.epochs)
 
     def key(self, time_ns: int) -> str:
@@ -79,7 +79,7 @@ class Rank:
     def _wait_time(self, number: int, elapsed: int) -> float:
         """Return the wait time in seconds since the start of the run.
 
-        Rounded, because a difference of sums is not exact.
+        The result is rounded, because a difference of sums is not exact.
         """
         begin = number * self._period * self._job.epochs
         return round(self._wait.integral((begin + elapsed) / SECOND) - self._wait.integral(begin / SECOND), 6)
@@ -117,7 +117,7 @@ class Rank:
         )
 
     def finished_run(self, time_ns: int) -> Run | None:
-        """Return the previous run while it is as recent as a real finished run that is still shown; None after that."""
+        """Return the previous run for as long as views would show a real finished run; None afterward."""
         if not self._name:
             return None
         number, elapsed = self._position(time_ns)
