@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState, Tick
 from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
-from gpumon.storage.ledger.schema import VERSION
+from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.sqlite.read import LOCKED, LockTimeout, open_to_read
 from gpumon_web.jobs import LOCKED_FOR, ProcessWork
 from gpumon_web.live.stored_values import why_none_listed
@@ -71,7 +71,7 @@ def test_a_run_of_a_locked_ledger_is_not_called_unknown(ledger: Path) -> None:
 
 def wait_of(path: str) -> int:
     """Milliseconds for which a reader of a file waits, in the process that runs this."""
-    connection, _ = open_to_read(path)
+    connection, _ = open_to_read(path, LEDGER_FILE)
     with closing(connection):
         return int(connection.execute("PRAGMA busy_timeout").fetchone()[0])
 

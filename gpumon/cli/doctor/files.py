@@ -29,7 +29,9 @@ from gpumon.common.procfs import read_stat
 from gpumon.live import NO_DAEMON
 from gpumon.model.origin import Capability
 from gpumon.model.units import bytes_binary
+from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.ledger.change import user_name
+from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 
 _RING_SIZE = 16 << 20
@@ -158,7 +160,8 @@ def _damage(path: str) -> str:
 
     Raises sqlite3.Error if the file cannot be read.
     """
-    connection, _ = open_to_read(path, timeout=_FILE_TIMEOUT)
+    kind = LEDGER_FILE if os.path.basename(path) == LEDGER else HISTORY_FILE
+    connection, _ = open_to_read(path, kind, timeout=_FILE_TIMEOUT)
     deadline = time.monotonic() + _FILE_TIMEOUT
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _INSTRUCTIONS_PER_CHECK)
     try:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError
-from gpumon.storage.history.schema import VERSION
+from gpumon.storage.history.schema import HISTORY_FILE, VERSION
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import OtherVersion, is_damage
 
@@ -27,7 +27,7 @@ def open_file(path: str, *, any_thread: bool = False, timeout: float | None = No
 
     Raises sqlite3.Error, OSError, or OtherVersion if another version of gpumon wrote the file.
     """
-    connection, version = open_to_read(path, any_thread=any_thread, timeout=timeout)
+    connection, version = open_to_read(path, HISTORY_FILE, any_thread=any_thread, timeout=timeout)
     if version not in (0, VERSION):
         connection.close()
         raise OtherVersion(

@@ -19,9 +19,9 @@ from gpumon.common.text import clean
 from gpumon.model.frame import RunState
 from gpumon.model.run import MAX_TAGS, NOTE_LENGTH, TAG_LENGTH
 from gpumon.storage.ledger.records import RunRow
-from gpumon.storage.ledger.schema import VERSION
+from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.sqlite.read import describe_error
-from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_regular_files, transaction
+from gpumon.storage.sqlite.write import BUSY_TIMEOUT, require_plain_tables, require_regular_files, transaction
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND
@@ -154,6 +154,7 @@ def _open(path: str) -> sqlite3.Connection:
     )
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
+        require_plain_tables(db, LEDGER_FILE)
         db.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error as error:
         db.close()

@@ -52,7 +52,7 @@ from gpumon.storage.ledger.records import (
     SettledEpochs,
 )
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.storage.ledger.schema import VERSION
+from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import damage_error
 
@@ -60,6 +60,9 @@ NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish 
 """Message for an empty ledger. It is correct with and without a running daemon."""
 _MAX_METADATA_ROWS = 1024
 """Maximum number of parameters, notes or tags that are read for a run. gpumon itself records fewer."""
+_MAX_ROW = 16 * 1024
+"""Maximum bytes of a row of the tables that have many rows per run. gpumon writes at most half as many. A longer cell
+counts as unknown, and is not kept in memory."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?1)"
 _WITH_EPOCHS = "SELECT key FROM rank WHERE run = ? AND EXISTS (SELECT 1 FROM main.epoch WHERE epoch.rank = rank.key)"
 
@@ -468,11 +471,23 @@ class Ledger:
     def _columns(self, query: str, *values: object) -> ResultColumns:
         cursor = self._db.cursor()
         cursor.row_factory = None
-        rows = cursor.execute(query, values).fetchall()
+        longest = self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
+        try:
+            rows = cursor.execute(query, values).fetchall()
+        except sqlite3.DataError:  # a row is longer
+            self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+            rows = [tuple(map(_short_cell, row)) for row in cursor.execute(query, values)]
+        finally:
+            self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         return ResultColumns([column[0] for column in cursor.description], rows)
 
     def _count(self, query: str, *values: object) -> int:
         return int(next(iter(self._rows(query, *values)[0].values())))
+
+
+def _short_cell(cell: Any) -> Any:
+    """Return a cell, or None if it is longer than a row may be."""
+    return None if isinstance(cell, str | bytes) and len(cell) > _MAX_ROW else cell
 
 
 class Ledgers:
@@ -570,7 +585,7 @@ def _open_file(path: str) -> sqlite3.Connection:
     if not may_exist(path):
         raise NotBegunError(NOTHING)
     try:
-        db, version = open_to_read(path)
+        db, version = open_to_read(path, LEDGER_FILE)
     except (sqlite3.Error, OSError) as error:
         raise _unreadable(path, error) from error
     if version == VERSION:

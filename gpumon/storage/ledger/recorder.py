@@ -44,7 +44,7 @@ def copy_runs(path: str, ledgers: Sequence[str], keys: Collection[str], uid: int
         if not wanted or not os.path.exists(ledger):
             continue
         with suppress(sqlite3.Error, OSError):
-            source, version = open_to_read(ledger)
+            source, version = open_to_read(ledger, LEDGER_FILE)
             with closing(source):
                 runs = _select_runs(source, wanted) if version == VERSION else {}
                 if not runs:

@@ -9,7 +9,7 @@ import sqlite3
 from urllib.parse import quote
 
 from gpumon.common.paths import Places, dir_option, is_missing, open_regular
-from gpumon.storage.sqlite.write import damage_error, require_regular_files
+from gpumon.storage.sqlite.write import FileKind, damage_error, require_plain_tables, require_regular_files
 
 
 def explain_absence(where: Places, path: str, nothing: str, refused: str) -> str:
@@ -62,6 +62,8 @@ NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or
 
 FULL = "its file system is full"
 
+TOO_LONG = "it has a row that is longer than any that gpumon writes"
+
 _MIN_FREE_SPACE = 64 * 1024
 """Bytes that SQLite needs for the index of a write-ahead log (32 KiB) and a page. With less free space, it reports an
 I/O error."""
@@ -106,6 +108,8 @@ def describe_error(error: Exception, path: str) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     name = getattr(error, "sqlite_errorname", "")
+    if name == "SQLITE_TOOBIG":
+        return TOO_LONG
     if name == "SQLITE_CANTOPEN" and (reason := _reason_against_descriptors()):
         return reason
     if not name.startswith(_LOCK_ERRORS):
@@ -155,29 +159,33 @@ def _describe_lock_error(path: str) -> str:
     return LOCKED
 
 
+_MAX_ROW = 64 * 2**20
+"""Maximum bytes of a row that is read. gpumon writes much shorter rows. Longer ones raise sqlite3.Error."""
+
+
 def open_to_read(
-    path: str, *, any_thread: bool = False, timeout: float | None = None
+    path: str, kind: FileKind, *, any_thread: bool = False, timeout: float | None = None
 ) -> tuple[sqlite3.Connection, int]:  # fmt: skip
     """Open a file for reading, and return the connection and the version of the file.
 
     The version is 0 while the file is being created. The function reads from the file, so that an error is raised here
-    and not later if it is unreadable. `any_thread`: let several threads use the connection, one at a time. `timeout`:
-    seconds to wait while another process has locked the file, by default `LockTimeout`. Raises sqlite3.Error, or
-    OSError if the path is not a regular file.
+    and not later if it is unreadable. `kind`: the kind whose tables it must have as plain tables. `any_thread`: let
+    several threads use the connection, one at a time. `timeout`: seconds to wait while another process has locked the
+    file, by default `LockTimeout`. Raises sqlite3.Error, or OSError if the path is not a regular file.
     """
     require_regular_files(path)
     try:
-        return _connect_to_read(path, "mode=ro", any_thread, timeout)
+        return _connect_to_read(path, kind, "mode=ro", any_thread, timeout)
     except sqlite3.Error as error:
         # Without a writer the write-ahead log has no index, and this process may not create one. It can read the file
         # as immutable instead, because without a writer the file does not change.
         if error.sqlite_errorname not in _NO_WAL_INDEX_ERRORS or os.path.exists(f"{path}-shm"):
             raise
-        return _connect_to_read(path, "immutable=1", any_thread, timeout)
+        return _connect_to_read(path, kind, "immutable=1", any_thread, timeout)
 
 
 def _connect_to_read(
-    path: str, mode: str, any_thread: bool, timeout: float | None
+    path: str, kind: FileKind, mode: str, any_thread: bool, timeout: float | None
 ) -> tuple[sqlite3.Connection, int]:  # fmt: skip
     uri = f"file:{quote(os.path.abspath(path))}?{mode}"
     seconds = LockTimeout.seconds if timeout is None else timeout
@@ -185,7 +193,8 @@ def _connect_to_read(
     try:
         connection.isolation_level = None  # no implicit transactions
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
+        require_plain_tables(connection, kind)
     except sqlite3.Error:
         connection.close()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from functools import partial
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import make_private_dir, require_regular, require_regular_or_absent
+from gpumon.common.text import clean
 
 _DAMAGED = ".damaged-"
 _OTHER_VERSION = ".other-version-"
@@ -32,7 +34,11 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def damage_error(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
     """Return a SQLite error that reports a damaged schema. Used if Python cannot decode the schema."""
-    damage = sqlite3.DatabaseError(f"database disk image is malformed: {error.reason}")
+    return _corrupt(f"database disk image is malformed: {error.reason}")
+
+
+def _corrupt(reason: str) -> sqlite3.DatabaseError:
+    damage = sqlite3.DatabaseError(reason)
     damage.sqlite_errorcode, damage.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
     return damage
 
@@ -108,6 +114,37 @@ class FileKind:
     when_refused: str
     """End of a message. It says what happens if another version of gpumon writes the file, too."""
 
+    @property
+    def table_names(self) -> frozenset[str]:
+        """Names of the tables, in lower case."""
+        return frozenset(re.findall(r"CREATE TABLE (\w+)", self.tables))
+
+
+_NAME_LENGTH = 40
+_PLAIN = ("create table ", "create index ", "create unique index ")
+_OTHER_ENTRY = r"create (?:view|trigger|virtual table) [\"'`\[]?"
+_COMPUTED = (
+    "SELECT entry.name FROM sqlite_master AS entry JOIN pragma_table_xinfo(entry.name) AS part WHERE part.hidden != 0"
+)
+
+
+def require_plain_tables(connection: sqlite3.Connection, kind: FileKind) -> None:
+    """Raise an error that reports damage if a view, trigger or generated column takes the place of a table of `kind`.
+
+    In an untrusted file, these can compute rows without end.
+    """
+    for name, table, definition in connection.execute("SELECT name, tbl_name, sql FROM sqlite_master"):
+        # The definition decides: older SQLite does not check that the other columns agree with it.
+        text = str(definition).lower()
+        if definition is None or text.startswith(_PLAIN):  # an automatic index has no definition
+            continue
+        names = {str(name).lower(), str(table).lower()}
+        if names & kind.table_names or not re.match(rf"{_OTHER_ENTRY}{re.escape(str(name).lower())}\b", text):
+            raise _corrupt(f"{clean(str(name), _NAME_LENGTH)} is not a plain table")
+    for (name,) in connection.execute(_COMPUTED):
+        if str(name).lower() in kind.table_names:
+            raise _corrupt(f"{clean(str(name), _NAME_LENGTH)} has generated columns")
+
 
 def open_to_write(
     path: str, kind: FileKind, *, shared: bool, uid: int, log: Callable[[str], object],
@@ -181,9 +218,10 @@ def _connect(path: str, kind: FileKind, shared: bool, mounts: str) -> sqlite3.Co
 def _version(path: str, connection: sqlite3.Connection, kind: FileKind) -> int:
     """Return the version of the file, or 0 if it has no tables. Raises OtherVersion for another version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version not in (0, kind.version):
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         raise OtherVersion(f"{path} has format {version}, but this gpumon writes format {kind.version}")
+    require_plain_tables(connection, kind)
     return int(version)
 
 
