@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.cli.options import resolve_options
 from gpumon.cli.parser import whole_parser
 from gpumon.common.errors import UsageError
 from gpumon.diagnosis import faults
@@ -141,6 +142,15 @@ def test_the_page_on_findings_has_every_kind() -> None:
     kinds = {*re.findall(r"\bFinding\(\s*\"(\w+)\"", rules), *faults.OF_LINKS}
     assert len(kinds) > 15
     assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
+
+
+def test_the_page_on_settings_has_every_setting(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    _, options = resolve_options(argparse.Namespace(), {"XDG_CONFIG_HOME": str(tmp_path)})
+    names = vars(options).keys() - {"prices", "user_groups"}
+    rows = {f"| `GPUMON_{name.upper()}` | `{name.replace('_', '-')}` |" for name in names}
+    assert len(rows) > 10
+    assert {row for row in rows if row not in page} == set()
 
 
 def test_readme_is_short() -> None:
