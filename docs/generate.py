@@ -167,12 +167,11 @@ _PROCESSES = (
     f"gpumon reads the compute processes of a device, and their utilization, every {LISTED_EVERY:g} s, and at the "
     "next tick after a change of device memory that a new or ended process explains. It reads graphics processes "
     f"every {GRAPHICS_EVERY:g} s, and the driver's own utilization samples every {SAMPLES_EVERY:g} s.\n\n"
-    "The driver's own temperature margin is read again as soon as the temperature has moved by 5 °C, or by 15 °C where "
-    "20 °C and more are left; one that is "
-    "computed follows each temperature.\n\n"
+    "The driver's own temperature margin is read again as soon as the temperature has moved by 5 °C, or by 15 °C if "
+    "20 °C and more are left; a computed margin follows each temperature.\n\n"
     "A MIG instance is read as a device: its memory at every tick, its processes as those of a GPU, and GPM through "
-    "`nvmlGpmMigSampleGet`. All else is its GPU's. A GPU that loses its utilization is asked at once whether it is "
-    "divided.\n\n"
+    "`nvmlGpmMigSampleGet`. Everything else belongs to its GPU. A GPU that loses its utilization is asked at once "
+    "whether it is divided.\n\n"
     "If the driver supports no version of a call, gpumon repeats the call every "
     f"{RETRY_UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that "
     "the driver has none. A number beyond what cards have is `unreliable`: "
@@ -255,7 +254,7 @@ def _fields() -> Iterator[str]:
     ]
     yield from _rows(("metric", "field of nvml.h"), *rows)
     yield f"\nThe last three are not the same in all drivers. From driver {_heat_ids()}."
-    yield "Where two are possible, both are read once, and the one that answers and never falls is kept."
+    yield "If two are possible, both are read once, and gpumon keeps the one that answers and never decreases."
     yield "\nThe slow batch requests these:\n"
     slow = [(f"`{field.metric}`", str(field.id)) for field in FAULTS]
     slow += [("`gpu.nvlink_links`", str(LINK_COUNT)), ("`gpu.nvlink_active`", f"{LINK_STATE} of each link")]
@@ -264,7 +263,7 @@ def _fields() -> Iterator[str]:
         for metric, (of_one, totals) in LINK_ERRORS.items()
     ]
     yield from _rows(("metric", "field of nvml.h"), *slow)
-    yield "\nThose of each link take a second call, so that a driver that refuses many fields refuses nothing else."
+    yield "\nFields of single links are requested by a second call, in case a driver refuses a call with many fields."
     yield "Without a field for the state of a link, `nvmlDeviceGetNvLinkState` is called for each link every 300 s."
 
 
