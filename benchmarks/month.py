@@ -32,8 +32,6 @@ from gpumon.storage.sqlite.write import open_to_write
 
 _BATCH = 300
 """Ticks between two writes: as many as make a block of the finest tier."""
-_AT_ONCE = 16
-"""Ticks that the thread of a daemon's history takes at once."""
 _DIRECT = 3
 """Days at the end that go into the file itself, so that it is used as by a daemon: what is too old leaves it."""
 _PORTION = 2
@@ -116,8 +114,8 @@ def fill(path: str, month: float, first: int, last: int) -> Filled:
     with closing(_opened(path)) as connection:
         while some := list(islice(source, _BATCH)):
             begun = time.process_time()
-            for place in range(0, len(some), _AT_ONCE):
-                aggregator.add_all(some[place : place + _AT_ONCE])
+            for tick in some:
+                aggregator.add(tick)
             count += len(some)
             if count == last - first:
                 aggregator.finish()
@@ -144,9 +142,8 @@ def _coarsest(month: float, first: int, last: int) -> list[SealedBlock]:
             found.append(seal(block))
 
     aggregator = Aggregator(take)
-    source = ticks(month, first, last)
-    while some := list(islice(source, _AT_ONCE)):
-        aggregator.add_all(some)
+    for tick in ticks(month, first, last):
+        aggregator.add(tick)
     aggregator.finish()
     return found
 

@@ -1,7 +1,7 @@
 """Columnar blocks, the one binary format of history, process history, traces and recordings.
 
 A block has parts, which are compressed separately, so a reader decompresses only the part that it needs. A part has
-columns of floats and integers. `docs/architecture.md` describes the format byte by byte. All lengths are checked before
+columns of floats and integers. `docs/inside/architecture.md` describes the format byte by byte. All lengths are checked before
 anything is allocated. This module needs only the standard library, because numpy would triple the size of a base
 install and saves no noticeable time: a line of a month has some 300 blocks, most of them with 64 numbers per column.
 """

@@ -68,13 +68,13 @@ def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
     """The cells of a tier, by number; no block has one that another has, too."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT number, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
             " WHERE tier = ? AND subject = ?",
             (shape.number, subject),
         ).fetchall()
     found: dict[int, HistoryCell] = {}
-    for number, metrics, crc, data in rows:
-        there = stored_cells(data, crc, metrics, subject, shape)
+    for number, metrics, data in rows:
+        there = stored_cells(data, metrics, subject, shape)
         assert there is not None
         found |= {number * shape.cells + place: cell for place, cell in there.items()}
     return found

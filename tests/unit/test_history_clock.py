@@ -211,7 +211,8 @@ class TestYearsOff:
         aggregator, accounts, events, holders = Aggregator(blocks.append), AccountBook(), EventBook(), HolderWatch()
         processes = ProcessRecorder()
         with self.small():
-            aggregator.add_all([*map(values_from_tick, ticks)])
+            for one in ticks:
+                aggregator.add(values_from_tick(one))
             aggregator.finish()
             for one in ticks:
                 judged = holders.judged(one)

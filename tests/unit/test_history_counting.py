@@ -72,12 +72,12 @@ def at(second: float, read: float, energy: float, state: Availability = Availabi
                 interval_ns=round(interval * SECOND))  # fmt: skip
 
 
-def kept(ticks: Sequence[Tick], at_once: int = 1) -> dict[int, dict[int, tuple[float, float]]]:
+def kept(ticks: Sequence[Tick]) -> dict[int, dict[int, tuple[float, float]]]:
     """By length of the cells and by their begin (s since the border), joules and for how many seconds they are."""
     blocks: list[Block] = []
     aggregator = Aggregator(blocks.append)
-    for first in range(0, len(ticks), at_once):
-        aggregator.add_all([values_from_tick(one) for one in ticks[first : first + at_once]])
+    for one in ticks:
+        aggregator.add(values_from_tick(one))
     aggregator.finish()
     found: dict[int, dict[int, tuple[float, float]]] = defaultdict(dict)
     for block in blocks:
@@ -90,10 +90,9 @@ def kept(ticks: Sequence[Tick], at_once: int = 1) -> dict[int, dict[int, tuple[f
     return found
 
 
-@pytest.mark.parametrize("at_once", [1, 25])
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_counter_that_is_read_seldom_has_its_growth_in_each_second_over_the_border_of_a_block(
-    at_once: int, hangs: bool
+    hangs: bool,
 ) -> None:
     ticks, read = [], 0.0
     for second in range(-40, 41):
@@ -101,7 +100,7 @@ def test_a_counter_that_is_read_seldom_has_its_growth_in_each_second_over_the_bo
         if second % 4 == 0 and not silent:
             read = second + 0.5
         ticks.append(at(second + 0.5, read, used(read), Availability.STALE if silent else Availability.OK))
-    found = kept(ticks, at_once)
+    found = kept(ticks)
     for step in (shape.step for shape in SHAPES):
         joules, seconds = map(sum, zip(*found[step].values(), strict=True))
         assert joules == pytest.approx(used(40.5) - used(-39.5), abs=1)
@@ -112,23 +111,19 @@ def test_a_counter_that_is_read_seldom_has_its_growth_in_each_second_over_the_bo
             assert found[1][second] == pytest.approx((used(second + 1) - used(second), 1.0), abs=0.01)
 
 
-@pytest.mark.parametrize("at_once", [1, 25])
 @pytest.mark.parametrize("interval", [0.1, 1.0])
 @pytest.mark.parametrize("glitch", [2.0**62 / 1000, 9e6 + 4.29e6, 0.0, nan], ids=str)
-def test_a_glitch_of_the_energy_counter_is_in_no_cell_and_loses_nothing(
-    glitch: float, interval: float, at_once: int
-) -> None:
+def test_a_glitch_of_the_energy_counter_is_in_no_cell_and_loses_nothing(glitch: float, interval: float) -> None:
     times = [-29.9 + number * interval for number in range(round(60 / interval) + 1)]
     ticks = [at(time, time, glitch if -1.8 <= time < -0.2 else used(time), interval=interval) for time in times]
-    for cells in kept(ticks, at_once).values():
+    for cells in kept(ticks).values():
         joules, seconds = map(sum, zip(*cells.values(), strict=True))
         assert joules == pytest.approx(used(times[-1]) - used(times[0]), rel=0.01)
         assert seconds == pytest.approx(60, abs=0.01)
 
 
-@pytest.mark.parametrize("at_once", [1, 25])
-def test_an_energy_counter_that_starts_over_loses_one_interval(at_once: int) -> None:
+def test_an_energy_counter_that_starts_over_loses_one_interval() -> None:
     ticks = [at(second, second, used(second) - (9e6 if second >= 5 else 0)) for second in range(-30, 31)]
-    for cells in kept(ticks, at_once).values():
+    for cells in kept(ticks).values():
         joules, seconds = map(sum, zip(*cells.values(), strict=True))
         assert (joules, seconds) == pytest.approx((used(30) - used(-30) - 200, 59), abs=1)

@@ -92,7 +92,7 @@ def with_a_strange_log(path: Path) -> None:
 def with_values_of_another_kind(path: Path) -> None:
     path.write_bytes(whole())
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE block SET data = 'text', crc = 'text', first = 'first', last = NULL WHERE tier = 3")
+        connection.execute("UPDATE block SET data = 'text', first = 'first', last = NULL WHERE tier = 3")
         connection.commit()
 
 

@@ -116,12 +116,12 @@ def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         rows = connection.execute(
-            "SELECT number, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
             " WHERE tier = ? AND subject = ?",
             (shape.number, subject),
         ).fetchall()
-    for number, metrics, crc, data in rows:
-        there = stored_cells(data, crc, metrics, subject, shape)
+    for number, metrics, data in rows:
+        there = stored_cells(data, metrics, subject, shape)
         assert there is not None
         for place, cell in there.items():
             assert number * shape.cells + place not in found

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import DamagedBlock, pack_block
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
@@ -25,13 +26,11 @@ from gpumon.storage.history.buckets import Grid, WindowSpan
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HistoryLimits, prune_old
-from gpumon.storage.processes import cells, spans
-from gpumon.storage.processes.cells import IndexedCell
+from gpumon.storage.processes.blocks import IndexedCell, pack_cells, unpack_cells, unpack_spans
 from gpumon.storage.processes.in_memory import RecentSnapshots
 from gpumon.storage.processes.query import ProcessFilter, ProcessUse, read_processes
 from gpumon.storage.processes.recorder import ProcessRecorder
 from gpumon.storage.processes.snapshot import SNAPSHOT_INTERVAL, Snapshots
-from gpumon.storage.processes.spans import BadProcessBlock
 from gpumon.storage.processes.usage_series import ProcessKey, process_key, process_lines
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, process, sample, tick
@@ -498,11 +497,11 @@ def test_a_block_gives_the_cells_of_some_processes_as_those_of_all() -> None:
         IndexedCell(number, place, [10.0, 10.0, 20.0 * number, 1.0, 3.0 * number + place, *[0.0, 0.0, inf, -inf] * 3])
         for number in (3, 7, 8) for place in range(number)
     ]  # fmt: skip
-    data = cells.pack_cells(given_cells)
-    whole = cells.unpack_cells(data, zlib.crc32(data))
+    data = pack_cells(given_cells)
+    whole = unpack_cells(data)
     assert whole == given_cells
     for wanted in ({3}, {7, 8}, {5}, set()):
-        assert cells.unpack_cells(data, zlib.crc32(data), wanted) == [one for one in whole if one.number in wanted]
+        assert unpack_cells(data, wanted) == [one for one in whole if one.number in wanted]
 
 
 def test_a_damaged_block_is_a_gap(path: Path) -> None:
@@ -518,14 +517,13 @@ def test_a_damaged_block_is_a_gap(path: Path) -> None:
     assert 200 <= use.held < 300
 
 
-@given(st.binary(max_size=400), st.sampled_from([spans.unpack_spans, cells.unpack_cells]))
-def test_any_bytes_are_a_block_or_a_damaged_one(raw: bytes, unpack: Callable[[bytes, int], list[Any]]) -> None:
-    for data in (raw, zlib.compress(raw)):
-        for crc in (zlib.crc32(data), 0):
-            found = []
-            with suppress(BadProcessBlock):
-                found = unpack(data, crc)
-            assert isinstance(found, list)
+@given(st.binary(max_size=400), st.sampled_from([unpack_spans, unpack_cells]))
+def test_any_bytes_are_a_block_or_a_damaged_one(raw: bytes, unpack: Callable[[bytes], list[Any]]) -> None:
+    for data in (raw, pack_block([raw]), pack_block([zlib.compress(raw)])):
+        found = []
+        with suppress(DamagedBlock):
+            found = unpack(data)
+        assert isinstance(found, list)
 
 
 @pytest.mark.parametrize("content", [b"", b"this is no database, and long enough to be read as one" * 20])
@@ -549,8 +547,8 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
         for number in range(40 * 24):
             time = (BEGIN + number * HOUR) * SECOND
             for tier in (1, 2):
-                row = (tier, time, time + HOUR * SECOND, 0, b"x" * 100)
-                connection.execute("INSERT INTO process_block VALUES (?, ?, ?, ?, ?)", row)
+                row = (tier, time, time + HOUR * SECOND, b"x" * 100)
+                connection.execute("INSERT INTO process_block VALUES (?, ?, ?, ?)", row)
             row = (device().uuid, number, "", None, "compute", "python", "alice", *[""] * 3, time, time + HOUR * SECOND)
             connection.execute(f"INSERT INTO process VALUES (NULL{', ?' * len(row)})", row)
 

@@ -6,30 +6,133 @@ set back a little, ticks are ignored until it has caught up. If it is set back f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.model.energy import FOLLOWS, most_power
+from gpumon.common.columnar import doubles
+from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.storage.history.buckets import is_gap
-from gpumon.storage.history.cell import HistoryCell, cell_from_samples
-from gpumon.storage.history.coarser_tiers import Block as Block
-from gpumon.storage.history.coarser_tiers import FinestTier
-from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, GrowthMeter
+from gpumon.storage.history.cell import HistoryCell, add_growth, cell_from_samples, fold, to_singles
+from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Growth, GrowthMeter
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.sample_cells import EvenCells
-from gpumon.storage.history.tiers import SHAPES, TierColumns
+from gpumon.storage.history.tiers import SHAPES, TierColumns, TierShape
 from gpumon.storage.history.tiers import columns_of as columns_of
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0
 """If the clock is set back by at least this many seconds, the aggregator starts again."""
+
+
+class Block(NamedTuple):
+    """Cells of one subject that are stored together, by their index in the block."""
+
+    shape: TierShape
+    number: int
+    subject: str
+    cells: Mapping[int, HistoryCell]
+
+
+class _OpenTier:
+    """The cells of a tier that are not stored yet, or are not merged into the next tier (`coarser`) yet.
+
+    Full blocks are passed to `write`. The cells that together form one cell of the next tier are called a group.
+    """
+
+    def __init__(self, shape: TierShape, write: Callable[[Block], object], coarser: _OpenTier | None) -> None:
+        self._shape = shape
+        self._write = write
+        self._coarser = coarser
+        self._group_size = coarser._shape.step // shape.step if coarser else shape.cells
+        """Number of cells in a group."""
+        self._cells: dict[str, dict[int, HistoryCell]] = {}
+        """Cells by subject and number (since 1970)."""
+        self._first_group = 0
+        """Number of the first group that was not merged into the next tier yet."""
+        self._groups: set[int] = set()
+        """Numbers of the groups with cells that were not merged into the next tier yet."""
+        self.first_open = 0
+        """Number of the first block that was not passed to `write` yet."""
+
+    def add(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
+        """Add the cell with this number of each subject. Calls must be in chronological order."""
+        self._groups.add(number // self._group_size)
+        for subject, cell in cells.items():
+            self._cells.setdefault(subject, {})[number] = cell
+
+    def add_growth(self, number: int, subject: str, growth: Growth) -> None:
+        """Add growth of counters to a cell that was added without it.
+
+        Does nothing if the cell has already been merged into the next tier.
+        """
+        if number < self._first_group * self._group_size:
+            return
+        cells, columns = self._cells.setdefault(subject, {}), columns_of(subject)
+        cell = cells.get(number)
+        if cell is None:  # the subject has values only for counters
+            unknown = doubles([nan] * len(columns.names))
+            cell = HistoryCell(unknown, unknown, unknown, unknown, (0.0, 0.0))
+        cells[number] = add_growth(cell, columns.counters, growth)
+        self._groups.add(number // self._group_size)
+
+    def advance(self, number: int) -> None:
+        """Merge the groups, and write the blocks, that end before the cell with this number.
+
+        After this call, cells before this number must not be added or changed.
+        """
+        group, block = number // self._group_size, number // self._shape.cells
+        if group > self._first_group:
+            self._merge_groups(group)
+        if block > self.first_open:
+            self._write_blocks(block)
+            self.first_open = block
+        if self._coarser is not None:
+            self._coarser.advance(group)
+
+    def finish(self) -> None:
+        """Write the open blocks of this tier and of all coarser tiers, even if they are not full."""
+        end = max((number for cells in self._cells.values() for number in cells), default=0) + 1
+        self._merge_groups(-(-end // self._group_size))
+        self._write_blocks(-(-end // self._shape.cells))
+        if self._coarser is not None:
+            self._coarser.finish()
+        self._cells, self._groups = {}, set()
+        self._first_group = self.first_open = 0
+
+    def _merge_groups(self, end: int) -> None:
+        """Merge the cells of each group before number `end` into a cell of the next tier."""
+        self._first_group, size = end, self._group_size
+        for group in sorted(group for group in self._groups if group < end):
+            self._groups.remove(group)
+            merged = {}
+            for subject, cells in self._cells.items() if self._coarser else ():
+                numbers = [number for number in range(group * size, (group + 1) * size) if number in cells]
+                if numbers:
+                    merged[subject] = fold([cells[number] for number in numbers], columns_of(subject).counters)
+                    cells.update({number: to_singles(cells[number]) for number in numbers})
+            if self._coarser is not None:
+                self._coarser.add(group, merged)
+
+    def _write_blocks(self, end: int) -> None:
+        """Pass the blocks before number `end` to `write`, and remove the cells that are not needed any more."""
+        count = self._shape.cells
+        needed = end * count if self._coarser is None else min(end * count, self._first_group * self._group_size)
+        blocks: dict[int, list[Block]] = {}
+        for subject, cells in list(self._cells.items()):
+            for block in {number // count for number in cells if self.first_open * count <= number < end * count}:
+                numbers = range(block * count, (block + 1) * count)
+                own = {number - numbers.start: cells[number] for number in numbers if number in cells}
+                blocks.setdefault(block, []).append(Block(self._shape, block, subject, own))
+            self._cells[subject] = {number: cell for number, cell in cells.items() if number >= needed}
+            if not self._cells[subject]:
+                del self._cells[subject]
+        for block in sorted(blocks):
+            for each in blocks[block]:
+                self._write(each)
 
 
 class SubjectValues(NamedTuple):
@@ -74,7 +177,11 @@ class Aggregator:
     """Combines ticks, which must be in order, into cells, and passes full blocks to `write`."""
 
     def __init__(self, write: Callable[[Block], object]) -> None:
-        self._finest = FinestTier(write)
+        tier: _OpenTier | None = None
+        for shape in reversed(SHAPES):
+            tier = _OpenTier(shape, write, tier)
+        assert tier is not None
+        self._finest = tier
         self._step = SHAPES[0].step
         self.done_ns = 0
         """Ticks before this time (ns, CLOCK_MONOTONIC) are in written blocks; 0 before the first."""
@@ -90,82 +197,6 @@ class Aggregator:
         self._time = self._monotonic = nan
         self._cell = 0
         """The open cell, by its number since 1970; 0 before the first tick."""
-
-    def add_all(self, ticks: Sequence[TickValues]) -> None:
-        """Add several ticks in order.
-
-        Ticks that are one second apart, the usual case, are added together, which is faster.
-        """
-        done = 0
-        while done < len(ticks):
-            times = self._even_times(ticks, done)
-            count = len(times)
-            # If one tick is irregular, the ticks before it can still be added together.
-            while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
-                count //= 2
-            if count < 2:
-                count = 1
-                self.add(ticks[done])
-            done += count
-
-    def _even_times(self, ticks: Sequence[TickValues], first: int) -> list[float]:
-        """Return the times (s since 1970) of the ticks that can be added together, starting with index `first`.
-
-        Each of these ticks fills one cell of the open block.
-        """
-        names, times = [row.subject for row in ticks[first].rows], list[float]()
-        present = [self._subjects.get(name) for name in names]
-        others = self._subjects.keys() - set(names)
-        if not all(subject is not None and subject.is_even(self._cell) for subject in present):
-            return times
-        if any(self._subjects[name].is_open for name in others):
-            return times
-        time, monotonic, cell = self._time, self._monotonic, self._cell
-        for tick in islice(ticks, first, None):
-            now, steady = tick.time_ns / SECOND, tick.monotonic_ns / SECOND
-            cell += 1
-            if (
-                tick.interval_ns != SECOND
-                or int(now) != cell
-                or cell // SHAPES[0].cells != self._block
-                or [row.subject for row in tick.rows] != names
-                or is_gap(steady - monotonic, now - time, 1.0)
-            ):
-                break
-            times.append(now)
-            time, monotonic = now, steady
-        return times
-
-    def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
-        """Add several ticks together, and return True.
-
-        Return False, and add nothing, if a counter was not read in its own cell or decreased.
-        """
-        updates, cells, count = [], {}, len(ticks)
-        for number, (name, *_) in enumerate(ticks[0].rows):
-            subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
-            read = [
-                time - (tick.monotonic_ns - row.read_ns) / SECOND
-                for time, tick, row in zip(times, ticks, rows, strict=True)
-            ]
-            counters = [subject.counters(row.values) for row in rows]
-            max_power = min(map(most_power, {subject.power_limit(row.values) for row in rows}))
-            growth = subject.meter.even_growth(self._cell, read, counters, max_power)
-            if growth is None:
-                return False
-            advance = partial(subject.meter.advance, self._cell + count, read[-1], counters[-1], growth)
-            updates.append((subject, rows[-1].values, advance))
-            cells[name] = EvenCells([subject.rows[0], *(row.values for row in rows[:-1])], growth.rates, growth.raw)
-        for subject, values, advance in updates:
-            advance()
-            subject.rows, subject.held = [values], values
-        self._finest.add_even(self._cell, cells)
-        self._cell += count
-        self._time, self._last_ns = times[-1], ticks[-1].monotonic_ns
-        self._monotonic = self._last_ns / SECOND
-        self._finest.advance(self._first_open_cell(self._cell, self._time))
-        self._update_done()
-        return True
 
     def add(self, tick: TickValues) -> None:
         """Add the next tick."""
@@ -297,11 +328,6 @@ class _Subject:
         """Function that returns the counters in a row of values."""
         self._counters = columns.counters
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the subject has values in the open cell, or values that are still valid."""
-        return bool(self.rows) or self.held is not None
-
     def has_sample_since(self, time: float) -> bool:
         """Return whether the subject had a sample at or after `time` (s since 1970)."""
         return self._time >= time
@@ -309,11 +335,6 @@ class _Subject:
     def power_limit(self, values: Sequence[float]) -> float:
         """Return the enforced power limit of a GPU in W. It is NaN for the machine, or if unknown."""
         return values[_LIMIT] if self._is_gpu else nan
-
-    def is_even(self, cell: int) -> bool:
-        """Return whether the open cell is `cell` and has one sample that is valid for the whole cell."""
-        is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
-        return is_whole and self.meter.is_whole(cell)
 
     def add(self, values: Sequence[float], time: float, interval: float) -> None:
         """Add a sample taken at `time` (s since 1970), valid until the next one, or for `interval` s before a gap."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from math import isfinite, nan
-from operator import eq, ge, gt, ne, sub
+from math import nan
+from operator import eq, gt, ne, sub
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.model.energy import UNSURE, EnergyReadings
+from gpumon.model.energy import EnergyReadings
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 
@@ -24,14 +23,6 @@ class Growth(NamedTuple):
     """Value of each counter at the end of the cell, or at the last sample if no sample follows."""
     seconds: float
     """Seconds in which the growth was measured."""
-
-
-class EvenGrowth(NamedTuple):
-    """Growth of each counter in several consecutive whole seconds. Each field has one list per counter."""
-
-    rates: Sequence[Sequence[float]]
-    raw: Sequence[Sequence[float]]
-    """Values of each counter at the end of each second."""
 
 
 class GrowthMeter:
@@ -139,54 +130,6 @@ class GrowthMeter:
         known = [value == value for value in values]
         if any(known):
             self._base = [base if is_known else nan for base, is_known in zip(self._base, known, strict=True)]
-
-    def is_whole(self, second: int) -> bool:
-        """Return whether the open cell starts at this second and the growth of all counters in it is known so far."""
-        return self._begin == second and self._growth is None and not (self._closed or self._waiting)
-
-    def even_growth(
-        self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], max_power: float = nan
-    ) -> EvenGrowth | None:
-        """Return the growth in the open second and in the following seconds, up to the last sample.
-
-        `second`: the open second, which must be known completely. `times` and `values`: one sample in each second after
-        it. Returns None if a sample is not in its second, a counter decreased, an energy reading is missing, or energy
-        grew faster than `max_power` (W) allows.
-        """
-        if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
-            return None
-        previous = zip((self._time, *times), times, strict=False)
-        shares = [(border - old) / (time - old) for border, (old, time) in enumerate(previous, second + 1)]
-        rates, raw, length = [], [], len(times)
-        columns = list(zip(*values, strict=True))
-        if self._energy >= 0:
-            column = columns[self._energy]
-            older = (self._values[self._energy], *column)
-            if any(map(ne, column, column)) and any(map(eq, older, older)):  # a reading is missing: `add` bridges it
-                return None
-            if any(map(ge, older, column)) or any(map(gt, map(sub, column, older), repeat(max_power * UNSURE))):
-                return None
-        for begin, first, column in zip(self._base, self._values, columns, strict=True):
-            if column.count(first) == length and isfinite(first):  # like most throttling counters
-                at_borders = [first] * length
-            else:
-                older = (first, *column[:-1])
-                if any(map(gt, older, column)):
-                    return None
-                at_borders = [old + (new - old) * share for old, new, share in zip(older, column, shares, strict=True)]
-            rates.append(list(map(sub, at_borders, (begin, *at_borders[:-1]))))
-            raw.append(at_borders)
-        return EvenGrowth(rates, raw)
-
-    def advance(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
-        """Continue after `even_growth`. The new open cell starts at `second` (s since 1970).
-
-        `time` and `values`: last sample passed to `even_growth`. `growth`: its result.
-        """
-        self._base, self._begin = [column[-1] for column in growth.raw], second
-        self._values, self._time = values, time
-        if self._energy >= 0 and isfinite(values[self._energy]):
-            self._readings.accept(time, values[self._energy])
 
     def reset(self) -> None:
         """Treat the next sample as the first sample after a gap."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
 from threading import Lock
 from typing import TypeVar
 
+from gpumon.common.columnar import ColumnarBlock, DamagedBlock
 from gpumon.common.paths import may_exist
-from gpumon.storage.history.block import BadBlock, present, unpack
+from gpumon.storage.history.block import unpack
 from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.read import explain_unreadable, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
@@ -168,17 +169,16 @@ class HistoryFile:
             lines[name] = cached.resized(first, end, refill)
         since = min(line.filled for line in lines.values()) // shape.cells
         rows = db.execute(
-            "SELECT number, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
             " WHERE tier = ? AND number BETWEEN ? AND ? AND subject = ? ORDER BY number",
             (shape.number, since, end // shape.cells, subject),
         )
         names: dict[str, Sequence[str]] = {}
-        for number, names_json, crc, data in typed_rows(rows, int, str, int, bytes):
-            if zlib.crc32(data) != crc:
-                continue  # leaves a gap
+        for number, names_json, data in typed_rows(rows, int, str, bytes):
             if names_json not in names:
                 names[names_json] = parse_names(names_json)
-            _fill(lines, number * shape.cells, shape.cells, data, names[names_json])
+            with suppress(DamagedBlock):  # leaves a gap
+                _fill(lines, number * shape.cells, shape.cells, ColumnarBlock(data), names[names_json])
         for name, line in lines.items():
             self._lines[shape.number, subject, name] = line
             self._current.add((shape.number, subject, name))
@@ -226,8 +226,9 @@ def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozense
         (shape.number, subject),
     )
     for names_json, data in typed_rows(rows, str, bytes):
-        names = parse_names(names_json)
-        return frozenset(name for name, is_present in zip(names, present(data, len(names)), strict=False) if is_present)
+        with suppress(DamagedBlock):
+            block = ColumnarBlock(data)
+            return frozenset(name for part, name in enumerate(parse_names(names_json)) if block.has(part))
     return frozenset()
 
 
@@ -242,17 +243,13 @@ def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
     return [subject for (subject,) in typed_rows(rows, str)]
 
 
-def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: Sequence[str]) -> None:
+def _fill(lines: dict[str, Line], first: int, cells: int, block: ColumnarBlock, names: Sequence[str]) -> None:
     """Copy the cells of a block into the lines, which are given by metric.
 
-    `first`: number of the first cell. `cells`: number of cells in the block. `data`: the encoded block. `names`: the
-    block's metrics.
+    `first`: number of the first cell. `cells`: number of cells in the block. `names`: metrics of the block.
     """
     for name, line in lines.items():
         if name in names:
-            try:
-                result = unpack(data, len(names), names.index(name), cells)
-            except BadBlock:
-                continue  # leaves a gap
-            if result is not None:
-                line.fill(first, result)
+            with suppress(DamagedBlock):  # leaves a gap
+                if (result := unpack(block, names.index(name), cells)) is not None:
+                    line.fill(first, result)

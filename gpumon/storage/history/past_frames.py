@@ -8,19 +8,19 @@ missing.
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import ColumnarBlock, DamagedBlock
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.recording.content import DecodedParts
-from gpumon.storage.history.block import BadBlock, unpack_cells
+from gpumon.storage.history.block import unpack_cells
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.devices import device_table
 from gpumon.storage.history.query import HOST
@@ -86,15 +86,14 @@ def _blocks(
 ) -> Iterator[tuple[int, str, tuple[str, ...], dict[int, HistoryCell]]]:
     try:
         rows = db.execute(
-            "SELECT number, subject, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            "SELECT number, subject, metrics, data FROM block JOIN schema ON schema.id = block.schema"
             " WHERE tier = ? AND number BETWEEN ? AND ?",
             (shape.number, first, last),
         )
-        for number, subject, names_json, crc, data in typed_rows(rows, int, str, str, int, bytes):
-            if zlib.crc32(data) == crc:
-                names = parse_names(names_json)
-                with suppress(BadBlock):  # leaves a gap
-                    yield number, subject, names, unpack_cells(data, len(names), shape.cells)
+        for number, subject, names_json, data in typed_rows(rows, int, str, str, bytes):
+            names = parse_names(names_json)
+            with suppress(DamagedBlock):  # leaves a gap
+                yield number, subject, names, unpack_cells(ColumnarBlock(data), len(names), shape.cells)
     except (sqlite3.Error, ValueError):
         return  # keep what was read before
 

@@ -163,8 +163,8 @@ class HistoryRecorder:
             if ticks and self._first is None:
                 self._first = ticks[0]
             is_first = self._first is not None and self._earlier is not None and self._retry_once(self._queue_earlier)
-            self._aggregator.add_all(ticks)
             for values in ticks:
+                self._aggregator.add(values)
                 self._check_clock(values)
             if stopping:
                 self._aggregator.finish()

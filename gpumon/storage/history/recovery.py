@@ -144,11 +144,11 @@ def _cells(
     """Yield the cells of the given blocks. `blocks`: pairs of subject and block number."""
     for subject, number in sorted(blocks):
         row = connection.execute(
-            "SELECT metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
             " WHERE tier = ? AND number = ? AND subject = ?",
             (shape.number, number, subject),
         ).fetchone()
         if row is not None:
-            metrics, crc, data = row
-            for index, cell in sorted((stored_cells(data, crc, metrics, subject, shape) or {}).items()):
+            metrics, data = row
+            for index, cell in sorted((stored_cells(data, metrics, subject, shape) or {}).items()):
                 yield CellKey(subject, number * shape.cells + index), cell

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from gpumon.storage.sqlite.write import FileKind
 
-VERSION = 1
+VERSION = 2
 """`PRAGMA user_version`, which increases with each change of the tables."""
 
 TABLES = """
 CREATE TABLE schema (id INTEGER PRIMARY KEY, metrics TEXT NOT NULL UNIQUE);
 CREATE TABLE block (
   tier INTEGER NOT NULL, number INTEGER NOT NULL, subject TEXT NOT NULL, boot TEXT NOT NULL,
-  schema INTEGER NOT NULL REFERENCES schema (id), first INTEGER NOT NULL, last INTEGER NOT NULL,
-  crc INTEGER NOT NULL, data BLOB NOT NULL,
+  schema INTEGER NOT NULL REFERENCES schema (id), first INTEGER NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (tier, number, subject)
 );
 CREATE TABLE device (uuid TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL) WITHOUT ROWID;
@@ -41,15 +40,15 @@ CREATE TABLE process (
 );
 CREATE INDEX process_of_pid ON process (pid);
 CREATE TABLE process_block (
-  tier INTEGER NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL,
+  tier INTEGER NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (tier, begin)
 )
 """
-"""`schema.metrics`: JSON list of metric names, in the order of a block's directory.
+"""`schema.metrics`: JSON list of metric names, in the order of a block's parts.
 
 `block.number`: number of the block in its tier, counted from 1970; `subject`: UUID of a GPU, empty for the machine;
 `boot`: boot id of the machine when the block was last written, because counters of two boots are not comparable;
-`first`, `last`: indexes of its first and last cell; `crc`: CRC32 of `data`. `block.py` describes the layout of `data`.
+`first`, `last`: indexes of its first and last cell; `data`: a columnar block with a part for each metric (`block.py`).
 
 `device`: the last index (`number`) and name of a GPU, by UUID.
 
@@ -67,8 +66,8 @@ ring. `directory`: directory of the ring; `boot`: boot id of the machine; `until
 `process`: a process on a GPU; `device`: UUID; `boot`: boot id of the machine, within which pid and start identify a
 process; `started`: s since 1970, NULL if unknown; `first`: time when it was first seen on the GPU (ns since 1970);
 `last`: time when it was last seen. If it is still running or its daemon was killed, there are blocks newer than `last`.
-`process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `crc`: CRC32 of `data`, whose layout is in
-`processes/spans.py` for the finer tier and `processes/cells.py` for the coarser one."""
+`process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `data`: a columnar block
+(`processes/blocks.py`)."""
 
 HISTORY_FILE = FileKind(
     "history",

@@ -40,7 +40,8 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
             cells.update({block.number * FINEST.cells + index: cell for index, cell in block.cells.items()})
 
     aggregator = Aggregator(add)
-    aggregator.add_all([*map(values_from_frame, frames)])
+    for frame in frames:
+        aggregator.add(values_from_frame(frame))
     aggregator.finish()
     return cells_by_subject
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,8 +11,9 @@ from math import nan
 from operator import add
 from typing import NamedTuple
 
+from gpumon.common.columnar import ColumnarBlock, DamagedBlock
 from gpumon.storage.history.aggregator import Block, columns_of
-from gpumon.storage.history.block import BadBlock, pack, unpack_cells
+from gpumon.storage.history.block import pack, unpack_cells
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
@@ -78,21 +78,19 @@ def write(
             connection.execute("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", progress)
 
 
-def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
+def stored_cells(data: bytes, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
     """Return the cells of a stored block by index, or None if the block is damaged.
 
     The cells have the metrics of this version. `metrics`: the block's own metrics, as JSON list.
     """
-    if not isinstance(data, bytes) or zlib.crc32(data) != crc:
-        return None
     names = columns_of(subject).names
     try:
         if metrics == _names_json(names):
-            return unpack_cells(data, len(names), shape.cells)
+            return unpack_cells(ColumnarBlock(data), len(names), shape.cells)
         order = _metric_order(metrics, names)
-        cells = unpack_cells(data, len(order.stored), shape.cells)
+        cells = unpack_cells(ColumnarBlock(data), len(order.stored), shape.cells)
         return {index: _reorder(cell, order) for index, cell in cells.items()}
-    except (BadBlock, TypeError, ValueError):
+    except (DamagedBlock, TypeError, ValueError):
         return None
 
 
@@ -104,19 +102,19 @@ def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *
     key = (block.shape.number, block.number, block.subject)
     names = _names_json(columns_of(block.subject).names)
     row = connection.execute(
-        "SELECT metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+        "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
         " WHERE tier = ? AND number = ? AND subject = ?", key,
     ).fetchone()  # fmt: skip
     if row is not None:
-        metrics, crc, data = row
-        stored = stored_cells(data, crc, metrics, block.subject, block.shape)
+        metrics, data = row
+        stored = stored_cells(data, metrics, block.subject, block.shape)
         if stored:
             block = _merge(block, stored, replaces)
     connection.execute("INSERT OR IGNORE INTO schema (metrics) VALUES (?)", (names,))
     connection.execute(
-        "INSERT OR REPLACE INTO block (tier, number, subject, boot, schema, first, last, crc, data)"
-        " SELECT ?, ?, ?, ?, id, ?, ?, ?, ? FROM schema WHERE metrics = ?",
-        (*key, boot, block.first, block.last, zlib.crc32(block.data), block.data, names),
+        "INSERT OR REPLACE INTO block (tier, number, subject, boot, schema, first, last, data)"
+        " SELECT ?, ?, ?, ?, id, ?, ?, ? FROM schema WHERE metrics = ?",
+        (*key, boot, block.first, block.last, block.data, names),
     )
 
 
@@ -128,7 +126,7 @@ def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool
     """
     columns = columns_of(block.subject)
     cells = dict(stored)
-    for index, cell in unpack_cells(block.data, len(columns.names), block.shape.cells).items():
+    for index, cell in unpack_cells(ColumnarBlock(block.data), len(columns.names), block.shape.cells).items():
         other = None if replaces else cells.get(index)
         if other is not None and max(map(add, weights(other, ()), weights(cell, ()))) <= _OVERLAP * block.shape.step:
             cell = fold([other, cell], columns.counters)

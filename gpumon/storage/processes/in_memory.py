@@ -13,7 +13,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES
-from gpumon.storage.processes.cells import add_values, empty_cell
+from gpumon.storage.processes.blocks import add_values, empty_cell
 from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.rows import RESTARTED

@@ -10,17 +10,16 @@ from math import ceil, floor, inf, nan
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import DamagedBlock
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, TierShape
-from gpumon.storage.processes import cells, spans
-from gpumon.storage.processes.cells import Cell, add_values, empty_cell
+from gpumon.storage.processes.blocks import Cell, add_values, empty_cell, unpack_cells, unpack_spans
 from gpumon.storage.processes.measures import TEXTS, read_values
 from gpumon.storage.processes.rows import RESTARTED
 from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshots, TrackedProcess
-from gpumon.storage.processes.spans import BadProcessBlock
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
@@ -124,12 +123,12 @@ def read_tier(
     `wanted`: numbers of the processes to read, None for all. Raises sqlite3.Error.
     """
     rows = db.execute(
-        "SELECT begin, crc, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
+        "SELECT begin, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (shape.number, _ns(end), _ns(begin)),
     )
-    for block, crc, data in typed_rows(rows, int, int, bytes):
-        with suppress(BadProcessBlock):  # leaves a gap
-            read = _fine(data, crc, wanted) if shape is _FINE else _coarse(block, data, crc, wanted)
+    for block, data in typed_rows(rows, int, bytes):
+        with suppress(DamagedBlock):  # leaves a gap
+            read = _fine(data, wanted) if shape is _FINE else _coarse(block, data, wanted)
             yield from (piece for piece in read if begin <= (piece.begin + piece.end) / 2 < end)
 
 
@@ -138,16 +137,16 @@ def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
 
     Raises sqlite3.Error.
     """
-    rows = db.execute("SELECT data, crc FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,))
-    with suppress(BadProcessBlock):
-        for data, crc in typed_rows(rows, bytes, int):
-            read = spans.unpack_spans(data, crc)
-            return frozenset(read[-1].numbers if read else ())
+    rows = db.execute("SELECT data FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,))
+    with suppress(DamagedBlock):
+        for (data,) in typed_rows(rows, bytes):
+            spans = unpack_spans(data)
+            return frozenset(spans[-1].numbers if spans else ())
     return frozenset()
 
 
-def _fine(data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Piece]:
-    for span in spans.unpack_spans(data, crc):
+def _fine(data: bytes, wanted: Collection[int] | None) -> Iterator[Piece]:
+    for span in unpack_spans(data):
         begin, end = span.begin_ns / SECOND, span.begin_ns / SECOND + span.seconds
         for index, number in enumerate(span.numbers):
             if wanted is None or number in wanted:
@@ -156,8 +155,8 @@ def _fine(data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Pie
                 yield Piece(number, begin, end, cell)
 
 
-def _coarse(block: int, data: bytes, crc: int, wanted: Collection[int] | None) -> Iterator[Piece]:
-    for number, index, cell in cells.unpack_cells(data, crc, wanted):
+def _coarse(block: int, data: bytes, wanted: Collection[int] | None) -> Iterator[Piece]:
+    for number, index, cell in unpack_cells(data, wanted):
         begin = block / SECOND + index * _COARSE.step
         yield Piece(number, begin, begin + _COARSE.step, cell)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, groupby
@@ -11,15 +10,24 @@ from math import inf
 from operator import mul
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import DamagedBlock
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.cells import Cell, IndexedCell, merge_cell, pack_cells
+from gpumon.storage.processes.blocks import (
+    MAX_SPAN_ROWS,
+    Cell,
+    IndexedCell,
+    ProcessSpan,
+    merge_cell,
+    pack_cells,
+    pack_spans,
+    unpack_spans,
+)
 from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import last_end
 from gpumon.storage.processes.rows import ProcessRows
 from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshot, Snapshots, TrackedProcess
-from gpumon.storage.processes.spans import MAX_ROWS, BadProcessBlock, ProcessSpan, pack_spans, unpack_spans
 from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import transaction
 
@@ -32,7 +40,7 @@ _IS_EXHAUSTED = (
     " ifnull((SELECT max(seq) FROM sqlite_sequence WHERE name = 'process'), 0)) >= ?"
 )
 _RESET_SEQUENCE = "UPDATE sqlite_sequence SET seq = (SELECT ifnull(max(id), 0) FROM process) WHERE name = 'process'"
-PUT_BLOCK = "INSERT OR REPLACE INTO process_block (tier, begin, end, crc, data) VALUES (?, ?, ?, ?, ?)"
+PUT_BLOCK = "INSERT OR REPLACE INTO process_block (tier, begin, end, data) VALUES (?, ?, ?, ?)"
 _FIND_DUE_HOURS = (
     "SELECT DISTINCT begin / ?1 FROM process_block WHERE tier = ?2 AND begin < ?4 AND begin >= ?3"
     " UNION SELECT DISTINCT end / ?1 FROM process_block WHERE tier = ?2 AND end < ?4 AND end >= ?3 ORDER BY 1"
@@ -51,19 +59,19 @@ def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
     for (hour,) in due:
         cells = _merge_spans(_spans_between(connection, hour * _HOUR, (hour + 1) * _HOUR))
         if cells:
-            data = pack_cells(cells)
-            connection.execute(PUT_BLOCK, (_COARSE.number, hour * _HOUR, (hour + 1) * _HOUR, zlib.crc32(data), data))
+            row = (_COARSE.number, hour * _HOUR, (hour + 1) * _HOUR, pack_cells(cells))
+            connection.execute(PUT_BLOCK, row)
 
 
 def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[ProcessSpan]:
     """Yield the spans whose middle is between two times (ns since 1970), in order."""
     rows = connection.execute(
-        "SELECT data, crc FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
+        "SELECT data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (_FINE.number, end, begin),
     )
-    for data, crc in typed_rows(rows, bytes, int):
-        with suppress(BadProcessBlock):  # leaves a gap
-            yield from (span for span in unpack_spans(data, crc) if begin <= span.middle_ns < end)
+    for (data,) in typed_rows(rows, bytes):
+        with suppress(DamagedBlock):  # leaves a gap
+            yield from (span for span in unpack_spans(data) if begin <= span.middle_ns < end)
 
 
 def _merge_spans(spans: Iterable[ProcessSpan]) -> list[IndexedCell]:
@@ -184,7 +192,7 @@ class ProcessRecorder:
         spans, rows = [], 0
         for snapshot in snapshots:
             span = span_from_snapshot(snapshot, self._numbers.assign(snapshot))
-            if span.numbers and rows + len(span.numbers) <= MAX_ROWS:
+            if span.numbers and rows + len(span.numbers) <= MAX_SPAN_ROWS:
                 rows += len(span.numbers)
                 spans.append(span)
         until_ns = snapshots[-1].end_ns
@@ -210,8 +218,7 @@ class ProcessRecorder:
     def _put_block(
         self, connection: sqlite3.Connection, spans: Sequence[ProcessSpan], begin_ns: int, end_ns: int
     ) -> None:  # fmt: skip
-        data = pack_spans(spans)
-        connection.execute(PUT_BLOCK, (_FINE.number, begin_ns, end_ns, zlib.crc32(data), data))
+        connection.execute(PUT_BLOCK, (_FINE.number, begin_ns, end_ns, pack_spans(spans)))
         self._until_ns = end_ns
 
     def _resolve(self, tracked: TrackedProcess) -> int:
