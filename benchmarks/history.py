@@ -194,7 +194,7 @@ def _next_hour(scratch: Path, month: Month) -> Filled:
 def _daemons(result: Result, daemons: Daemons, hour: Filled) -> None:
     kept, bare = daemons.median(WITH), daemons.median(WITHOUT)
     writing = 60 * hour.writing if daemons.seconds < BLOCK else 0.0
-    result.budgets.append(Budget("the daemon's CPU, more with history", (kept + writing - bare) / bare * 100, 20, " %"))
+    result.budgets.append(Budget("the daemon's CPU, more with history", (kept + writing - bare) / bare * 100, 30, " %"))
     result.budgets.append(Budget("the daemon's memory with it (RSS)", daemons.memory[WITH], 60, " MB"))
     spread = {kind: f"{number(min(each))}–{number(max(each))}" for kind, each in daemons.cpu.items()}
     share = f" and {number(writing)} s for writing, which is left out of a window that short" if writing else ""
