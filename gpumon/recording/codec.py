@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import DamagedBlock, FloatPacker, PartReader, pack_integers
 from gpumon.common.numbers import NAN
 from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
@@ -45,18 +46,7 @@ from gpumon.recording.content import (
     run_from_json,
     table_entries,
 )
-from gpumon.recording.format import (
-    MAX_JSON,
-    Cursor,
-    DamagedRecording,
-    FloatPacker,
-    pack_integers,
-    parse_int,
-    parse_json,
-    parse_text,
-    unpack_floats,
-    unpack_integers,
-)
+from gpumon.recording.format import MAX_JSON, DamagedRecording, parse_int, parse_json, parse_text
 
 JSON_LENGTH = struct.Struct("<I")
 _PROCESS_VALUES = attrgetter(*(column.name for column in PROCESS))
@@ -254,7 +244,12 @@ def schema_to_json() -> dict[str, Any]:
 
 def decode(body: bytes, schema: RecordingSchema, frames: int) -> list[RecordedFrame]:
     """Return the frames of a block. `frames` is their number according to the block's head. Raises DamagedRecording."""
-    return _BlockDecoder(body, schema, frames).decode()
+    try:
+        return _BlockDecoder(body, schema, frames).decode()
+    except DamagedRecording:
+        raise
+    except DamagedBlock:
+        raise DamagedRecording("not written by gpumon") from None
 
 
 def _table(data: Any) -> Table:
@@ -273,13 +268,13 @@ class _BlockDecoder:
     """Decodes the body of one block."""
 
     def __init__(self, body: bytes, schema: RecordingSchema, frames: int) -> None:
-        self._cursor = Cursor(body)
+        self._part = PartReader(body)
         self._schema = schema
         self._frames = frames
-        (length,) = JSON_LENGTH.unpack(self._cursor.read(JSON_LENGTH.size))
+        (length,) = JSON_LENGTH.unpack(self._part.read(JSON_LENGTH.size))
         if length > MAX_JSON:
             raise DamagedRecording("not written by gpumon")
-        tables = parse_json(self._cursor.read(length))
+        tables = parse_json(self._part.read(length))
         if not isinstance(tables, dict):
             raise DamagedRecording("not written by gpumon")
         self._texts = [parse_text(entry) for entry in table_entries(tables, "texts")]
@@ -337,14 +332,14 @@ class _BlockDecoder:
         stored = {}
         for column in self._schema.tables[name]:
             stored[column.name] = self._column(column.kind, count)
-        self._cursor.count(count * sum(column.name not in stored for column in wanted))
+        self._part.count(count * sum(column.name not in stored for column in wanted))
         columns = [stored[column.name] if column.name in stored else _absent(column, count) for column in wanted]
         return [*columns, *(self._column(FLOAT, count) for _ in range(logged))]
 
     def _column(self, kind: str, count: int) -> list[Any]:
         if kind == FLOAT:
-            return unpack_floats(self._cursor, count)
-        numbers = unpack_integers(self._cursor, count)
+            return list(self._part.floats(count))
+        numbers = self._part.integers(count)
         if kind != TEXT:
             return numbers
         last = len(self._texts) - 1
@@ -362,7 +357,7 @@ class _BlockDecoder:
         present = [lists[parse_int(index, 0, len(lists) - 1)] for index in list_indexes]
         counts = [0] * len(logged)
         for entities in present:
-            self._cursor.count(len(entities))
+            self._part.count(len(entities))
             for entity in entities:
                 counts[entity] += 1
         rows: list[Iterator[tuple[Any, ...]]] = [
@@ -375,7 +370,7 @@ class _BlockDecoder:
         """Return the boundaries of the block. An entry is None if its mark is from a later version."""
         columns = self._columns("boundary", BOUNDARY, count)
         names = [self._logged[parse_int(index, 0, len(self._logged) - 1)] for index in columns[6]]
-        values = iter(unpack_floats(self._cursor, sum(map(len, names))))
+        values = iter(self._part.floats(sum(map(len, names))))
         boundaries: list[Boundary | None] = []
         for row, logged in zip(zip(*columns, strict=True), names, strict=True):
             number, mark, epoch, step, monotonic_ns, time_ns, _, of_step, run, phase, wait, asked, free, peak = row

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import MAX_NUMBERS
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
@@ -21,7 +22,7 @@ from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.units import clock
 from gpumon.recording.codec import BlockEncoder, nanoseconds, schema_to_json
 from gpumon.recording.content import RecordedFrame
-from gpumon.recording.format import END, FRAMES, MAX_NUMBERS, pack_block, pack_header
+from gpumon.recording.format import END, FRAMES, pack_block, pack_header
 
 MAX_BLOCK_FRAMES = 128
 MAX_BLOCK_SECONDS = 120

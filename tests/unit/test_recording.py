@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import MAX_NUMBERS, DamagedBlock, FloatPacker, PartReader, pack_integers
 from gpumon.common.errors import GpumonError, SourceError, UsageError
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
@@ -26,7 +27,6 @@ from gpumon.model.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.codec import BlockEncoder, RecordingSchema, decode, nanoseconds, schema_to_json
 from gpumon.recording.content import TABLES, VALUES, Context, RecordedFrame
-from gpumon.recording.format import Cursor, FloatPacker, pack_integers, unpack_floats, unpack_integers
 from gpumon.recording.reader import RecordingReader, is_recording
 from gpumon.recording.writer import RecordingWriter
 from tests import builders
@@ -50,14 +50,14 @@ def through_a_block(recorded: list[RecordedFrame]) -> list[RecordedFrame]:
 
 @given(st.lists(st.floats() | st.integers(-1000, 1000).map(lambda number: number / 1000), max_size=40))
 def test_a_column_of_floats_comes_back_bit_for_bit(values: list[float]) -> None:
-    found = unpack_floats(Cursor(FloatPacker().pack(values, "column")), len(values))
+    found = list(PartReader(FloatPacker().pack(values, "column")).floats(len(values)))
     assert comparable(found) == comparable(values)
 
 
 @given(WHOLES)
 def test_a_column_of_whole_numbers_comes_back(values: list[int]) -> None:
     if all(-(1 << 63) <= value < 1 << 63 for value in values):
-        assert unpack_integers(Cursor(pack_integers(values)), len(values)) == values
+        assert PartReader(pack_integers(values)).integers(len(values)) == values
 
 
 @given(st.integers(0, 1 << 63))
@@ -361,9 +361,9 @@ def test_a_decompression_bomb_is_refused_at_its_declared_length(tmp_path: Path) 
 
 
 def test_numbers_are_counted_before_they_are_made() -> None:
-    cursor = Cursor(b"")
-    with pytest.raises(forms.DamagedRecording):
-        cursor.count(forms.MAX_NUMBERS + 1)
+    part = PartReader(b"")
+    with pytest.raises(DamagedBlock):
+        part.count(MAX_NUMBERS + 1)
 
 
 def test_columns_that_a_file_does_not_have_are_no_bomb(frames: list[RecordedFrame]) -> None:
