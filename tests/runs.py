@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-import struct
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -16,8 +14,10 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.schema import TABLES, VERSION
+from gpumon.storage.ledger.trace import pack_trace
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""
@@ -129,9 +129,9 @@ class Book:
     ) -> None:
         """A row of `trace`; each column is a list of (minimum, mean, maximum)."""
         points = len(next(iter(columns.values())))
-        packed = b"".join(struct.pack("<3f", *point) for course in columns.values() for point in course)
+        packed = pack_trace([Envelope(*zip(*course, strict=True)) for course in columns.values()])
         row = {"begun": BEGAN * SECOND, "points": points, "columns": json.dumps(list(columns))}
-        self.add("trace", rank=key, uuid=uuid, step=step, cells=zlib.compress(packed), **{**row, **cells})
+        self.add("trace", rank=key, uuid=uuid, step=step, cells=packed, **{**row, **cells})
 
     def out_of_memory(self, key: str, number: int = 1, asked: float | None = 2 * GIB, free: float | None = GIB) -> None:
         """A mark in the middle of epoch 1."""

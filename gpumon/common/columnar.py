@@ -1,9 +1,10 @@
 """Columnar blocks, the one binary format of history, process history, traces and recordings.
 
 A block has parts, which are compressed separately, so a reader decompresses only the part that it needs. A part has
-columns of floats and integers. `docs/inside/architecture.md` describes the format byte by byte. All lengths are checked before
-anything is allocated. This module needs only the standard library, because numpy would triple the size of a base
-install and saves no noticeable time: a line of a month has some 300 blocks, most of them with 64 numbers per column.
+columns of floats and integers. The format is described byte by byte in `docs/inside/architecture.md`. All lengths are
+checked before anything is allocated. This module needs only the standard library, because numpy would triple the size
+of a base install and saves no noticeable time: a line of a month has some 300 blocks, most of them with 64 numbers per
+column.
 """
 
 from __future__ import annotations
@@ -279,6 +280,11 @@ class PartReader:
             raise DamagedBlock("too short")
         self._offset += count
         return data
+
+    def finish(self) -> None:
+        """Raise DamagedBlock if there are bytes behind the last column that was read."""
+        if self._offset != len(self._raw):
+            raise DamagedBlock("columns of another length")
 
     def count(self, numbers: int) -> None:
         """Add `numbers` to the count of decoded numbers. Raises DamagedBlock if it exceeds `MAX_NUMBERS`."""

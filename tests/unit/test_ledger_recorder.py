@@ -7,7 +7,6 @@ import json
 import math
 import os
 import sqlite3
-import struct
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -529,7 +528,7 @@ def test_a_loss_that_is_no_number_is_kept_in_words_and_marks_its_course() -> Non
     logged = json.loads(ledger.row("epoch", KEY, 0)["metrics"])
     assert logged == {"loss": "NaN", "up": "Infinity", "down": "-Infinity", "lr": 0.5}
     row = ledger.row("trace", KEY, "")
-    points = list(struct.iter_unpack("<3f", row["cells"]))
+    points = [point for line in row["cells"] for point in zip(*line, strict=True)]
     assert (-math.inf, math.inf) in {(low, high) for low, _, high in points}
     assert {mean for _, mean, _ in points if mean == mean} == {1.0, 0.5}, "of loss and lr: it is no part of any mean"
 
@@ -1001,9 +1000,7 @@ def traced(ledger: Memory, uuid: str, name: str) -> dict[int, float]:
     """The means, or last values, of a trace by their second."""
     row = ledger.row("trace", KEY, uuid)
     begun = round((row["begun"] - TIME) / SECOND)
-    cells = struct.unpack(f"<{len(row['cells']) // 4}f", row["cells"])
-    at = 3 * row["points"] * json.loads(row["columns"]).index(name)
-    means = cells[at : at + 3 * row["points"]][1::3]
+    means = row["cells"][json.loads(row["columns"]).index(name)].mean
     return {begun + place: value for place, value in enumerate(means) if not math.isnan(value)}
 
 

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import stat
 import threading
-import zlib
 from array import array
 from contextlib import closing
 from hashlib import sha256
@@ -24,7 +23,7 @@ from gpumon.reports.figures.run_series import thin
 from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.schema import LEDGER_FILE, TABLES, VERSION
-from gpumon.storage.ledger.trace import POINTS, TraceRecorder
+from gpumon.storage.ledger.trace import POINTS, TraceRecorder, unpack_trace
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, write_batch
 from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.storage.sqlite.write import OtherVersion, is_on_network, open_to_write
@@ -107,7 +106,7 @@ def test_a_new_ledger_has_every_measured_column_and_takes_a_row_of_them(
 
 
 def test_the_tables_change_only_with_their_version() -> None:
-    assert (VERSION, sha256(TABLES.encode()).hexdigest()[:16]) == (2, "c69598191f0bb348")
+    assert (VERSION, sha256(TABLES.encode()).hexdigest()[:16]) == (3, "c69598191f0bb348")
 
 
 def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection: sqlite3.Connection) -> None:
@@ -354,14 +353,16 @@ def test_the_oldest_traces_go_when_there_is_no_room(connection: sqlite3.Connecti
         ended = 900 if number < 3 else None
         state: dict[str, Any] = {"state": 1, "ended": ended} if ended else {}
         key = f"tag.r{number}"
-        cells = {"begun": 1, "step": 1.0, "points": 1, "columns": "[]", "cells": os.urandom(1000)}
+        noise = array("f", os.urandom(920))
+        cells = {"begun": 1, "step": 1.0, "points": 1, "columns": "[]", "cells": [Envelope(noise, noise, noise)]}
         trace = LedgerRow("trace", {"rank": key, "uuid": "GPU-1", **cells})
         write_batch(connection, batch(*run_rows(f"r{number}", started=100 - number, **state), trace), trace_room=3100)
     assert connection.execute("SELECT rank FROM trace ORDER BY rank").fetchall() == [
         ("tag.r0",), ("tag.r1",), ("tag.r3",)
     ]  # fmt: skip
     (packed,) = connection.execute("SELECT cells FROM trace LIMIT 1").fetchone()
-    assert len(zlib.decompress(packed)) == 1000
+    (line,) = unpack_trace(packed, 230)
+    assert len(line.mean) == 230
     connection.close()
 
 
@@ -406,9 +407,7 @@ def test_root_keeps_the_ledger_of_the_whole_machine_unless_told_otherwise() -> N
 
 
 def cells_of(trace: TraceRecorder) -> list[tuple[float, float, float]]:
-    found = array("f")
-    found.frombytes(trace.cells())
-    return list(zip(found[0::3], found[1::3], found[2::3], strict=True))
+    return [cell for line in trace.cells() for cell in zip(*line, strict=True)]
 
 
 def test_a_trace_keeps_least_mean_and_most_and_a_gap_stays_a_gap() -> None:

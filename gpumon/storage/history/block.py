@@ -101,6 +101,7 @@ def unpack(block: ColumnarBlock, metric: int, count: int) -> MetricCells | None:
         return None
     part = block.open(metric, _MAX_HEADS + _MAX_CELL_BYTES * count)
     mean, low, high, last, seconds = (part.floats(count) for _ in range(5))
+    part.finish()
     if not is_known(sum(mean)):
         seconds = [weight if value == value else 0.0 for value, weight in zip(mean, seconds, strict=True)]
     return MetricCells(low, mean, high, last, seconds)

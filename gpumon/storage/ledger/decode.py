@@ -6,20 +6,17 @@ unknown.
 
 from __future__ import annotations
 
-import sys
-import zlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from gpumon.common.columnar import DamagedBlock
 from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
 from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.common.text import clean
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.run import facts_from_row
-from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.records import (
     DeviceRow,
     EpochRow,
@@ -33,6 +30,7 @@ from gpumon.storage.ledger.records import (
     UsageRow,
 )
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH
+from gpumon.storage.ledger.trace import unpack_trace
 from gpumon.storage.sqlite.cells import parse_json
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
@@ -343,31 +341,17 @@ def trace_row(cells: Cells) -> RunTrace | None:
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):
         return None
-    size = len(names) * points * 3 * 4
-    if len(names) > _COLUMNS or (values := _unpacked(packed, size)) is None:
+    try:
+        lines = unpack_trace(packed, points) if len(names) <= _COLUMNS else []
+    except DamagedBlock:
         return None
-    columns = {}
-    for i, name in enumerate(names):
-        block = values[i * points * 3 : (i + 1) * points * 3]
-        columns[clean(str(name))] = Envelope(block[0::3], block[1::3], block[2::3])
+    if len(lines) != len(names):
+        return None
     return RunTrace(
         rank=cells.text("rank"),
         uuid=cells.text("uuid"),
         begun=cells.time("begun"),
         step=step,
         points=points,
-        columns=columns,
+        columns={clean(str(name)): line for name, line in zip(names, lines, strict=True)},
     )
-
-
-def _unpacked(packed: bytes, size: int) -> array[float] | None:
-    try:
-        plain = zlib.decompressobj().decompress(packed, size + 1)
-    except zlib.error:
-        return None
-    if len(plain) != size:
-        return None
-    values = array("f", plain)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
-VERSION = 2
+VERSION = 3
 """`PRAGMA user_version`; increased with each change of the tables."""
 
 TABLES = f"""
@@ -126,8 +126,8 @@ without epochs; a long training has 20 to 50 such rows; `first_step`: number of 
 `usage.energy_to`: the driver's counter at the start and end in joules, if `energy` is their difference. The energy of
 ranks that share a GPU at different times is computed from the union of these intervals.
 
-`trace`: metrics over the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
-f4 [column][point][minimum, mean, maximum], NaN if nothing was sampled; `columns` is a JSON list of metric names.
+`trace`: metrics over the whole run in at most 2048 points, `step` seconds apart; `cells` is a columnar
+block (`trace.py`), NaN if nothing was sampled; `columns` is a JSON list of metric names.
 With uuid '' it has the metrics that the rank logged.
 `progress`: state from which a daemon continues a rank after a restart. It is private to the daemon and is deleted when
 all rows of the rank are written, some seconds after the rank's end.

@@ -3,8 +3,8 @@
 A point has the minimum, mean and maximum over `step` seconds. For logged metrics it has the last value instead of the
 mean, so that charts show only values that were logged. If the training diverges and logs NaN or infinity, the minimum
 or maximum of the point is infinite. When all `POINTS` are used, pairs of points are merged and the step doubles, so the
-trace of a month needs no more space than the trace of an hour. `history.envelope` cannot be used here, because points
-are merged in place during the run and values are still added to the last point.
+trace of a month needs no more space than the trace of an hour. The reduction of `history.envelope` cannot be used here,
+because points are merged in place during the run and values are still added to the last point.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import (
+    ColumnarBlock,
+    DamagedBlock,
+    pack_block,
+    pack_columns,
+    pack_integers,
+    pack_part,
+)
 from gpumon.common.numbers import NAN
+from gpumon.storage.history.envelope import Envelope
 
 POINTS = 2048
 
@@ -93,24 +102,22 @@ class TraceRecorder:
             self.points = at + 1
         return at
 
-    def cells(self) -> bytes:
-        """Return the points, uncompressed: little-endian f4 in the order [column][point][minimum, mean, maximum]."""
-        return b"".join(line.cells() for line in self._lines)
+    def cells(self) -> list[Envelope]:
+        """Return a copy of the points of each column in single precision, which `pack_trace` encodes."""
+        return [Envelope(line.lows[:], array("f", line.means), line.highs[:]) for line in self._lines]
 
-    def restore(self, cells: bytes, points: int, each: int) -> None:
+    def restore(self, cells: Sequence[Envelope], points: int, each: int) -> None:
         """Restore the points from `cells`, the result of an earlier call of `cells()`.
 
         `points`: number of points. `each`: number of values that each point is assumed to combine. Raises ValueError if
-        the number of bytes does not match the number of columns and points.
+        the cells do not match the number of columns and points.
         """
-        values = array("f")
-        values.frombytes(cells)
-        if not 0 <= points <= POINTS or len(values) != 3 * points * len(self._lines):
+        shapes = {len(column) for line in cells for column in line}
+        if not 0 <= points <= POINTS or len(cells) != len(self._lines) or shapes - {points}:
             raise ValueError("a trace of another shape")
         self.points = points
-        for i, line in enumerate(self._lines):
-            part = values[3 * points * i : 3 * points * (i + 1)]
-            line.restore(part[0::3], part[1::3], part[2::3], each)
+        for line, (lows, means, highs) in zip(self._lines, cells, strict=True):
+            line.restore(array("f", lows), array("f", means), array("f", highs), each)
 
 
 class _Line:
@@ -162,11 +169,6 @@ class _Line:
             return a if count_a else b
         return (a * count_a + b * count_b) / (count_a + count_b)
 
-    def cells(self) -> bytes:
-        cells = array("f", bytes(12 * len(self.counts)))
-        cells[0::3], cells[1::3], cells[2::3] = self.lows, array("f", self.means), self.highs
-        return cells.tobytes()
-
     def restore(self, lows: array[float], means: array[float], highs: array[float], each: int) -> None:
         self.counts = array("I", (each if v == v else 0 for v in means))
         self.lows, self.highs, self.means = lows, highs, array("d", means)
@@ -193,3 +195,37 @@ def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
 def step_for(interval_ns: int) -> int:
     """Return the time between points of a new trace in ns: one second, or the interval between ticks if longer."""
     return max(SECOND, interval_ns)
+
+
+_LEVEL = 6
+"""Compression level of zlib. Traces are written rarely and kept for months."""
+_MAX_HEADS = 64
+"""Maximum bytes of a part apart from its points."""
+
+
+def pack_trace(cells: Sequence[Envelope]) -> bytes:
+    """Return the columnar block of a trace: a part with the number of points, and a part for each column.
+
+    The part of a column has the means, the minima and the maxima. `cells`: the result of `TraceRecorder.cells`.
+    """
+    points = len(cells[0].mean) if cells else 0
+    parts = [pack_part(pack_columns(map(_singles, (line.mean, line.low, line.high))), _LEVEL) for line in cells]
+    return pack_block([pack_part(pack_integers([points])), *parts])
+
+
+def unpack_trace(data: bytes, points: int) -> list[Envelope]:
+    """Return the points of each column. Raises DamagedBlock if the block is damaged or has another number of points."""
+    block = ColumnarBlock(data)
+    if not block.parts or block.open(0, _MAX_HEADS).integers(1) != [points]:
+        raise DamagedBlock("a trace of another shape")
+    lines = []
+    for index in range(1, block.parts):
+        part = block.open(index, _MAX_HEADS + 12 * points)
+        mean, low, high = (part.floats(points) for _ in range(3))
+        part.finish()
+        lines.append(Envelope(low, mean, high))
+    return lines
+
+
+def _singles(values: Sequence[float]) -> array[float]:
+    return values if isinstance(values, array) and values.typecode == "f" else array("f", values)

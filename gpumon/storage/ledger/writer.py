@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -18,9 +18,12 @@ from time import monotonic
 from typing import Any
 
 from gpumon.common.clock import SECOND
+from gpumon.common.columnar import DamagedBlock
 from gpumon.model.frame import RunState
+from gpumon.storage.history.envelope import Envelope
 from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.schema import LEDGER_FILE
+from gpumon.storage.ledger.trace import POINTS, pack_trace, unpack_trace
 from gpumon.storage.sqlite.cells import REAL, parse_json, typed_rows
 from gpumon.storage.sqlite.state_file import StateFile
 
@@ -172,7 +175,7 @@ def _write_row(connection: sqlite3.Connection, row: LedgerRow) -> bool:
     names = tuple(row.values)
     values = tuple(row.values.values())
     if row.table == "trace":
-        values = tuple(zlib.compress(v, 6) if name == "cells" else v for name, v in row.values.items())
+        values = tuple(pack_trace(v) if name == "cells" else v for name, v in row.values.items())
     elif row.table == "progress":
         values = tuple(_with_checksum(v) if name == "state" else v for name, v in row.values.items())
     try:
@@ -301,8 +304,8 @@ _MAX_STORED_RANKS = 50_000
 """Maximum number of ended ranks that are loaded. They are needed because a board may exist until the machine is
 restarted, and an ended rank must not be recorded as a new one."""
 
-StoredTrace = tuple[str, int, float, int, str, bytes]
-"""A row of `trace` without the column `rank`, with `cells` decompressed."""
+StoredTrace = tuple[str, int, float, int, str, Sequence[Envelope]]
+"""A row of `trace` without the column `rank`, with `cells` decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,16 +469,13 @@ def _load_state(connection: sqlite3.Connection) -> StoredRuns:
         "LEFT JOIN progress ON progress.rank = rank.key WHERE rank.ended IS NULL"
     )
     for key, run, pid, hostname, updated, state in typed_rows(ranks, str, str, int, str, int, object):
-        traces = [
-            (uuid, begun, step, points, columns, cells)
-            for uuid, begun, step, points, columns, packed in typed_rows(
-                connection.execute(
-                    "SELECT uuid, begun, step, points, columns, cells FROM trace WHERE rank = ?", (key,)
-                ),
-                str, int, REAL, int, str, bytes,
-            )
-            if (cells := _unpacked(packed)) is not None
-        ]  # fmt: skip
+        rows = connection.execute(
+            "SELECT uuid, begun, step, points, columns, cells FROM trace WHERE rank = ?", (key,)
+        )  # fmt: skip
+        traces: list[StoredTrace] = []
+        for *cells, packed in typed_rows(rows, str, int, REAL, int, str, bytes):
+            with suppress(DamagedBlock):  # a new trace is started
+                traces.append((*cells, unpack_trace(packed, min(cells[3], POINTS))))
         running[key] = OpenRank(
             run=run,
             pid=pid,
@@ -494,13 +494,6 @@ def _load_state(connection: sqlite3.Connection) -> StoredRuns:
         ended={key for rows in (ended, forgotten) for (key,) in typed_rows(rows, str)},
         runs={id: (user, over) for id, user, over in typed_rows(runs, str, str, int | None)},
     )
-
-
-def _unpacked(packed: bytes) -> bytes | None:
-    try:
-        return zlib.decompress(packed)
-    except (zlib.error, TypeError):
-        return None
 
 
 def _parse_progress(state: object) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def unpack_spans(data: bytes) -> list[ProcessSpan]:
         part.integers(processes), part.integers(count), part.floats(count), part.integers(count)
     )  # fmt: skip
     places, columns = part.integers(rows), [part.floats(rows) for _ in MEASURES]
+    part.finish()
     if sum(counts) != rows or min(counts, default=0) < 0 or not all(0 <= length < 2**32 for length in seconds):
         raise DamagedBlock("spans that do not match their rows")
     if places and not 0 <= min(places) <= max(places) < processes:
@@ -187,6 +188,7 @@ def unpack_cells(data: bytes, wanted: Collection[int] | None = None) -> list[Ind
     if sum(counts) != rows or min(counts, default=0) < 0:
         raise DamagedBlock("processes that do not match their rows")
     columns = [part.floats(rows) for _ in range(LENGTH)]
+    part.finish()
     cells, begin = [], 0
     for number, count in zip(numbers, counts, strict=True):
         here = slice(begin, begin + count)
