@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumon.common.clock import SECOND
+from gpumon.launcher import summary
+from gpumon.launcher.child_process import ExitStatus
+from gpumon.launcher.watcher import CommandReport
 from gpumon.model.frame import RunState
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.row_keys import STEP_ROWS, WHOLE_RUN
 from tests import months
 from tests.activity import keep
-from tests.builders import device
+from tests.builders import device, sample
 from tests.conftest import ROOT
-from tests.runs import Book, measured, training
+from tests.runs import GIB, Book, measured, training
 from tests.web.states import DOWN, STEP, lab_tick
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -67,10 +70,12 @@ def outputs(page: Path) -> Iterator[Shown]:
 
 def commands(page: Path) -> Iterator[str]:
     """The command lines of gpumon in a page's blocks for a shell."""
-    for block in blocks(page, "sh|console"):
-        for line in block.replace("\\\n", " ").splitlines():
-            if match := re.match(r"(?:\w*\$ |sudo |.*\$\()*((?:\.venv/bin/)?gpumon\b.*)", line.strip()):
-                yield match[1]
+    lines = [shown.command for shown in outputs(page)]
+    for block in blocks(page, "sh"):
+        lines += block.replace("\\\n", " ").splitlines()
+    for line in lines:
+        if match := re.match(r"(?:sudo |.*\$\()*((?:\.venv/bin/)?gpumon\b.*)", line.strip()):
+            yield match[1]
 
 
 def mentions(page: Path) -> Iterator[str]:
@@ -137,6 +142,19 @@ def boosting(book: Book) -> None:
         )  # fmt: skip
         book.usage(key, STEP_ROWS - row, uuid, **measured(seconds, 0.53, run_allocated_peak=None))
     book.usage(key, WHOLE_RUN, uuid, **measured(rows * seconds, 0.53, run_allocated_peak=None))
+
+
+def run_summary() -> str:
+    """What `gpumon run --auto --name resnet50` prints at the end of a training of four epochs."""
+    seconds = 549.0
+    cost = summary.DeviceCost(device(0)._replace(name="NVIDIA H100 80GB HBM3"))
+    cost.add(sample(0, utilization=0.9, memory_total=80 * GIB), seconds, seconds)
+    cost.add_energy(76.3 * 3600, seconds)
+    cost.add_memory(42 * GIB)
+    training = summary.Training("resnet50-1a2b3c4d", "resnet50", 4, seconds / 4, {"loss": 0.3424})
+    status = ExitStatus(0, cpu=2.1 * seconds, memory=6.4 * GIB)
+    report = CommandReport([cost], [training], devices=1, shown_as="resnet50-1a2b3c4d")
+    return summary.text("resnet50", status, seconds, report, color=False)
 
 
 def rewrite(shown: Shown, output: str) -> None:
