@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.model.columns import EPOCHS, OF_RUNS, Column, View, shown
+from gpumon.model.columns import EPOCHS, OF_RUNS, Column, OverTime, View, shown
 from gpumon.model.metrics import Unit
 from gpumon.model.run import Parameter
 from gpumon.reports.epoch_text import number, sign
@@ -230,7 +230,13 @@ def _value(key: str, stretch: EpochSummary) -> float:
 
 
 def _epoch_measure(column: Column) -> Measure[EpochSummary]:
-    return Measure(column, lambda epoch: _value(column.key, epoch), lambda epoch: sign(column.key, epoch))
+    """Return the measure of a column. A sum over a row of several merged epochs is divided by their number."""
+    is_sum = column.over_time is OverTime.SUM
+    return Measure(
+        column,
+        lambda epoch: _value(column.key, epoch) / (epoch.merged if is_sum else 1),
+        lambda epoch: sign(column.key, epoch),
+    )
 
 
 def _run_measure(column: Column) -> Measure[WholeRun]:

@@ -47,6 +47,7 @@ def _fields() -> Iterator[EpochField]:
             yield EpochField("framework_peak_reached", lambda epoch: reached(epoch.live_peak))
     yield EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch)))
     yield EpochField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None)
+    yield EpochField("merged", lambda epoch: epoch.merged if epoch.ordinal >= 0 else None)
 
 
 FIELDS: tuple[EpochField, ...] = tuple(_fields())

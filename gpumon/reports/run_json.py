@@ -170,7 +170,8 @@ def nullable(value: float) -> float | None:
 
 def _stretch(epoch: EpochSummary) -> dict[str, Any]:
     return {
-        "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": nullable(epoch.begun), "ended": nullable(epoch.ended),
+        "ordinal": epoch.ordinal, "epoch": epoch.epoch, "merged": epoch.merged, "begun": nullable(epoch.begun),
+        "ended": nullable(epoch.ended),
         **_values(epoch), "metrics": metrics_to_json(epoch.metrics),
     }  # fmt: skip
 
@@ -266,7 +267,7 @@ _VALUES: Mapping[str, Schema] = {
     "utilization_from": ref("text", "origin of utilization: driver, ticks, or both"),
 }  # fmt: skip
 _STRETCH: Mapping[str, Schema] = {
-    "ordinal": COUNT, "epoch": {"type": ["integer", "null"]}, "begun": TIME, "ended": TIME, **_VALUES,
+    "ordinal": COUNT, "epoch": {"type": ["integer", "null"]}, "merged": COUNT, "begun": TIME, "ended": TIME, **_VALUES,
     "metrics": LOGGED,
 }  # fmt: skip
 _RUN: Mapping[str, Schema] = {

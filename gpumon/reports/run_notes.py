@@ -54,17 +54,17 @@ def notes(
         yield f"{OPEN.strip()} epoch that has not ended{', or whose end was lost' if lost else ''}."
     partial = [epoch for epoch in epochs if epoch.lacks_ranks]
     if partial:
-        text = _join_some([f"epoch {epoch.epoch} ({epoch.ranks})" for epoch in partial])
+        text = _join_some([f"epoch {epoch.label} ({epoch.ranks})" for epoch in partial])
         ranks = len(record.ranks)
         yield f"Recorded by fewer than {ranks} ranks: {text}. The epochs were too short, or boundaries were lost."
     whole = [epoch for epoch in epochs if not epoch.lacks_ranks]
     missed = [epoch for epoch in whole if epoch.sampled_share < FULLY_SAMPLED]
     if missed:
-        text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in missed])
+        text = _join_some([f"epoch {epoch.label} ({sampled_text(epoch)})" for epoch in missed])
         yield f"Incompletely sampled: {text}. No daemon was running, or it was too slow."
     unread = [epoch for epoch in whole if epoch.lacks_energy and epoch.sampled_share >= FULLY_SAMPLED]
     if unread:
-        text = _join_some([f"epoch {epoch.epoch} ({sampled_text(epoch)})" for epoch in unread])
+        text = _join_some([f"epoch {epoch.label} ({sampled_text(epoch)})" for epoch in unread])
         yield f"Incompletely measured: {text}. Readings of the energy counter are missing."
     if lost:
         yield f"{lost} epoch boundaries were overwritten before a daemon read them: epochs may be missing."
@@ -112,8 +112,9 @@ def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if bad:
-            later = f" and in {units.counted(len(bad) - 1, 'later epoch')}" if len(bad) > 1 else ""
-            yield f"Diverged: {name} is {units.logged_number(bad[0].metrics[name])} in epoch {bad[0].epoch}{later}."
+            number = sum(epoch.merged for epoch in bad[1:])
+            later = f" and in {units.counted(number, 'later epoch')}" if number else ""
+            yield f"Diverged: {name} is {units.logged_number(bad[0].metrics[name])} in epoch {bad[0].label}{later}."
 
 
 def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:

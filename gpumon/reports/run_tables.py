@@ -129,7 +129,7 @@ def epoch_table(
     logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
     named: list[TitledRow] = []
     for epoch in epochs:
-        named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
+        named.append((f"{epoch.label}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
     # The units of columns do not depend on the total and the rows of the time outside epochs.

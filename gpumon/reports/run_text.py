@@ -55,7 +55,8 @@ def lines(
     columns, rows = epoch_table(shown, parts, total, outside, costs, _cost_cells(record, epochs, total, prices))
     yield from draw(columns, rows, width)
     if len(shown) < len(epochs):
-        yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
+        noun = "rows of epochs" if any(epoch.merged > 1 for epoch in epochs) else "epochs"
+        yield f"the last {len(shown)} of {units.count(len(epochs))} {noun}"
     if left_out:
         yield f"the last {tail} of {step_rows} rows of steps"
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):

@@ -267,6 +267,9 @@ class Board:
         self._flags = 0
         self._metrics = list(wire_format.NOTHING_LOGGED)
         self._logged = list(wire_format.NOTHING_LOGGED)
+        """Values logged in the newest epoch, or since the last row of steps."""
+        self._folded_logged = list(wire_format.NOTHING_LOGGED)
+        """Values logged in the published epoch and those folded into it, while the start of the newest is held back."""
         self._in_epoch = False
         self._room = float(EVENTS_AT_ONCE)
         """Number of events that may be published without delay; negative after more events than allowed."""
@@ -382,6 +385,9 @@ class Board:
                 self._folded += self._has_folded
                 self._has_folded = True
                 self._begin = self._position(now)
+                newest = zip(self._logged, self._folded_logged, strict=True)
+                self._folded_logged = [before if value is None else value for value, before in newest]
+                self._logged = list(wire_format.NOTHING_LOGGED)
                 return
             self._epochs_begun += 1
             self._logged = list(wire_format.NOTHING_LOGGED)
@@ -440,9 +446,12 @@ class Board:
         if self._has_folded:
             self._has_folded = False
             self._phase = 0
-            self._event(wire_format.EPOCH_END, times=begin.times, row_end=begin.row_end, epoch=self._published)
+            logged, self._folded_logged = self._folded_logged, list(wire_format.NOTHING_LOGGED)
+            nothing = wire_format.NOTHING_LOGGED
+            times, row_end = begin.times, begin.row_end
+            self._event(wire_format.EPOCH_END, times=times, row_end=row_end, epoch=self._published, logged=logged)
             self._phase, self._published = 1, begin.epoch
-            self._event(wire_format.EPOCH_BEGIN, times=begin.times, row_end=begin.row_end, epoch=begin.epoch)
+            self._event(wire_format.EPOCH_BEGIN, times=times, row_end=row_end, epoch=begin.epoch, logged=nothing)
             if self._folded:
                 self.describe(facts=self.description.facts._replace(folded=self._folded))
         if not self._in_epoch:
@@ -533,7 +542,10 @@ class Board:
             names = self.description.metrics
             is_of_row = 0 < step < 1 << 32  # an event has 32 bits for it
             is_late = is_of_row or (epoch is not None and epoch != self._epoch)
-            logged = list(wire_format.NOTHING_LOGGED) if is_late else self._logged
+            if is_late and not is_of_row and self._has_folded and self._published <= (epoch or 0) < self._epoch:
+                is_late, logged = False, self._folded_logged  # the epoch has no row of its own
+            else:
+                logged = list(wire_format.NOTHING_LOGGED) if is_late else self._logged
             for name, value in metrics.items():
                 if name in names:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value

@@ -22,7 +22,17 @@ from gpumon.diagnosis.past_findings import past_run
 from gpumon.model import units
 from gpumon.model.columns import USAGE
 from gpumon.model.frame import RunState
-from gpumon.reports import compare, epoch_export, run_export, run_json, run_list, run_tables, run_text
+from gpumon.reports import (
+    compare,
+    compare_measures,
+    epoch_export,
+    run_export,
+    run_json,
+    run_list,
+    run_notes,
+    run_tables,
+    run_text,
+)
 from gpumon.reports.csv import BYTE_ORDER_MARK
 from gpumon.reports.run_export import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
@@ -251,6 +261,24 @@ def test_epochs_that_are_in_the_row_of_another_are_done(book: Book) -> None:
     assert "7 of 40 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
     with Ledger(str(book.path)) as ledger:
         assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 7
+
+
+def test_a_row_of_merged_epochs_names_them_all(book: Book) -> None:
+    book.run(epochs=8, base=0)
+    key = book.rank("resnet50-1a2b", folded_epochs=4)
+    for ordinal, (epoch, count) in enumerate(((0, 1), (1, 3), (4, 1), (5, 2), (7, 1))):
+        book.epoch(
+            key, ordinal, epoch=epoch, seconds=2.0 * count, metrics='{"loss": "NaN"}' if epoch in (1, 5) else "{}"
+        )
+    record = record_of(book)
+    epochs = aggregate.epoch_summaries(record)
+    assert [epoch.label for epoch in epochs] == ["0", "1–3", "4", "5–6", "7"]
+    assert [epoch["merged"] for epoch in run_json.run_document(record, NOW)["epochs"]] == [1, 3, 1, 2, 1]
+    (seconds,) = (measure for measure in compare_measures.MEASURES if measure.column.key == "seconds")
+    assert [seconds.value_of(epoch) for epoch in epochs] == [2.0] * 5
+    (diverged,) = run_notes.diverged(epochs)
+    assert "1–3" in diverged
+    assert "2 later" in diverged
 
 
 @pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40 epochs done"), (2016, "– of 40 epochs done")])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,40 @@ def test_no_epoch_is_lost_and_no_step_and_no_last_value(
     times = [b.monotonic_ns for pair in rows.rows for b in pair]
     assert times == sorted(times)
     assert len(rows.rows) < 5000
+    for (_, end), (following, _) in pairwise(rows.rows):
+        assert end.metrics == {"loss": following.epoch - 1.0}, "the last value of its own epochs"
+
+
+def test_a_row_has_no_value_of_epochs_before_or_after_it(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    rows = Rows(reader)
+    for epoch in range(5000):
+        run.begin_epoch(epoch)
+        if epoch % 7 == 0:
+            run.log(loss=float(epoch))
+        clock.now += MS
+        run.end_epoch()
+        if epoch % 7 == 3:
+            run.log(accuracy=float(epoch))
+        if epoch % 1000 == 999:
+            rows.poll()
+    run.finish()
+    rows.poll()
+    ends = [following.epoch for following, _ in rows.rows[1:]] + [5000]
+    for (begin, end), stop in zip(rows.rows, ends, strict=True):
+        own = {
+            name: max(epochs)
+            for name, rest in (("loss", 0), ("accuracy", 3))
+            if (epochs := [epoch for epoch in range(begin.epoch, stop) if epoch % 7 == rest])
+        }
+        logged = {**end.metrics, **_after(rows.boundaries, end)}
+        assert logged == own
+
+
+def _after(boundaries: list[Boundary], end: Boundary) -> Mapping[str, float]:
+    """Values that were logged after the end of an epoch, before the next one."""
+    following = boundaries[boundaries.index(end) + 1 :]
+    mark = following[0] if following else None
+    return mark.metrics if mark is not None and mark.mark is Mark.LOG else {}
 
 
 def test_epochs_of_some_milliseconds_have_a_row_each(run: ActiveRun, clock: Clock, reader: TagReader) -> None:

@@ -171,7 +171,7 @@ def epoch_summaries(record: Record) -> list[EpochSummary]:
     used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
     joined = over_devices_each(used)
     incomplete = _incomplete_epochs(record)
-    return [
+    summaries = [
         _epoch(
             rows=rows,
             usage=held,
@@ -183,6 +183,21 @@ def epoch_summaries(record: Record) -> list[EpochSummary]:
             is_settled=record.settled.has(ordinal),
         )
         for (ordinal, rows), held, values in zip(groups.items(), used, joined, strict=True)
+    ]
+    if any(rank.facts.folded for rank in record.ranks) and not incomplete:
+        return _count_merged(summaries)
+    return summaries
+
+
+def _count_merged(epochs: Sequence[EpochSummary]) -> list[EpochSummary]:
+    """Return the epochs of a run in which short epochs were merged, with the number of epochs in each row.
+
+    A row contains the epochs up to the next row. The newest epoch always has its own row.
+    """
+    following = [*(epoch.epoch for epoch in epochs[1:]), -1]
+    return [
+        replace(epoch, merged=max(1, next_epoch - epoch.epoch))
+        for epoch, next_epoch in zip(epochs, following, strict=True)
     ]
 
 

@@ -60,6 +60,8 @@ class EpochSummary:
     """True for an epoch, a row of steps or a run that has not ended. False for phases and the time between epochs."""
     is_settled: bool = True
     """False while its rows may still change, because the driver's samples arrive seconds late."""
+    merged: int = 1
+    """Number of epochs in this row. More than 1 if epochs were too short and too many to have a row each."""
 
     def value(self, column: str) -> float:
         """Return the value of a column of `columns.USAGE` by name."""
@@ -71,6 +73,11 @@ class EpochSummary:
             return self.value(column)
         value: float | None = getattr(self, column)
         return NAN if value is None else value
+
+    @property
+    def label(self) -> str:
+        """Number of the epoch, or of the first and last epoch in this row: `7`, `5986–5997`."""
+        return f"{self.epoch}–{self.epoch + self.merged - 1}" if self.merged > 1 else str(self.epoch)
 
     @property
     def lacks_energy(self) -> bool:

@@ -177,7 +177,7 @@ def open_run(record: Record, now: float, prices: Prices | None = None) -> OpenRu
 
     def made_row(index: int) -> StretchRow:
         summary = summaries[index]
-        title = steps_text(summary) if is_by_steps else f"e{summary.epoch}"
+        title = steps_text(summary) if is_by_steps else f"e{summary.label}"
         return row(index, title, summary, summaries[index - 1] if index else None, True)
 
     other_rows = [
@@ -278,7 +278,7 @@ def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
 def _change(summary: EpochSummary, previous: EpochSummary | None) -> float:
     if previous is None or not (is_known(summary.ended) and is_known(previous.ended)) or not previous.seconds > 0:
         return NAN
-    return summary.seconds / previous.seconds - 1
+    return summary.seconds * previous.merged / (previous.seconds * summary.merged) - 1
 
 
 def _metric_change(name: str, summary: EpochSummary, previous: EpochSummary | None) -> float:

@@ -130,7 +130,7 @@ def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA,
     return {
         "key": str(row["ordinal"]),
         "ordinal": row["ordinal"],
-        "epoch": units.count(row["epoch"]),
+        "epoch": _epoch_number(row),
         "seconds": {"since": row["begun"], **within} if is_current and row["begun"] is not None else row["seconds"],
         **_measured_cells(row, run, maxima),
         "beside": row["beside"],
@@ -138,6 +138,12 @@ def epoch_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA,
         "verdict_text": judgment["text"] if judgment else None,
         "search": f"{row['epoch']} {units.count(row['epoch'])} {judgment['text'] if judgment else ''}".lower(),
     }
+
+
+def _epoch_number(row: Cells) -> str:
+    """Return the number of an epoch, or of the first and last epoch if the row has several merged ones."""
+    first, last = row["epoch"], row["epoch"] + row.get("merged", 1) - 1
+    return units.count(first) if first == last else f"{units.count(first)}–{units.count(last)}"
 
 
 def fold_cells(row: Cells, run: Cells, maxima: Mapping[str, float] = NO_MAXIMA) -> Cells:

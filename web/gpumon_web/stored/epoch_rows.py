@@ -48,7 +48,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
     seconds_outside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     measured = epoch.value("seconds")
     return {
-        **{name: values[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: values[name] for name in ("ordinal", "epoch", "merged", "metrics")},
         **{name: None if values[name] is None else round(values[name], 3) for name in ("begun", "ended")},
         **{name: None if values[name] is None else shown(values[name]) for name in EPOCH},
         "framework_peak_reached": values["framework_peak_reached"],
