@@ -740,6 +740,8 @@ class Board:
         return len(names) if len(self.description.phases) > len(names) else 0
 
     def _fail(self, error: Exception) -> None:
+        if self._file is not None:
+            _never_closed.append(self._file.mapped)  # a daemon takes a program without the mapping for replaced
         self._turn_off()
         warn_once("board", f"this training no longer shows in gpumon: {type(error).__name__}: {error}")
 

@@ -219,11 +219,12 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
     return None if uid is None else BoardOwner(uid, pid if inner is None else inner)
 
 
-def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
-    """Return whether the process that created a board is still running, judged by its start time.
+def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0, inode: int = 0) -> bool:
+    """Return whether the program that created a board is still running, judged by the process's start time.
 
     Used if a board has no lock, because a process can lose its lock. `pid`: pid of the process in this pid namespace, 0
-    if unknown. `uid`: owner of the board.
+    if unknown. `uid`: owner of the board. `inode`: inode of the board, which the program maps; 0 if it may have
+    replaced the file.
     """
     if not pid:
         try:
@@ -235,7 +236,21 @@ def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
     status, process = read_stat(pid, proc), read_process(proc, pid)
     if status is None or process is None or process.uid != uid:
         return False
-    return status.started == header.started and status.state not in ("Z", "X")
+    if status.started != header.started or status.state in ("Z", "X"):
+        return False
+    return not inode or _may_map(proc, pid, inode)
+
+
+def _may_map(proc: str, pid: int, inode: int) -> bool:
+    """Return whether a process maps the file `inode`, or this user may not know.
+
+    A process that replaces its program (execve) keeps its pid and start time, but none of its mappings.
+    """
+    try:
+        with open(f"{proc}/{pid}/maps", "rb") as file:
+            return any(line.split(None, 5)[4] == b"%d" % inode for line in file)
+    except (OSError, IndexError):
+        return True
 
 
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:

@@ -268,7 +268,8 @@ class BoardReader:
 
     def _is_running(self) -> bool:
         """Whether the process still runs without its lock, which it loses if other code in it closes a descriptor."""
-        return not self.ended and is_running(self._proc, self.header, self.uid, self._pid)
+        inode = 0 if self.is_removed() else self.inode
+        return not self.ended and is_running(self._proc, self.header, self.uid, self._pid, inode)
 
     def _run_state(self, state: wire_format.State | None, is_alive: Callable[[], bool]) -> RunState:
         if self._state == RunState.RUNNING and state is not None and state.flags & wire_format.FLAG_ENDED:

@@ -200,6 +200,28 @@ def test_a_training_whose_descriptors_were_closed_goes_on_and_closes_none_of_oth
     assert (tmp_path / "own").read_text() == "x" * 8
 
 
+def test_a_program_that_replaced_itself_has_ended(start: Start, reader: TagReader) -> None:
+    """Its pid and start time stay, but the run of the old program cannot go on."""
+    code = "print('replaced', flush=True); input()"
+    child = start(
+        "import gpumon, os, sys\n"
+        "run = gpumon.run('net', epochs=2); run.begin_epoch(0)\n"
+        f"print('begun', flush=True); input(); os.execv(sys.executable, [sys.executable, '-c', {code!r}])\n"
+    )
+    assert hear(child) == "begun"
+    assert reader.poll().runs[0].state is RunState.RUNNING
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert hear(child) == "replaced"
+    assert reader.poll().runs[0].state is RunState.DIED
+
+
+def test_a_training_that_publishes_no_longer_has_not_died(losing: Callable[..., None], reader: TagReader) -> None:
+    losing("import warnings; warnings.simplefilter('ignore'); run._board._fail(RuntimeError('no'))")
+    assert reader.poll().runs[0].state is RunState.RUNNING
+
+
 def test_one_that_lost_its_descriptors_and_was_killed_died(losing: Callable[..., None], reader: TagReader) -> None:
     losing("os.closerange(3, 64)")
     assert reader.poll().runs[0].state is RunState.RUNNING
