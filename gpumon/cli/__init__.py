@@ -23,6 +23,7 @@ COMMANDS = {
     "top": "print the status repeatedly, for plain terminals and logs",
     "status": "print GPUs, processes and runs once; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
+    "wait": "wait until GPUs are free, then run a command on them",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
     "history": "show recorded history: totals, users, processes, events; export",
     "export": "export the metrics of this node to Prometheus",
@@ -33,7 +34,7 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 
-_LONG_RUNNING = (["daemon"], ["web"], ["run"], ["record"])
+_LONG_RUNNING = (["daemon"], ["web"], ["run"], ["wait"], ["record"])
 """Commands that continue after a write to stdout has failed."""
 _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])

@@ -37,6 +37,8 @@ WORDS: dict[str, list[list[str]]] = {
         ["runs", "note", "last", "one", "line"], ["runs", "rename", "last", "Übung"], ["runs", "rename", "last", ""],
         ["runs", "delete", "last"], ["runs", "delete", "nobody", "--yes"],
     ],
+    "wait": [["wait"], ["wait", "--help"], ["wait", "--gpus", "0", "--", "true"],
+             ["wait", "--memory", "x", "--", "true"], ["wait", "--dir", "nowhere", "--", "true"]],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
     "tui": [["tui"], ["tui", "--readonly"], ["tui", "--help"]],
     "top": [["top", "-n", "1"], ["top", "-n", "2", "--interval", "0.05"], ["top", "--help"], ["top", "-n", "0"]],
