@@ -109,6 +109,17 @@ def runs(book: Book) -> None:
         book, "vit-tiny-0c9d11e2", 5, gpus=2, seconds=180, user="bob", state=RunState.RUNNING, began=NOW - 960, seed=4
     )
     book.db.execute("UPDATE run SET epochs = 30, updated = ? WHERE id = 'vit-tiny-0c9d11e2'", (NOW * SECOND,))
+    for run, rate, workers in (
+        ("resnet50-5e1f07aa", 0.1, 0),
+        ("resnet50-1a2b3c4d", 0.1, 8),
+        ("vit-tiny-0c9d11e2", 0.003, 8),
+    ):
+        for place, (name, value) in enumerate((("lr", rate), ("batch", 256), ("workers", workers))):
+            book.add("parameter", run=run, kind=0, name=name, place=place, value=json.dumps(value), rank=0)
+        book.add("tag", run=run, tag="sweep", removed=0)
+    book.add(
+        "note", run="resnet50-1a2b3c4d", time=(NOW - 4 * HOUR) * SECOND, text="with loader workers", author="alice"
+    )
 
 
 def keras(book: Book) -> None:

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,6 @@ INCOMPLETE = re.compile(r"the following arguments are required|expected (?:one|a
 """Errors of a command that is named without its arguments."""
 CODE = [(page, code) for page in PAGES for code in documented.blocks(page, "python")]
 LONGEST_README = 150
-Print = Callable[[Shown], str]
 
 
 @pytest.fixture(scope="module")
@@ -42,38 +41,38 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def printed(
-    state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Print]:
-    """Run a command on the machine of the documentation; gives what it prints."""
+def machine(state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The environment and the time of the machine of the documentation, on which no daemon runs."""
     places = {"GPUMON_STATE_DIR": state_dir, "GPUMON_DIR": tmp_path / "live", "XDG_CONFIG_HOME": tmp_path}
     for name, value in {**places, "TZ": "UTC", "COLUMNS": documented.COLUMNS}.items():
         monkeypatch.setenv(name, str(value))
     time.tzset()
-
-    def run(shown: Shown) -> str:
-        if shown.command.startswith("gpumon run "):  # would train
-            return documented.run_summary()
-        if not shown.is_simulated:
-            monkeypatch.setattr(time, "time", lambda: float(documented.NOW))
-            monkeypatch.setattr(time, "time_ns", lambda: documented.NOW * 10**9)
-        assert main(shlex.split(shown.command)[1:]) == 0
-        return re.sub(r"no daemon: \S+ does not exist", "no daemon", capsys.readouterr().out)
-
-    yield run
+    with monkeypatch.context() as context:
+        context.setattr(time, "time", lambda: float(documented.NOW))
+        context.setattr(time, "time_ns", lambda: documented.NOW * 10**9)
+        yield
     monkeypatch.undo()
     time.tzset()
 
 
+def printed(shown: Shown, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command; gives what it prints."""
+    if shown.command.startswith("gpumon run "):  # would train
+        return documented.run_summary()
+    assert main(shlex.split(shown.command)[1:]) == 0
+    return re.sub(r"no daemon: \S+ does not exist", "no daemon", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("shown", SHOWN, ids=str)
-def test_outputs_are_those_of_the_program(shown: Shown, printed: Print) -> None:
-    output = printed(shown)
-    if os.environ.get("GPUMON_REWRITE_DOCS"):
+@pytest.mark.usefixtures("machine")
+def test_outputs_are_those_of_the_program(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    output = printed(shown, capsys)
+    comparable = documented.masked if shown.is_simulated else str.rstrip
+    is_current = comparable(shown.output) == comparable(output)
+    if os.environ.get("GPUMON_REWRITE_DOCS") and not is_current:
         documented.rewrite(shown, output)
-    elif shown.is_simulated:
-        assert documented.masked(shown.output) == documented.masked(output)
     else:
-        assert shown.output.rstrip("\n") == output.rstrip("\n"), "see tests/documented.py for how to update pages"
+        assert is_current, f"see tests/documented.py for how to update pages; the output is now\n{output}"
 
 
 def test_pages_show_outputs() -> None:
@@ -123,6 +122,16 @@ def test_mentioned_commands_exist(parser: argparse.ArgumentParser) -> None:
 @pytest.mark.parametrize(("page", "code"), CODE, ids=lambda value: getattr(value, "stem", ""))
 def test_python_compiles(page: Path, code: str) -> None:
     ast.parse(textwrap.dedent(code), str(page))
+
+
+@pytest.mark.parametrize("page", ["runs", "history"])
+@pytest.mark.usefixtures("machine")
+def test_python_of_readers_runs(page: str) -> None:
+    for package in ("numpy", "pandas", "polars", "pyarrow"):
+        pytest.importorskip(package)
+    code = "".join(documented.blocks(ROOT / "docs" / "read" / f"{page}.md", "python"))
+    assert "import gpumon" in code
+    exec(code, {})
 
 
 def test_pages_that_texts_name_are_there() -> None:
