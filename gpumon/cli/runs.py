@@ -29,6 +29,7 @@ from gpumon.storage.ledger.records import Record, RunRow, RunSummary, RunTrace
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
     from gpumon.cost import Charge
+    from gpumon.reports.compare_limits import Limit
     from gpumon.storage.ledger.change import LedgerChange
 
 
@@ -206,7 +207,20 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
 def _compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=f"baseline: {_RUN}")
     parser.add_argument("others", metavar="OTHER", nargs="+", help="runs to compare with the baseline")
+    parser.add_argument(
+        "--fail-if", metavar="LIMIT", action="append", default=[], type=_limit,
+        help="exit with 1 if a run differs clearly by more than this, such as 'energy_per_step>+5%%' (repeatable)",
+    )  # fmt: skip
     _json_option(parser)
+
+
+def _limit(text: str) -> Limit:
+    from gpumon.reports.compare_limits import parse_limit
+
+    try:
+        return parse_limit(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _report_options(parser: argparse.ArgumentParser) -> None:
@@ -336,6 +350,12 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
         _print_json(compare.document(comparison))
     else:
         _print(compare.lines(comparison, output_width()))
+    if arguments.fail_if:
+        from gpumon.reports.compare_limits import broken_limits
+
+        sys.stdout.flush()
+        if broken := list(broken_limits(comparison, arguments.fail_if)):
+            raise GpumonError(". ".join(broken))
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
