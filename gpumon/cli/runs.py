@@ -209,7 +209,8 @@ def _compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("others", metavar="OTHER", nargs="+", help="runs to compare with the baseline")
     parser.add_argument(
         "--fail-if", metavar="LIMIT", action="append", default=[], type=_limit,
-        help="exit with 1 if a run differs clearly by more than this, such as 'energy_per_step>+5%%' (repeatable)",
+        help="exit with 1 if a run differs clearly by more than LIMIT, such as energy_per_step>+5%%, in quotes "
+        "(repeatable)",
     )  # fmt: skip
     _json_option(parser)
 
