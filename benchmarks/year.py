@@ -11,9 +11,8 @@ from gpumon.model.device import Device
 from gpumon.model.events import Event, EventSubject
 from gpumon.storage.events.log import EventBatch, write_events
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, write_accounts
 from gpumon.storage.usage.hours import AccountBook, DeviceHourKey, UserHourKey
-from gpumon.storage.usage.rows import write_accounts
 
 _USERS = [f"user-{number:02}" for number in range(24)]
 _YEAR = 365 * 24

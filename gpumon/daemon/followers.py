@@ -17,8 +17,8 @@ from gpumon.model.frame import RunState, Tick
 from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower
 from gpumon.storage.sqlite.write import transaction
+from gpumon.storage.usage.account import write_accounts
 from gpumon.storage.usage.hours import AccountBook
-from gpumon.storage.usage.rows import write_accounts
 
 _BATCH_TICKS = 10
 """Number of ticks processed together. The CPU's caches are cold after a second of sleep, so a tick processed alone

@@ -13,7 +13,7 @@ from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.process import pod_parts
 from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.text_table import draw, fitting, text_column
-from gpumon.storage.processes.measures import MEASURES, NAMES, TEXTS
+from gpumon.storage.processes.blocks import MEASURES, NAMES, TEXTS
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 
 SCHEMA = 1

@@ -15,7 +15,7 @@ from gpumon.common.config import read_prices
 from gpumon.model.frame import RunState
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import WindowSpan
-from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.blocks import NAMES
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.storage.processes.reader import StoredProcess
 from gpumon.storage.usage.account import Account, DeviceUse

@@ -21,7 +21,7 @@ from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
 from gpumon.model.process import Process
 from gpumon.reports.events import details
-from gpumon.storage.events.clock_watch import ClockWatch
+from gpumon.storage.events.device_watch import ClockWatch
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.storage.events.run_watch import ProcessWatch
 from gpumon.storage.history.schema import TABLES, VERSION

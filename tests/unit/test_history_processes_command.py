@@ -26,7 +26,7 @@ from gpumon.live import connect
 from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.history.recorder import HistoryRecorder
-from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.blocks import NAMES
 from gpumon.storage.processes.recorder import ProcessRecorder
 from tests.builders import device, process, sample, tick
 from tests.programs import PATIENCE

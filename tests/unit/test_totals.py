@@ -30,8 +30,7 @@ from gpumon.storage.history.buckets import resolve_window
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.tiers import SHAPES
-from gpumon.storage.history.window_sum import window_sum
-from gpumon.storage.history.window_totals import THROTTLED, TOTALS, gpu_totals, window_totals
+from gpumon.storage.history.window_totals import THROTTLED, TOTALS, gpu_totals, window_sum, window_totals
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 

@@ -17,8 +17,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.model.events import BY_NAME, TAKEN_BACK, Event, EventSubject, Key, parse_details, unseen_end
 from gpumon.model.frame import Tick
-from gpumon.storage.events.clock_watch import ClockWatch
-from gpumon.storage.events.device_watch import QUIET, DeviceWatch, XidWatch
+from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
 from gpumon.storage.history.buckets import max_interval
 from gpumon.storage.sqlite.cells import typed_rows

@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf, nan
+from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
@@ -34,7 +35,22 @@ from gpumon.common.columnar import (
     pack_part,
     singles,
 )
-from gpumon.storage.processes.measures import MEASURES
+from gpumon.model.columns import PROCESS_BY_KEY, Column
+from gpumon.model.process import Process
+
+MEASURES: tuple[Column, ...] = tuple(
+    PROCESS_BY_KEY[key] for key in ("memory_used", "sm_utilization", "cpu_utilization", "host_memory")
+)
+"""Stored columns, named like the fields of `Process`, in the order of the file."""
+NAMES = tuple(measure.key for measure in MEASURES)
+"""Names of `MEASURES`, in the same order."""
+TEXTS = ("name", "user", "container", "pod", "job")
+"""Text fields of `Process` that are stored, in the order of the file's columns; empty if unknown."""
+read_texts = itemgetter(*map(Process._fields.index, TEXTS))
+"""Return the strings of a `Process` in the order of `TEXTS`."""
+read_values = itemgetter(*map(Process._fields.index, NAMES))
+"""Return the measures of a `Process` in the order of `MEASURES`. A measure that the driver does not report is NaN."""
+
 
 Cell = list[float]
 """A list of numbers: the seconds in which the process was on the GPU; then for each measure the seconds in which it is

@@ -13,10 +13,9 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES
-from gpumon.storage.processes.blocks import add_values, empty_cell
-from gpumon.storage.processes.measures import MEASURES, read_values
+from gpumon.storage.processes.blocks import MEASURES, add_values, empty_cell, read_values
 from gpumon.storage.processes.reader import Piece
-from gpumon.storage.processes.rows import RESTARTED
+from gpumon.storage.processes.snapshot import RESTARTED
 
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
 """Seconds between two snapshots, the same as in the history file."""

@@ -22,8 +22,7 @@ from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.blocks import PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
-from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.blocks import NAMES, PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.reader import (
     Piece,
     RecentProcesses,

@@ -16,10 +16,8 @@ from gpumon.common.text import clean
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, TierShape
-from gpumon.storage.processes.blocks import Cell, add_values, empty_cell, unpack_cells, unpack_spans
-from gpumon.storage.processes.measures import TEXTS, read_values
-from gpumon.storage.processes.rows import RESTARTED
-from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshots, TrackedProcess
+from gpumon.storage.processes.blocks import TEXTS, Cell, add_values, empty_cell, read_values, unpack_cells, unpack_spans
+from gpumon.storage.processes.snapshot import NO_NUMBER, RESTARTED, ProcessNumbers, Snapshots, TrackedProcess
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES

@@ -12,22 +12,24 @@ from operator import mul
 from gpumon.common.clock import SECOND
 from gpumon.common.columnar import DamagedBlock
 from gpumon.common.procfs import boot_id
+from gpumon.common.text import clean
 from gpumon.model.frame import Tick
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import (
     MAX_SPAN_ROWS,
+    MEASURES,
+    TEXTS,
     Cell,
     IndexedCell,
     ProcessSpan,
     merge_cell,
     pack_cells,
     pack_spans,
+    read_values,
     unpack_spans,
 )
-from gpumon.storage.processes.measures import MEASURES, read_values
 from gpumon.storage.processes.reader import last_end
-from gpumon.storage.processes.rows import ProcessRows
-from gpumon.storage.processes.snapshot import NO_NUMBER, ProcessNumbers, Snapshot, Snapshots, TrackedProcess
+from gpumon.storage.processes.snapshot import NO_NUMBER, RESTARTED, ProcessNumbers, Snapshot, Snapshots, TrackedProcess
 from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import transaction
 
@@ -45,6 +47,59 @@ _FIND_DUE_HOURS = (
     "SELECT DISTINCT begin / ?1 FROM process_block WHERE tier = ?2 AND begin < ?4 AND begin >= ?3"
     " UNION SELECT DISTINCT end / ?1 FROM process_block WHERE tier = ?2 AND end < ?4 AND end >= ?3 ORDER BY 1"
 )
+
+
+_MAX_TEXT_LENGTH = 100
+_FIND = (
+    "SELECT id FROM process WHERE pid = ? AND device = ? AND boot = ? AND (abs(started - ?) <= ? OR first = ?)"
+    " ORDER BY id DESC LIMIT 1"
+)
+_INSERT = (
+    f"INSERT INTO process (device, pid, boot, started, kind, first, last, {', '.join(TEXTS)})"
+    f" VALUES (?, ?, ?, ?, ?, ?, ?{', ?' * len(TEXTS)})"
+)
+_RENAMED = ", ".join(f"{text} = ?" for text in TEXTS)
+# `first` becomes earlier if the clock had been ahead. Snapshots are written in order, so the newest one sets `last`.
+_UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_RENAMED} WHERE id = ?"
+
+
+class ProcessRows:
+    """Finds, inserts and updates the rows of processes. Needs an open transaction. `boot`: boot id of the machine."""
+
+    def __init__(self, boot: str) -> None:
+        self._boot = boot
+
+    def number(self, connection: sqlite3.Connection, tracked: TrackedProcess) -> int:
+        """Return the id of a process in the file. Insert the process if it is not in the file yet."""
+        device = clean(tracked.device, _MAX_TEXT_LENGTH)
+        key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
+        row = connection.execute(_FIND, key).fetchone()
+        if row:
+            return int(row[0])
+        kind = clean(tracked.kind, _MAX_TEXT_LENGTH)
+        values = (
+            device,
+            tracked.pid,
+            self._boot,
+            tracked.started,
+            kind,
+            tracked.first_ns,
+            tracked.last_ns,
+            *_texts(tracked),
+        )
+        return connection.execute(_INSERT, values).lastrowid or 0
+
+    def update(self, connection: sqlite3.Connection, processes: Iterable[TrackedProcess]) -> None:
+        """Update the rows of these processes with their current fields."""
+        rows = [
+            (tracked.started, tracked.first_ns, tracked.last_ns, *_texts(tracked), tracked.number)
+            for tracked in processes
+        ]
+        connection.executemany(_UPDATE, rows)
+
+
+def _texts(tracked: TrackedProcess) -> list[str]:
+    return [clean(text, _MAX_TEXT_LENGTH) for text in tracked.texts]
 
 
 def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:

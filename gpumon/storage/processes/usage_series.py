@@ -16,8 +16,7 @@ from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.query import Query, Series
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import PROCESS_SHAPES
-from gpumon.storage.processes.blocks import PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
-from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.blocks import NAMES, PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.reader import (
     Piece,
     RecentProcesses,
@@ -28,7 +27,7 @@ from gpumon.storage.processes.reader import (
     read_pieces,
     tier_spans,
 )
-from gpumon.storage.processes.rows import RESTARTED
+from gpumon.storage.processes.snapshot import RESTARTED
 
 _FINE, _COARSE = PROCESS_SHAPES
 

@@ -11,8 +11,8 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import Grid, WindowSpan
 from gpumon.storage.history.query import Query
+from gpumon.storage.processes.blocks import NAMES
 from gpumon.storage.processes.in_memory import RecentSnapshots
-from gpumon.storage.processes.measures import NAMES
 from gpumon.storage.processes.query import ProcessUse, ProcessWindow, read_processes
 from gpumon.storage.processes.reader import Piece
 from gpumon.storage.processes.usage_series import ProcessKey, ProcessLines, process_key, process_lines

@@ -13,7 +13,7 @@ from gpumon.model.metrics import BY_NAME, PROCESS_SHARES
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import WINDOWS
 from gpumon.storage.history.query import Series
-from gpumon.storage.processes.measures import MEASURES
+from gpumon.storage.processes.blocks import MEASURES
 from gpumon_tui.data.process_history import ProcessTrail
 from gpumon_tui.data.process_tree import is_same_process
 from gpumon_tui.render.axis import NumberFormat, ValueAxis, value_axis
