@@ -13,7 +13,7 @@ from gpumon.common.privacy import SHOWN, SOMEBODY, current_policy
 from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, parse_details
 from gpumon.model.vendors import gpu_label, is_part
 from gpumon.model.xids import xid_of
-from gpumon.storage.history.read import reading
+from gpumon.storage.history.read import read_tables
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 if TYPE_CHECKING:  # views that read no file do not need to import it
@@ -68,8 +68,7 @@ def read_events(
     `limit`: maximum number of events; if there are more, the newest are returned; -1 for all. Raises GpumonError if the
     file cannot be read.
     """
-    with reading(path) as file:
-        return _read(file.connection, begin, end, wanted, limit) if file.has_tables else []
+    return read_tables(path, lambda db: _read(db, begin, end, wanted, limit), [])
 
 
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
@@ -77,18 +76,18 @@ def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> in
 
     `wanted`: only its fields `kinds` and `device` are used. Raises GpumonError if the file cannot be read.
     """
-    with reading(path) as file:
-        if not file.has_tables:
-            return 0
-        where, values = _condition(file.connection, begin, end, wanted)
-        return int(file.connection.execute(f"SELECT count(*) FROM event WHERE {where}", values).fetchone()[0])
+
+    def count(db: sqlite3.Connection) -> int:
+        where, values = _condition(db, begin, end, wanted)
+        return int(db.execute(f"SELECT count(*) FROM event WHERE {where}", values).fetchone()[0])
+
+    return read_tables(path, count, 0)
 
 
 def devices_with_events(path: str) -> list[str]:
     """Return the UUIDs of the GPUs that have events in the log. Raises GpumonError."""
-    with reading(path) as file:
-        query = "SELECT DISTINCT device FROM event WHERE device != ''"
-        return [uuid for (uuid,) in typed_rows(file.connection.execute(query) if file.has_tables else (), str)]
+    query = "SELECT DISTINCT device FROM event WHERE device != ''"
+    return read_tables(path, lambda db: [uuid for (uuid,) in typed_rows(db.execute(query), str)], [])
 
 
 _IMPERSONAL_DETAILS = frozenset(("state", "gpus", "framework", "version", "before", "meaning", "of"))

@@ -1,17 +1,22 @@
-"""Opens the history file for reading. Error messages say why it cannot be read and what to do."""
+"""Opens the history file for reading. Error messages say why it cannot be read and what to do.
+
+`read_tables` is how accounts, events and processes are read: all tables in the same state, or an empty result.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpumon.common.errors import GpumonError
 from gpumon.storage.history.schema import HISTORY_FILE, VERSION
 from gpumon.storage.sqlite.read import describe_error, open_to_read
 from gpumon.storage.sqlite.write import OtherVersion, is_damage
+
+T = TypeVar("T")
 
 
 class OpenFile(NamedTuple):
@@ -51,6 +56,29 @@ def reading(path: str) -> Iterator[OpenFile]:
         raise
     except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file can cause any of these
         raise GpumonError(explain_unreadable(path, error)) from error
+
+
+def read_tables(path: str, read: Callable[[sqlite3.Connection], T], empty: T) -> T:
+    """Return the result of `read`, which sees all tables of the file at `path` in the same state.
+
+    Returns `empty` while the file is being created. Raises GpumonError if the file cannot be read.
+    """
+    with reading(path) as file:
+        if not file.has_tables:
+            return empty
+        file.connection.execute("BEGIN")
+        return read(file.connection)
+
+
+def read_or_explain(path: str, read: Callable[[sqlite3.Connection], T], empty: T) -> tuple[T, str]:
+    """Return the result of `read_tables`, and the reason if the file cannot be read.
+
+    This is for answers that also contain the newest frames. An empty `path` stands for no file.
+    """
+    try:
+        return (read_tables(path, read, empty) if path else empty), ""
+    except GpumonError as error:
+        return empty, str(error)
 
 
 def explain_unreadable(path: str, error: Exception) -> str:

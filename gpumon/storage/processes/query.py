@@ -9,7 +9,6 @@ from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.common.privacy import current_policy
 from gpumon.common.text import clean
@@ -20,7 +19,7 @@ from gpumon.storage.history.buckets import WindowSpan, resolve_window
 from gpumon.storage.history.devices import Wanted, devices_of, read_devices, resolve_devices, sort_devices
 from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import Query
-from gpumon.storage.history.read import reading
+from gpumon.storage.history.read import read_or_explain, read_tables
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import NAMES, PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.reader import (
@@ -60,22 +59,21 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
     `device`: UUID of the GPU. The span of a process that is still running ends at the end of the file's data. Raises
     GpumonError if the file cannot be read.
     """
-    with reading(path) as file:
-        if not file.has_tables:
-            return []
-        db = file.connection
-        db.execute("BEGIN")  # read all tables in the same state
+
+    def read(db: sqlite3.Connection) -> list[HeldSpan]:
         until, present, people = file_range(db).until, present_numbers(db), current_policy()
         # The column `last` of a running process is not always up to date, so it is not part of the condition.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",
             (device, round(min(end * SECOND, _LATEST)), MAX_SPANS),
         )
-        spans = [
+        return [
             HeldSpan(first / SECOND, max(until, last / SECOND) if number in present else last / SECOND, pid,
                      people.name(clean(user, _MAX_TEXT_LENGTH)) if user else "")
             for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str)
         ]  # fmt: skip
+
+    spans: list[HeldSpan] = read_tables(path, read, [])
     return sorted(span for span in spans if span.end >= begin)
 
 
@@ -130,14 +128,9 @@ def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted:
 
     `path`: path of the history file, empty if there is none. `wanted`: selects processes.
     """
-    content, sums, problem = _FileContent([], {}, nan, frozenset()), _Sums(span), ""
-    if path:
-        try:
-            with reading(path) as file:
-                if file.has_tables:
-                    content = _read(file.connection, span, wanted, sums)
-        except GpumonError as error:
-            problem = str(error)
+    sums = _Sums(span)
+    nothing = _FileContent([], {}, nan, frozenset())
+    content, problem = read_or_explain(path, lambda db: _read(db, span, wanted, sums), nothing)
     until = content.until if is_known(content.until) else -inf
     recent = RecentProcesses(frames, until, content.known, content.present, until)
     for piece in recent.pieces:
@@ -187,7 +180,6 @@ class _Sums:
 
 
 def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums: _Sums) -> _FileContent:
-    db.execute("BEGIN")  # read all tables in the same state
     processes = processes_between(db, span.begin, span.end)
     numbers = None if wanted == ALL else {process.number for process in processes if _is_wanted(process, wanted)}
     covered = file_range(db)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import NamedTuple
 
-from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.errors import UsageError
 from gpumon.common.numbers import is_known
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.buckets import Grid, aligned
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.read import reading
+from gpumon.storage.history.read import read_or_explain
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import NAMES, PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.reader import (
@@ -72,23 +72,15 @@ def process_lines(
     these frames, used if there is no file. Each point comes from the finest source that has data: frames, then the
     finer tier, then the coarser tier. The buckets at both ends of the window are complete.
     """
-    pieces: list[Piece] = []
-    wanted: set[int] = set()
-    grid, problem, recent = query.grid, "", None
-    if path:
-        try:
-            with reading(path) as file:
-                if file.has_tables:
-                    file.connection.execute("BEGIN")
-                    grid, recent, wanted, pieces = _read(file.connection, frames, key, query)
-        except GpumonError as error:
-            problem = str(error)
-    if recent is None:
+    content, problem = read_or_explain(path, lambda db: _read(db, frames, key, query), None)
+    if content is not None:
+        grid, recent, wanted, pieces = content
+    else:
+        grid = query.grid or _grid(query)
         recent = RecentProcesses(frames, -inf, process_key=key[:2])
         wanted = _matching_numbers(recent.new.values(), key)
         cut = recent.begin if is_known(recent.begin) else inf
         pieces = [_cut_at(cut, piece) for piece in earlier if piece.begin < cut]
-    grid = grid or _grid(query)
     cells = _fill_buckets([*pieces, *(piece for piece in recent.pieces if piece.number in wanted)], grid)
     return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)
 

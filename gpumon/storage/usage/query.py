@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gpumon.common.config import UserGroups
 from gpumon.common.privacy import current_policy
-from gpumon.storage.history.read import reading
+from gpumon.storage.history.read import read_tables
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
@@ -59,16 +59,15 @@ def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str 
 
     `device`: UUID of a GPU; empty for all GPUs. Raises GpumonError if the file cannot be read.
     """
-    with reading(path) as file:
-        return _read(file.connection, begin, end, device) if file.has_tables else StoredAccounts((), ())
+    return read_tables(path, lambda db: _read(db, begin, end, device), StoredAccounts((), ()))
 
 
 def read_users(path: str, begin: float, end: float) -> list[str]:
     """Return the names of the users who held a GPU between two times (s since 1970), sorted. Raises GpumonError."""
-    query = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
-    with reading(path) as file:
-        rows = file.connection.execute(query, (begin / HOUR, end / HOUR)) if file.has_tables else ()
-        users = [user for (user,) in typed_rows(rows, str)]
+    query, window = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?", (begin / HOUR, end / HOUR)
+    users: list[str] = read_tables(
+        path, lambda db: [user for (user,) in typed_rows(db.execute(query, window), str)], []
+    )
     people = current_policy()
     return sorted({people.name(user) for user in users} - {""})
 
@@ -78,7 +77,6 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, uuid: str) -
     where = "hour >= ? AND hour < ?" + (" AND device = ?" if uuid else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
     people = current_policy()
-    connection.execute("BEGIN")  # read both tables in the same state
     rows = connection.execute(
         f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where} ORDER BY held DESC, user",
         window,
