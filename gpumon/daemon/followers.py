@@ -14,8 +14,8 @@ from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
 from gpumon.model.frame import RunState, Tick
-from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
-from gpumon.storage.follower import LEDGER, Follower
+from gpumon.storage.events.log import EventBatch, EventBook, close_unseen, last_written, write_events, write_unwritten
+from gpumon.storage.follower import LEDGER, Follower, HistoryPlugin
 from gpumon.storage.sqlite.write import transaction
 from gpumon.storage.usage.account import write_accounts
 from gpumon.storage.usage.hours import AccountBook
@@ -28,7 +28,7 @@ _ALONE_FOR = (GONE_AFTER + 2) * SECOND
 `GONE_AFTER`."""
 
 
-class ActivityRecorder:
+class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
     """Records the accounts of users and the event log, as a plugin of the history recorder.
 
     `now`: returns the current time in ns since 1970. `holders`: determines who holds each GPU; may be shared with other
@@ -86,22 +86,26 @@ class ActivityRecorder:
                 close_unseen(connection, (), self._boot, runs=False)
             self._is_recovered = True
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Write the accounts and events that are new since the last call. Raises sqlite3.Error."""
+    def take(self) -> tuple[AccountBook, EventBatch]:
+        """Return the accounts and events that are new since the last call."""
         with self._lock:
             self._process_pending()
-            accounts, events = self._accounts.drain(), self._events.drain()
-        try:
-            with transaction(connection):
-                write_accounts(connection, accounts)
-                write_events(connection, events, self._boot)
-                if events.is_settled:
-                    close_unseen(connection, events.open_events, self._boot, runs=True)
-        except BaseException:
+            return self._accounts.drain(), self._events.drain()
+
+    def store(self, connection: sqlite3.Connection, batch: tuple[AccountBook, EventBatch]) -> None:
+        """Write accounts and events in an open transaction. Raises sqlite3.Error."""
+        accounts, events = batch
+        write_accounts(connection, accounts)
+        write_events(connection, events, self._boot)
+        if events.is_settled:
+            close_unseen(connection, events.open_events, self._boot, runs=True)
+
+    def end(self, batch: tuple[AccountBook, EventBatch], *, is_written: bool) -> None:
+        """Add accounts and events back that could not be written."""
+        if not is_written:
             with self._lock:
-                self._accounts.restore(accounts)
-                self._events.restore(events)
-            raise
+                self._accounts.restore(batch[0])
+                self._events.restore(batch[1])
 
     def finish(self) -> None:
         """Record that the daemon stops."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import Clock, StopSign
@@ -33,7 +33,7 @@ from gpumon.storage.history.tiers import USUAL_LIMITS, HistoryLimits
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
-    from gpumon.storage.history.recorder import HistoryPlugin
+    from gpumon.storage.follower import HistoryPlugin
 
 
 _GC_THRESHOLD = 50_000
@@ -240,7 +240,7 @@ def _open_history(
 
         directory = recorder.directory or ""
         ring = f"{directory}/{RING}"
-        parts: list[HistoryPlugin] = [
+        parts: list[HistoryPlugin[Any]] = [
             ActivityRecorder(holders=holders, earlier=partial(ticks_since, ring)),
             ProcessRecorder(),
         ]

@@ -2,16 +2,22 @@
 
 Live data is more important than any follower. A follower that raises an exception is removed, and a slow follower is
 reported. Both are logged with one line. The daemon and the other followers continue.
+
+`HistoryPlugin` is the base of the writers that share the history file and its thread.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from threading import Thread
-from typing import Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.frame import Tick
+
+if TYPE_CHECKING:
+    import sqlite3
 
 LEDGER, HISTORY = "ledger", "history"
 """Names of the two followers whose problems are published in the ring: the writer of runs and the writer of history."""
@@ -112,3 +118,59 @@ class Followers:
             follower.close()
         except Exception as error:
             self._log(f"the last {follower.writes} were lost: {type(error).__name__}: {error}")
+
+
+Batch = TypeVar("Batch")
+
+
+class HistoryPlugin(ABC, Generic[Batch]):
+    """Collects ticks for tables of the history file other than blocks of metrics, and writes them in batches.
+
+    `add` runs in the sampling thread and must be quick. All other methods run in the thread that writes history.
+    """
+
+    @abstractmethod
+    def add(self, tick: Tick) -> None:
+        """Add the next tick."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that readers should get within a second, such as the end of a run."""
+        return False
+
+    @abstractmethod
+    def on_open(self, connection: sqlite3.Connection) -> None:
+        """Prepare a newly opened file, for example by closing entries that an earlier daemon left open. Raises
+        sqlite3.Error.
+        """
+
+    @abstractmethod
+    def take(self) -> Batch | None:
+        """Return everything that is not written yet, or None if there is nothing to write."""
+
+    @abstractmethod
+    def store(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        """Write a batch in an open transaction. Raises sqlite3.Error."""
+
+    @abstractmethod
+    def end(self, batch: Batch, *, is_written: bool) -> None:
+        """Forget a batch that was written, or keep it for the next call of `take` if it was not written."""
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write everything since the last call in one transaction, or nothing and raise sqlite3.Error."""
+        from gpumon.storage.sqlite.write import transaction  # imports SQLite, which not every follower needs
+
+        batch = self.take()
+        if batch is None:
+            return
+        is_written = False
+        try:
+            with transaction(connection):
+                self.store(connection, batch)
+            is_written = True
+        finally:
+            self.end(batch, is_written=is_written)
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Record that no more ticks follow. `write` is called once more after this."""

@@ -12,41 +12,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Condition, Thread
-from typing import Protocol
+from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places, history_path
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
+from gpumon.storage.follower import HistoryPlugin
 from gpumon.storage.history.aggregator import Aggregator, Block, TickValues, values_from_tick
 from gpumon.storage.history.recovery import EarlierFrames, recover, write_earlier
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.history.tiers import HOUR, USUAL_LIMITS, HistoryLimits, prune_large, prune_old
 from gpumon.storage.history.write import SealedBlock, WriteProgress, seal, write, written_until
 from gpumon.storage.sqlite.state_file import StateFile
-
-
-class HistoryPlugin(Protocol):
-    """Writes tables of the history file other than blocks. `add` runs in the sampling thread and must be quick."""
-
-    def add(self, tick: Tick) -> None:
-        """Add the next tick."""
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something that readers should get within a second, such as the end of a run."""
-
-    def on_open(self, connection: sqlite3.Connection) -> None:
-        """Prepare a newly opened file, for example by closing entries that an earlier daemon left open. Raises
-        sqlite3.Error.
-        """
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Write everything since the last call, or nothing and raise sqlite3.Error."""
-
-    def finish(self) -> None:
-        """Record that no more ticks follow. `write` is called once more after this."""
-
 
 BATCH = 64
 """Number of ticks after which the thread is woken. Waking it for each tick would cost more than its work."""
@@ -73,7 +51,7 @@ _CLOSE_TIMEOUT = 4.0
 
 def start_history(
     places: Places, log: Callable[[str], object], limits: HistoryLimits, directory: str, earlier: EarlierFrames,
-    plugins: Sequence[HistoryPlugin] = (),
+    plugins: Sequence[HistoryPlugin[Any]] = (),
 ) -> HistoryRecorder:  # fmt: skip
     """Return a started follower that writes history for a daemon of this user.
 
@@ -101,7 +79,7 @@ class HistoryRecorder:
     def __init__(
         self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False,
         limits: HistoryLimits = USUAL_LIMITS, directory: str = "", earlier: EarlierFrames = lambda _: iter(()),
-        plugins: Sequence[HistoryPlugin] = (),
+        plugins: Sequence[HistoryPlugin[Any]] = (),
     ) -> None:  # fmt: skip
         self._file = StateFile(path, HISTORY_FILE, uid, log, shared=shared, on_open=self._recover)
         self._log = log
@@ -264,7 +242,7 @@ class HistoryRecorder:
             )
             self._lost = 0
 
-    def _write_plugins(self, plugins: Sequence[HistoryPlugin]) -> None:
+    def _write_plugins(self, plugins: Sequence[HistoryPlugin[Any]]) -> None:
         connection = self._file.connect()
         for plugin in plugins:
             plugin.write(connection)

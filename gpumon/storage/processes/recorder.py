@@ -14,6 +14,7 @@ from gpumon.common.columnar import DamagedBlock
 from gpumon.common.procfs import boot_id
 from gpumon.common.text import clean
 from gpumon.model.frame import Tick
+from gpumon.storage.follower import HistoryPlugin
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import (
     MAX_SPAN_ROWS,
@@ -184,7 +185,7 @@ def span_from_snapshot(snapshot: Snapshot, numbers: Sequence[int]) -> ProcessSpa
     )
 
 
-class ProcessRecorder:
+class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
     """Writes processes into the history file of a daemon, as a plugin of `HistoryRecorder`.
 
     The sampling thread only takes snapshots of the process list. All other work is done when the snapshots are written.
@@ -205,10 +206,6 @@ class ProcessRecorder:
         """Add the next tick."""
         self._snapshots.add(tick.monotonic_ns, tick.time_ns, tick.interval_ns / SECOND, tick.processes, tick.samples)
 
-    @property
-    def has_news(self) -> bool:
-        return False
-
     def on_open(self, connection: sqlite3.Connection) -> None:
         """Prepare for a newly opened file. With the next write, the numbers of all processes are read from it again."""
         self._numbers.reset()
@@ -219,22 +216,21 @@ class ProcessRecorder:
                 connection.execute("DELETE FROM process WHERE id >= ?", (_MAX_ID,))
                 connection.execute(_RESET_SEQUENCE)
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Write the snapshots taken since the last call. Raises sqlite3.Error."""
-        snapshots = list(self._snapshots.finished)
-        if not snapshots:
-            return
-        self._connection = connection
-        try:
-            with transaction(connection):
-                self._write(connection, snapshots)
-        except BaseException:
+    def take(self) -> list[Snapshot] | None:
+        """Return the snapshots that are not written yet. They stay in the queue, which drops the oldest if it is full.
+
+        Returns None if there are none.
+        """
+        return list(self._snapshots.finished) or None
+
+    def end(self, batch: list[Snapshot], *, is_written: bool) -> None:
+        """Remove written snapshots from the queue."""
+        self._connection = None
+        if not is_written:
             self._numbers.reset()
             self._hour = -1
-            raise
-        finally:
-            self._connection = None
-        taken = set(map(id, snapshots))
+            return
+        taken = set(map(id, batch))
         while self._snapshots.finished and id(self._snapshots.finished[0]) in taken:
             self._snapshots.finished.popleft()
 
@@ -243,14 +239,16 @@ class ProcessRecorder:
         self._snapshots.finish()
         self._is_stopping = True
 
-    def _write(self, connection: sqlite3.Connection, snapshots: Sequence[Snapshot]) -> None:
+    def store(self, connection: sqlite3.Connection, batch: list[Snapshot]) -> None:
+        """Write snapshots in an open transaction. Raises sqlite3.Error."""
+        self._connection = connection
         spans, rows = [], 0
-        for snapshot in snapshots:
+        for snapshot in batch:
             span = span_from_snapshot(snapshot, self._numbers.assign(snapshot))
             if span.numbers and rows + len(span.numbers) <= MAX_SPAN_ROWS:
                 rows += len(span.numbers)
                 spans.append(span)
-        until_ns = snapshots[-1].end_ns
+        until_ns = batch[-1].end_ns
         for group in _split_at_clock_jumps(spans):
             last = group[-1]
             end = last.begin_ns + round(last.seconds * SECOND)
@@ -260,7 +258,7 @@ class ProcessRecorder:
         if self._until_ns > until_ns + SECOND:
             # The clock was set back, and there have been no processes since then. Write an empty block, because readers
             # use the end of the last block.
-            self._put_block(connection, (), snapshots[-1].begin_ns, until_ns)
+            self._put_block(connection, (), batch[-1].begin_ns, until_ns)
         changed, self._numbers.changed = self._numbers.changed, []
         hour = until_ns // _HOUR
         if hour != self._hour or self._is_stopping:
