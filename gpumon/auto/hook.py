@@ -1,8 +1,8 @@
 """Waits until a framework is imported, then patches it with a function of `patches`.
 
-This file is loaded by its path, and no other part of gpumon is imported before a framework is. An unexpected version of
-a framework is left unchanged, so that the program is never disturbed. Every Python process of the command loads this
-module. Therefore it imports only modules that Python has loaded anyway.
+This file is loaded by its path. No other part of gpumon is imported before a framework is imported. An unexpected
+version of a framework is left unchanged, so that the program is never disturbed. Every Python process of the command
+loads this module, so it imports only modules that Python has already loaded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AWAITED = {
     "transformers.trainer_callback": "transformers",
     "xgboost.callback": "xgboost",
 }
-"""The modules to wait for, each with the name of the function in `patches` that patches it."""
+"""The modules to wait for. The value is the name of the function in `patches` that patches the module."""
 
 _HERE = __file__.rpartition("/")[0]
 _PACKAGE = _HERE.rpartition("/")[0]
@@ -44,7 +44,7 @@ class PatchingFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of an awaited module with a patching loader; None for all other modules."""
+        """Return the spec of an awaited module, with a loader that patches it. None for all other modules."""
         patch = self._awaited.pop(name, None)
         if patch is None:
             return None
@@ -71,7 +71,7 @@ class PatchingLoader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Load the module with the wrapped loader, remove every trace of this loader, and patch the module."""
+        """Load the module with the wrapped loader, remove all references to this loader, and patch the module."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader

@@ -33,7 +33,10 @@ def keras(module: ModuleType) -> None:
 
 
 def lightning(module: ModuleType) -> None:
-    """Patch the callback connector of Lightning 2, where the model's callbacks are added to the trainer's."""
+    """Patch the callback connector of Lightning 2.
+
+    In it, the model's callbacks are added to the trainer's callbacks.
+    """
     kind = module._CallbackConnector
     original = kind._attach_model_callbacks
 
@@ -67,14 +70,14 @@ def xgboost(module: ModuleType) -> None:
     @wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        # Added first: when a callback stops the training, later ones are not called.
+        # The monitor is added first. When a callback stops the training, later callbacks are not called.
         _quietly(lambda: _add(self.callbacks, "xgboost", index=0))
 
     kind.__init__ = init
 
 
 def lightgbm(module: ModuleType) -> None:
-    """Patch `train` and `cv` of LightGBM, which its estimators call too."""
+    """Patch `train` and `cv` of LightGBM. Its estimators also call these functions."""
     for name in ("train", "cv"):
         setattr(module, name, _with_callback(getattr(module, name)))
 
@@ -82,8 +85,8 @@ def lightgbm(module: ModuleType) -> None:
 def ignite(module: ModuleType) -> None:
     """Patch `run` of Ignite's engines.
 
-    An engine with several epochs runs a training, and the engines that run inside it are its evaluations. Another
-    engine with only one epoch may be either, so it is not monitored.
+    An engine with several epochs runs a training, and engines that run inside it are its evaluations. Any other engine
+    with only one epoch may be a training or an evaluation, so it is not monitored.
     """
     kind = module.Engine
     original = kind.run
@@ -143,7 +146,7 @@ def accelerate(module: ModuleType) -> None:
 
 
 def sklearn(module: ModuleType) -> None:
-    """Patch `fit` of scikit-learn's searches. A search inside another one gets no callback of its own."""
+    """Patch `fit` of scikit-learn's searches. A search inside another search gets no callback of its own."""
     kind = module.BaseSearchCV
     original = kind.fit
     running: list[Any] = []

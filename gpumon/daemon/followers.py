@@ -1,4 +1,5 @@
-"""Classes that get each tick from the recorder: `ActivityRecorder` for accounts and events, `LazyLedger` for runs."""
+"""Classes that get each tick from the recorder: `ActivityRecorder` for accounts and events, and `LazyLedger` for
+runs."""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ from gpumon.storage.usage.account import write_accounts
 from gpumon.storage.usage.hours import AccountBook
 
 _BATCH_TICKS = 10
-"""Number of ticks processed together. The CPU's caches are cold after a second of sleep, so a tick processed alone
-costs as much as two or three in a batch."""
+"""Number of ticks that are processed together. After a second of sleep, the CPU's caches are cold, so a tick that is
+processed alone costs as much as two or three ticks in a batch."""
 _ALONE_FOR = (GONE_AFTER + 2) * SECOND
-"""Nanoseconds after a change of the runs in which each tick is processed at once: a run that vanished has died after
-`GONE_AFTER`."""
+"""For this many ns after a change of the runs, each tick is processed immediately. A run that vanished counts as died
+after `GONE_AFTER`."""
 
 
 class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
     """Records the accounts of users and the event log, as a plugin of the history recorder.
 
-    `now`: returns the current time in ns since 1970. `holders`: determines who holds each GPU; may be shared with other
-    followers. `earlier`: returns the ticks of an earlier daemon that was killed.
+    `now`: function that returns the current time in ns since 1970. `holders`: determines who holds each GPU; may be
+    shared with other followers. `earlier`: function that returns the ticks of an earlier daemon that was killed.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
         self._now = now
         self._earlier = earlier
         self._first_ns = 0
-        """Time of the first tick in ns of CLOCK_MONOTONIC, or 0 if there was none yet."""
+        """Time of the first tick in ns of CLOCK_MONOTONIC, or 0 before the first tick."""
         self._boot = boot_id().hex()
         self._lock = Lock()
         self._holders = holders or HolderWatch()
@@ -53,10 +54,10 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
         """Keys and states of the runs in the last tick."""
         self._alone_until_ns = 0
         self._is_recovered = False
-        """True once the entries that an earlier daemon left open have been closed."""
+        """True after the entries that an earlier daemon left open have been closed."""
 
     def add(self, tick: Tick) -> None:
-        """Add a tick. Ticks must be in order."""
+        """Add a tick. Ticks must be added in chronological order."""
         judged = self._holders.judged(tick)
         self._first_ns = self._first_ns or tick.monotonic_ns
         runs = [(run.key, run.state) for run in tick.runs]
@@ -69,11 +70,14 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
 
     @property
     def has_news(self) -> bool:
-        """Whether there are events that are not written yet."""
+        """Whether there are events that have not been written yet."""
         return self._events.has_events
 
     def on_open(self, connection: sqlite3.Connection) -> None:
-        """Write what a killed daemon had not written, and end the events that it left open. Raises sqlite3.Error."""
+        """Write the data that a killed daemon had not written, and end the events that it left open.
+
+        Raises sqlite3.Error.
+        """
         if not self._is_recovered:
             written_ns = last_written(connection, self._boot)
             unwritten = (
@@ -121,16 +125,17 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
 
 
 _OPEN_TIMEOUT_S = 2.0
-"""Maximum seconds that frames wait until their ledger is open. On an idle machine, opening it takes milliseconds."""
+"""Frames wait at most this many seconds until their ledger is open. On an idle machine, opening it takes
+milliseconds."""
 _EARLIER_TICKS = 8
-"""Number of ticks before the first tick with a run that are also passed to the ledger, because the run may have started
+"""This number of ticks before the first tick with a run are also passed to the ledger, because the run may have started
 before it was seen."""
 
 
 class LazyLedger:
     """Opens a ledger when a tick first contains a run. This tick and all later ones are passed to the ledger.
 
-    `open_ledger`: opens the ledger. Its argument is the keys of the runs in that tick.
+    `open_ledger`: function that opens the ledger. Its argument is the keys of the runs in the first tick with a run.
     """
 
     name = LEDGER
@@ -147,7 +152,7 @@ class LazyLedger:
         return self._ledger.problem if self._ledger is not None else ""
 
     def add(self, tick: Tick) -> None:
-        """Add a tick. Ticks must be in order."""
+        """Add a tick. Ticks must be added in chronological order."""
         if self._ledger is None:
             self._earlier.append(tick)
             if not (tick.runs or tick.boundaries):
@@ -160,7 +165,7 @@ class LazyLedger:
             self._ledger.add(tick)
 
     def restart(self) -> None:
-        """Close the ledger, so that another one is opened when the next run appears.
+        """Close the ledger, so that another ledger is opened when the next run appears.
 
         This is needed after a jump in a recording, because later ticks do not continue the earlier ones.
         """
@@ -180,14 +185,14 @@ def lazy_ledger(
 ) -> LazyLedger:  # fmt: skip
     """Return a ledger in the file `path()` that is opened when the first run appears.
 
-    `uid`: user to whom the file belongs. `log`: called with a line for each problem. `waits`: let ticks wait until the
-    ledger is open; needed for sources that deliver minutes of ticks at once. `shared`: let other users read the file.
-    `earlier`: returns the paths of other ledgers, which may contain the start of the same runs. These runs are then
-    continued.
+    `uid`: user to whom the file belongs. `log`: function that is called with a line for each problem. `waits`: let
+    ticks wait until the ledger is open; needed for sources that deliver minutes of ticks at once. `shared`: let other
+    users read the file. `earlier`: function that returns the paths of other ledgers. If they contain the start of the
+    same runs, these runs are continued.
     """
 
     def open_ledger(keys: Collection[str]) -> Follower:
-        from gpumon.storage.ledger.recorder import LedgerRecorder  # imports SQLite, needed only with a run
+        from gpumon.storage.ledger.recorder import LedgerRecorder  # imports SQLite, which only runs need
         from gpumon.storage.ledger.writer import LedgerWriter
 
         file = path()

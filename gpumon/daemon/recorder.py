@@ -29,8 +29,8 @@ from gpumon.storage.follower import HISTORY, LEDGER, Followers
 from gpumon.storage.usage.counters import UseMeter
 
 _FIRST_WRITE, _WRITE_EVERY = 2 * SECOND, 30 * SECOND
-"""Delays between writes, in ns. The first write is soon after the start, when users check on the daemon. Then the
-interval doubles until it is `_WRITE_EVERY`."""
+"""Intervals between writes, in ns. The first write is made soon after the start, when users check the daemon. After
+each write, the interval doubles until it is `_WRITE_EVERY`."""
 
 
 class DriverCallFile:
@@ -46,7 +46,9 @@ class DriverCallFile:
         self._is_failing = False
 
     def update(self, now: int) -> None:
-        """Write the file if the next write is due. Never raises, because a failure must not cost a sample.
+        """Write the file if the next write is due.
+
+        Never raises, because a failed write must not cause the loss of a sample.
 
         `now`: ns of the monotonic clock.
         """
@@ -63,15 +65,15 @@ class DriverCallFile:
             write_calls(self._directory, calls)
             self._is_failing = False
         except FileNotFoundError:
-            self._is_failing = True  # the directory is gone: the recorder reports that and stops
+            self._is_failing = True  # the directory is gone; the recorder reports this and stops
         except OSError as error:
             if not self._is_failing:
                 self._log(f"the durations of driver calls cannot be written: {error.strerror or error}")
             self._is_failing = True
 
     def close(self) -> None:
-        """Remove the file, because it only describes the calls of this daemon."""
-        with suppress(OSError):  # it was never written, or its directory is gone
+        """Remove the file, because it describes only calls of this daemon."""
+        with suppress(OSError):  # the file was never written, or its directory is gone
             os.unlink(f"{self._directory}/{FILE}")
 
 
@@ -87,7 +89,7 @@ _MAX_REFUSALS_LOGGED = 100
 
 
 class DaemonLog:
-    """Logs lost frames and the rejected GPU claims of runs. Each rejected run is logged only once."""
+    """Logs lost frames and rejected GPU claims of runs. Each run with a rejected claim is logged only once."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -103,7 +105,7 @@ class DaemonLog:
             self._log(f"frames are stored again; {self._lost_frames} frames were lost")
         self._lost_frames = writer.lost_writes if writer.is_failing else 0
         for key, reason in refused.items():
-            # Any user can create boards; their claims must not fill the log.
+            # Any user can create boards, so claims must not fill the log.
             if key not in self._logged_runs and len(self._logged_runs) < _MAX_REFUSALS_LOGGED:
                 self._logged_runs.add(key)
                 self._log(clean(f"run {key} is not assigned a GPU that it claims: {reason}", 512))
@@ -116,9 +118,10 @@ def log_line(text: str) -> None:
 
 _CHECK_EVERY = SECOND
 _RENEW_EVERY = 10 * SECOND
-"""Minimum ns between two attempts to replace a lost ring. Attempts are limited because each reads an hour of frames."""
+"""Minimum ns between two attempts to replace a lost ring. Each attempt reads an hour of frames."""
 FINAL_WRITE_S = 1.0
-"""Seconds in which the followers may write their last rows if the driver hangs, so that the exit is not delayed."""
+"""If the driver hangs, followers may take at most this many seconds to write their last rows, so that the exit is not
+delayed."""
 
 
 class LostDirectory(GpumonError):
@@ -128,8 +131,8 @@ class LostDirectory(GpumonError):
 class Recorder:
     """Stores ticks in a ring that it owns.
 
-    The ring is created with the first tick, when the number of devices is known. It is replaced if there are more
-    devices than rows (the new one has spare rows), or if its file was removed or damaged.
+    The ring is created with the first tick, which shows the number of devices. It is replaced if there are more devices
+    than rows, or if its file was removed or damaged. The new ring has spare rows.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class Recorder:
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.generation = 0
-        """Number of times that the ring in memory was replaced."""
+        """Number of times the ring in memory has been replaced."""
         self.log: Callable[[str], None] = log_line
         self.followers = Followers(clock, self._log_now)
         """The followers receive each tick after it is stored in the ring. They are closed with this recorder."""
@@ -151,30 +154,32 @@ class Recorder:
         self._inode = inode_at(directory) if directory else NO_INODE
         self._check_at = self._renew_at = 0
         self._logged: set[str] = set()
-        """Problems of the directory that were logged. Cleared when they are over, so that they can be logged again."""
+        """Problems of the directory that were logged. Cleared when the problems are over, so that they can be logged
+        again."""
         self._heartbeat_head = 0
         """Number of the newest frame at the last heartbeat."""
         self._daemon_log = DaemonLog(self._log_now)
         self._calls = DriverCallFile(sampler.source, directory, self._log_now) if directory else None
         self._publishes = True
-        """True if a new ring file gets its final name as soon as it has its first frame."""
+        """True if there is a new ring file. It gets its final name when it has its first frame."""
         self._previous: RingWriter | None = None
-        """The previous ring if its file was removed or damaged and it has not been replaced yet."""
+        """The previous ring, while its file is removed or damaged and has not been replaced yet."""
         self._has_begun = False
         """True once the first ring has been created."""
         self.has_full_round = False
-        """True once a whole round of ticks is stored. A simulation's first round starts some minutes in the past."""
+        """True after a whole round of ticks was stored. The first round of a simulation starts several minutes in the
+        past."""
         self._closed_ring = -1
-        """Descriptor of the ring in memory after it was closed, or -1. It has no file name, and readers may still open
-        it."""
+        """Descriptor of the ring in memory after the ring was closed, or -1. The ring has no file name, but readers may
+        still open it."""
         self.driver_released = Event()
         """Event that is set when no further driver call will be made."""
 
     def store(self, tick: Tick) -> None:
-        """Store a tick. If it does not fit into the current ring, a new one is created.
+        """Store a tick. If it does not fit into the current ring, create a new ring.
 
-        Raises OSError or NoRoom if the first ring cannot be created. Later, a tick that cannot be stored is only
-        counted as lost.
+        Raises OSError or NoRoom if the first ring cannot be created. A later tick that cannot be stored is only counted
+        as lost.
         """
         self.ensure_ring(tick)
         if self.writer is not None:
@@ -200,14 +205,14 @@ class Recorder:
     def heartbeat(self) -> None:
         """Publish a heartbeat, and check once a second whether the directory is still ours.
 
-        Raises LostDirectory if another daemon has taken it over or it was removed.
+        Raises LostDirectory if another daemon has taken the directory over, or if it was removed.
         """
         writer, now = self.writer, self._clock.monotonic()
         if not self._has_begun:
             return
         self.has_full_round = True
         if writer is not None:
-            if writer.head == self._heartbeat_head:  # otherwise the new frame counts as a heartbeat
+            if writer.head == self._heartbeat_head:  # a new frame counts as a heartbeat
                 writer.heartbeat()
             self._heartbeat_head = writer.head
             writer.set_storage_problems(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
@@ -219,10 +224,10 @@ class Recorder:
         try:
             self._check_lock(self._lock)
             if writer is not None and not (writer.is_at_path() and writer.is_intact()):
-                # The file was removed, replaced, truncated or overwritten. The next tick creates a new one with the
-                # frames that are still readable.
+                # The file was removed, replaced, truncated or overwritten. The next tick creates a new file with the
+                # frames that can still be read.
                 self._previous, self.writer = writer, None
-        except OSError as error:  # the directory may still be intact, e.g. if a disk, the network or a permission fails
+        except OSError as error:  # the directory may be intact; a disk, the network or a permission may have failed
             self._log_once(f"{self.directory} cannot be checked ({error.strerror or error}): sampling continues")
         else:
             if self.writer is not None:
@@ -231,12 +236,12 @@ class Recorder:
             self._calls.update(now)
 
     def _check_lock(self, lock: WriterLock) -> None:
-        """Take the lock again if only its file was removed. Raises LostDirectory if the directory is not ours."""
+        """Acquire the lock again if only its file was removed. Raises LostDirectory if the directory is not ours."""
         if lock.is_mine():
             return
         assert self.directory is not None
         inode = inode_at(self.directory)
-        # A removed directory may exist again, because writing a state file below it recreates it with another inode.
+        # A removed directory may exist again. Writing a state file below it recreates it, with another inode.
         if inode == NO_INODE or (lock.is_removed() and inode != self._inode):
             raise self._directory_gone()
         if not lock.is_removed():
@@ -264,7 +269,7 @@ class Recorder:
             self.close()
 
     def _log_now(self, line: str) -> None:
-        self.log(line)  # looked up at each call: `log` is set after the constructor
+        self.log(line)  # looked up at each call, because `log` is set after the constructor
 
     def _log_once(self, line: str) -> None:
         if line not in self._logged:
@@ -272,10 +277,10 @@ class Recorder:
             self.log(line)
 
     def sample_once(self, ticks: Iterable[Tick] | None = None) -> None:
-        """Sample once, without waiting. `ticks`: the ticks of a round that has already started, if any.
+        """Sample once, without waiting. `ticks`: the ticks of a round that has already started; None to start a round.
 
-        A simulation starts with some minutes of simulated past. Its ring is published only when all of them are stored,
-        because otherwise a reader would take them for live samples.
+        A simulation starts with several minutes of simulated past. Its ring is published only when all of them are
+        stored. Otherwise, a reader would take them for live samples.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
         for tick in self.sampler.ticks() if ticks is None else ticks:
@@ -285,7 +290,7 @@ class Recorder:
             self._publish(self.writer)
 
     def restart(self) -> None:
-        """Close the ring in memory, so that the next tick starts another one.
+        """Close the ring in memory, so that the next tick starts another ring.
 
         This is needed after a jump in a recording, because later ticks do not continue the earlier ones.
         """
@@ -305,7 +310,7 @@ class Recorder:
         return os.dup(ring)
 
     def close(self) -> None:
-        """Close the sampler and the ring, and release the lock. The file of the ring is not removed."""
+        """Close the sampler and the ring, and release the lock. The file of the ring stays."""
         self.sampler.close()
         self.release()
 
@@ -317,7 +322,7 @@ class Recorder:
         self.driver_released.set()
         if self._calls is not None:
             self._calls.close()
-        self.followers.close()  # before the lock is released: the next daemon continues their files
+        self.followers.close()  # before the lock is released, because the next daemon continues their files
         if self.writer is not None:
             if self.directory is None:
                 self._closed_ring = os.dup(self.writer.fd)
@@ -333,8 +338,8 @@ class Recorder:
     def abandon(self) -> None:
         """Stop while the sampling thread hangs in a driver call. Called from another thread just before the exit.
 
-        The ring is marked as stopped and the lock is released explicitly, because the kernel may keep this process, and
-        with it the lock, until the driver call ends.
+        The ring is marked as stopped and the lock is released explicitly. Otherwise, the kernel might keep this
+        process, and with it the lock, until the driver call ends.
         """
         if self._calls is not None:
             self._calls.close()
@@ -345,7 +350,7 @@ class Recorder:
             self._lock.release()
 
     def _renew(self, tick: Tick, spare: int = 0) -> bool:
-        """Replace a ring that is lost or too small. Return False if that is not possible at the moment.
+        """Replace a ring that is lost or too small. Return False if this is not possible at the moment.
 
         `spare`: number of spare device rows in the new ring.
         """
@@ -362,7 +367,7 @@ class Recorder:
         return True
 
     def _publish(self, writer: RingWriter) -> None:
-        """Give a new ring file its final name. If that fails, the next check of the directory creates another ring."""
+        """Give a new ring file its final name. If this fails, the next check of the directory creates another ring."""
         try:
             writer.publish()
         except IsADirectoryError as error:
@@ -371,7 +376,7 @@ class Recorder:
             ) from error
         except OSError as error:
             if not self.has_full_round:
-                raise  # the daemon has only just started: report it to the user
+                raise  # the daemon has only just started, so report the error to the user
             self._log_once(
                 f"{self.directory}/{RING} cannot be created again ({error.strerror or error}): sampling continues"
             )
@@ -389,7 +394,8 @@ class Recorder:
                 previous.close()
             return writer
         previous = self.writer or self._previous
-        # A recording or a simulation starts with an empty ring. Samples of hardware continue those of the earlier ring.
+        # A recording or a simulation starts with an empty ring. Samples of hardware continue the samples in the earlier
+        # ring.
         is_continued = Capability.LIVE in origin.capabilities or (previous and Capability.NOW in origin.capabilities)
         continues = origin.source if is_continued else None
         try:
@@ -426,8 +432,8 @@ def _heartbeat_age(path: str) -> float:
 class UsageCounters:
     """Adds up the usage of users and GPUs at each tick, in the part of the ring that survives a restart.
 
-    `writer`: returns the current ring, if any. `holders`: determines who holds each GPU; may be shared with other
-    followers.
+    `writer`: function that returns the current ring, or None. `holders`: determines who holds each GPU; may be shared
+    with other followers.
     """
 
     name = "use"
@@ -468,4 +474,4 @@ class UsageCounters:
             self._problem = f"usage counters cannot be stored: {error.strerror or error}"
 
     def close(self) -> None:
-        """Leave the ring as it is, because the next daemon continues its sums."""
+        """Do nothing. The sums stay in the ring, because the next daemon continues them."""

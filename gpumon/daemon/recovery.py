@@ -1,6 +1,6 @@
 """Recovers data that a killed daemon had sampled but not yet written to its files, from the frames in its ring.
 
-This works only until the machine reboots.
+This is possible only until the machine reboots.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpumon.storage.events.log import EventBatch, EventBook
 from gpumon.storage.usage.hours import AccountBook
 
 _BATCH_FRAMES = 64
-"""Frames read at a time, so that an hour of them is never in memory at once."""
+"""Number of frames that are read at a time, so that an hour of frames is never in memory at once."""
 
 
 def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
-    """Return up to `limit` of the newest frames of a ring, or none if it was written before the last reboot.
+    """Return up to `limit` of the newest frames of a ring. Empty if the ring was written before the last reboot.
 
     Frames after `now` (ns, CLOCK_MONOTONIC) are left out.
     """
@@ -44,7 +44,7 @@ def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
 def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
     """Yield the frames of a ring in order, starting at `since_ns` (CLOCK_MONOTONIC) or shortly before.
 
-    Stop early if the ring becomes unreadable.
+    If the ring becomes unreadable, stop early.
     """
     try:
         with closing(RingReader.open(path)) as reader:
@@ -63,9 +63,9 @@ def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
 
 
 _SAME_TICK_NS = SECOND // 1000
-"""Tolerance for the time of a tick read back from the ring, which stores seconds as a float."""
+"""Tolerance for the time of a tick that is read back from the ring, because the ring stores seconds as a float."""
 EarlierTicks = Callable[[int], Iterable[Tick]]
-"""Function that returns the ticks of a ring in order, starting some ticks before the given time (ns since 1970)."""
+"""Function that returns the ticks of a ring in order, starting several ticks before a time (ns since 1970)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class UnwrittenActivity:
 def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
     """Yield the ticks of a ring that are not older than `since_ns` (ns since 1970).
 
-    Some earlier ticks come first, because they show how long GPUs had already been idle. Frames whose process list was
-    overwritten are left out, because accounts cannot be computed from them.
+    Several earlier ticks come first, because they show for how long GPUs had already been idle. Frames whose process
+    list was overwritten are left out, because accounts cannot be computed from them.
     """
     at_ns = _monotonic_time_of(path, since_ns)
     if at_ns is None:
@@ -96,9 +96,9 @@ def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
 
 
 def _monotonic_time_of(path: str, time_ns: int) -> int | None:
-    """Return the monotonic time (ns) of the newest frame with a given wall-clock time (ns since 1970), or None.
+    """Return the monotonic time (ns) of the newest frame with the wall-clock time `time_ns` (ns since 1970), or None.
 
-    The current offset between the two clocks cannot be used, because the wall clock may have been set in the meantime.
+    The current offset between the two clocks cannot be used, because the wall clock may have been set since.
     """
     monotonic_ns = None
     for frame in frames_since(path, 0):
@@ -114,12 +114,12 @@ def _is_same_tick(time_ns: float, other_ns: float) -> bool:
 def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> UnwrittenActivity | None:
     """Return the accounts and events of the ticks between two times, or None if there are no such ticks.
 
-    `ticks`: in order, including some earlier ticks, which only show the state of each GPU and user. `written_ns`: time
-    of the last tick that was written (ns since 1970). `until_ns`: time before which the ticks end (ns of
-    CLOCK_MONOTONIC).
+    `ticks`: ticks in order, including several earlier ticks, which only show the state of each GPU and user.
+    `written_ns`: time of the last tick that was written (ns since 1970). `until_ns`: only ticks before this time are
+    used (ns of CLOCK_MONOTONIC).
 
-    All ticks that follow the tick at `written_ns` count, whatever their wall-clock time, because the clock may have
-    been set. Only if that tick is missing, wall-clock times are compared.
+    All ticks that follow the tick at `written_ns` count, even if their wall-clock time is earlier, because the clock
+    may have been set. Wall-clock times are compared only if this tick is missing.
     """
     holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
     count, is_past_written = 0, False
@@ -129,7 +129,7 @@ def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) ->
         if _is_same_tick(tick.time_ns, written_ns):
             count, is_past_written = 0, True
         elif is_past_written or tick.time_ns > written_ns:
-            if not count:  # everything before this tick is already in the file
+            if not count:  # data of earlier ticks is already in the file
                 accounts.drain()
                 events.drain()
             count += 1

@@ -1,7 +1,7 @@
 """The sampler: combines the readings of a source, the machine's values and the runs into ticks, at fixed times.
 
-If a round is late by one or more intervals, these are skipped and counted. They are not made up for in a burst. Each
-tick has the time at which it was actually sampled. `make_sampler` creates the sampler for `--source`.
+If a round is late by one or more intervals, the missed rounds are skipped and counted, not made up for. Each tick has
+the time at which it was actually sampled. `make_sampler` creates the sampler for `--source`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 
 
 def _is_unused(sample: Sample) -> bool:
-    """Return True if a GPU is known to run no kernel.
+    """Return True if a GPU certainly runs no kernel.
 
     A MIG instance has no utilization, so only its process list is used.
     """
@@ -44,7 +44,7 @@ def _is_unused(sample: Sample) -> bool:
 
 
 def is_idle(tick: Tick) -> bool:
-    """Return True if every GPU is known to be idle, and there is no process and no run. False if there is no GPU."""
+    """Return True if every GPU is certainly idle, and there are no processes and no runs. False if there is no GPU."""
     if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
         return False
     return all(
@@ -54,7 +54,8 @@ def is_idle(tick: Tick) -> bool:
 
 
 _MAX_PENDING_BOUNDARIES = 16384
-"""Maximum number of boundaries kept for the next tick. Several users together cannot add as many in one poll."""
+"""Maximum number of boundaries that are kept for the next tick. Even several users together cannot add so many in one
+poll."""
 _NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)
 
@@ -62,8 +63,8 @@ _NO_HOST = (NAN,) * len(HOST_METRICS)
 class Sampler:
     """Makes ticks from a source's readings, the machine's values and the runs.
 
-    `host`, `tags`: read the values and the runs of this machine. They are None for recordings and simulations, which
-    have their own values and runs.
+    `host`, `tags`: readers of the values and the runs of this machine. They are None for recordings and simulations,
+    which have values and runs of their own.
     """
 
     def __init__(
@@ -72,17 +73,18 @@ class Sampler:
     ) -> None:  # fmt: skip
         """`interval`: seconds between ticks. `idle_interval`: seconds between ticks while every GPU is idle.
 
-        `idle_interval` has no effect unless it is larger than `interval`. `allocations`: scheduler jobs of the GPUs.
+        `idle_interval` has an effect only if it is larger than `interval`. `allocations`: reader of the scheduler jobs
+        of the GPUs.
         """
         self.source = source
         self.interval_ns = round(interval * SECOND)
         self._rounds_idle = max(1, round(idle_interval / interval))
-        """Number of rounds from one tick to the next while every GPU is idle."""
+        """Number of rounds between two ticks while every GPU is idle."""
         self._rounds = 0
         """Number of rounds since the last tick."""
         self.skipped_ticks = 0
         self.refused: Mapping[str, str] = {}
-        """Reason why a run was not assigned a device that it claims, by the run's key, as of the newest tick."""
+        """By key of a run: why it was not assigned a device that it claims, in the newest tick."""
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
@@ -96,12 +98,15 @@ class Sampler:
         """The last result of `_tag_processes`, with its arguments."""
 
     def ticks(self) -> Iterator[Tick]:
-        """Read the source and yield the new ticks: one for a live source, all that are due for a recording."""
+        """Read the source and yield the new ticks.
+
+        A live source has one, and a recording has all ticks that are due.
+        """
         readings = self.source.read()
         for number, reading in enumerate(readings, 1):
             tick = self._tick(reading)
             if tick.origin.ended and number < len(readings):
-                # A reader that sees the end of a recording must find every frame up to it.
+                # When a reader sees that a recording has ended, all its frames must be in the ring.
                 tick = tick._replace(origin=tick.origin._replace(ended=False))
             self._latest = tick
             yield tick
@@ -114,7 +119,7 @@ class Sampler:
     def run(self, store: Callable[[Tick], object], stop: Sign, after_round: Callable[[], object]) -> None:
         """Sample until `stop` is set.
 
-        `store`: called with each tick. `after_round`: called after every round, even if it had no tick.
+        `store`: called with each tick. `after_round`: called after every round, even if the round had no tick.
         """
         deadline = self._clock.monotonic()
         while True:
@@ -155,7 +160,7 @@ class Sampler:
             samples = self._allocations.assign(samples)
         poll = _NO_BOARDS
         if self._tags is not None:
-            # After the reading, so that every boundary before it has been published.
+            # Read after the reading, so that every earlier boundary has been published.
             poll = self._tags.poll()
             runs, boundaries = self._runs_at(reading, poll)
             if runs:
@@ -185,12 +190,15 @@ class Sampler:
         )
 
     def _origin(self) -> Origin:
-        """Return the origin of the data, with a notice if some processes are invisible, such as inside a container."""
+        """Return the origin of the data, with a notice if some processes are not visible.
+
+        This may be so in a container.
+        """
         origin = self.source.origin()
         return origin._replace(notice=self._sandbox.notice) if self._sandbox.notice else origin
 
     def _has_local_pid(self, process: Process) -> bool:
-        """Return True if the process is known to be in our own pid namespace."""
+        """Return True if the process is certainly in our own pid namespace."""
         return not self._sandbox.has_own_pids or is_known(process.started)
 
     def _local_processes(self, processes: Sequence[Process]) -> Sequence[Process]:
@@ -227,7 +235,7 @@ class Sampler:
             if match.refused:
                 refused[run.key] = match.refused
         self.refused = refused
-        # A run that began after the reading appears in the next tick, together with its boundaries.
+        # A run that began after the reading is in the next tick, together with its boundaries.
         keys = {run.key for run in runs}
         boundaries = self._pending_boundaries + poll.boundaries
         pending = [boundary for boundary in boundaries if boundary.run not in keys]
@@ -245,7 +253,7 @@ class Sampler:
         if not ends or all(sample.monotonic_ns < min(ends) for sample in samples):
             return assign_runs(samples, runs)
         tagged: list[Sample] = []
-        for sample in samples:  # a driver call was slow, and a run ended before the next device was read
+        for sample in samples:  # a driver call may be slow, so that a run ends before the next device is read
             states = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
             tagged += assign_runs([sample], [run._replace(state=states.get(run.key, run.state)) for run in runs])
         return tagged
@@ -253,7 +261,8 @@ class Sampler:
     def _tag_processes(
         self, processes: Sequence[Process], runs: Sequence[Run], samples: Sequence[Sample]
     ) -> Sequence[Process]:  # fmt: skip
-        """Return the processes, tagged with their run and job. The result is the same object if nothing changed."""
+        """Return the processes, tagged with their run and job. If nothing has changed, the result is the same
+        object."""
         pids = tuple(sorted((run.pid, run.key, run.facts.job) for run in runs))
         device_jobs = tuple((sample.device.uuid, sample.device.job) for sample in samples if sample.device.job)
         last_processes, last_tags, last_result = self._tagged_processes
@@ -272,7 +281,7 @@ class Sampler:
 
 
 _SMOOTH_INTERVAL = 0.1
-"""Polling interval of a recording or simulation, in seconds. It is short so that a fast playback moves smoothly."""
+"""Polling interval of a recording or simulation, in seconds. It is short so that fast playback is smooth."""
 
 
 def make_sampler(
@@ -288,12 +297,12 @@ def make_sampler(
     idle_interval: float = 0.0,
     job_dir: str = "",
 ) -> Sampler:
-    """Return the sampler for `--source`. If that is this machine's hardware, it also reads the machine and its runs.
+    """Return the sampler for `--source`. For this machine's hardware, the sampler also reads the machine and its runs.
 
-    `spec`: value of `--source`. `past`: also report, once, the runs that ended long ago, for the ledger. `playback`:
-    position and speed of a recording. `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files
-    that say which job has which GPU, as for dcgm-exporter. Raises UsageError if the interval is out of range, and
-    SourceError.
+    `spec`: value of `--source`. `past`: in the first tick, also report the runs that ended long ago, for the ledger.
+    `playback`: position and speed of a recording. `gpm`: read the GPUs' performance counters (GPM). `job_dir`:
+    directory with files that say which job has which GPU, as for dcgm-exporter. Raises UsageError if the interval is
+    out of range, and SourceError if the source cannot be opened.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")

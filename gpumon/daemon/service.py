@@ -1,7 +1,7 @@
 """The daemon: opens the ring and the files, samples in a thread, and stops on a signal even if the driver hangs.
 
-A Python signal handler runs only when the main thread returns to Python, which a hanging driver call never does. So
-sampling has a thread of its own, and the main thread only waits for a signal or for the end of that thread.
+A Python signal handler runs only when the main thread returns to Python. A hanging driver call never does. So sampling
+has a thread of its own, and the main thread only waits for a signal or for the end of the sampling thread.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ if TYPE_CHECKING:
 
 
 _GC_THRESHOLD = 50_000
-"""Number of allocations minus deallocations that triggers a garbage collection. It amounts to a few MB."""
+"""A garbage collection starts after this number of allocations minus deallocations, which are a few MB."""
 _M_ARENA_MAX = -8
-"""Number of the option `M_ARENA_MAX` in malloc.h of glibc."""
+"""The option `M_ARENA_MAX` of mallopt, from malloc.h of glibc."""
 
 
 def tune_garbage_collection() -> None:
     """Exempt all existing objects from garbage collection, and make collections rare.
 
-    Ticks create no reference cycles. But each tick keeps some objects alive until the history has processed it. So
-    Python would start a useless collection every few ticks, and sometimes a full one, which takes about 20 ms.
+    Ticks create no reference cycles, but each tick keeps some objects alive until the history has processed it. So
+    Python would start a useless collection every few ticks. Some of these would be full collections, which take about
+    20 ms.
     """
     gc.collect()
     gc.freeze()
@@ -56,9 +57,9 @@ def tune_garbage_collection() -> None:
 def limit_malloc_arenas() -> None:
     """Make all threads share one malloc arena of glibc. Must be called before any thread starts.
 
-    By default, glibc creates up to eight arenas per core, and threads that use one arena do not reuse memory freed in
-    another. The threads that make driver calls come and go. They hold the GIL in turn, so they do not contend for the
-    shared arena. Source: mallopt(3). Other C libraries without mallopt are left as they are.
+    By default, glibc creates up to eight arenas per core, and a thread that uses one arena does not reuse memory freed
+    in another arena. The threads that make driver calls come and go. Only one of them holds the GIL at a time, so they
+    do not contend for the shared arena. Source: mallopt(3). With C libraries that lack mallopt, nothing is changed.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -81,11 +82,11 @@ class PrivateSampler:
         return self
 
     def request_stop(self) -> None:
-        """Tell the thread to stop, without waiting for it."""
+        """Request the thread to stop, without waiting for it."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Tell the thread to stop, and wait up to a second for it."""
+        """Request the thread to stop, and wait up to a second for it."""
         self.request_stop()
         self._thread.join(timeout=1.0)
 
@@ -93,11 +94,11 @@ class PrivateSampler:
         try:
             self.recorder.run(self._stop)
         except Exception as error:
-            self.failure = error  # shown by the view, which keeps its data
+            self.failure = error  # the view shows the error, and keeps its data
 
 
 _EARLIER_FRAMES = 256
-"""Number of an earlier daemon's newest frames that the ledger searches for boundaries that were not yet written."""
+"""The ledger searches this number of an earlier daemon's newest frames for boundaries that were not yet written."""
 
 
 def open_daemon(
@@ -119,8 +120,8 @@ def open_daemon(
 
     `spec`: value of `--source`. `interval`: seconds between ticks. `log`: called with a line for each later problem.
     `gpm`: read the GPUs' performance counters (GPM). `idle_interval`: seconds between ticks while every GPU is idle, or
-    0 to use `interval`. `for_command`: this daemon runs only as long as a command that this process started. Raises
-    AlreadyRunning, SourceError, UsageError or GpumonError, whose messages say what to do.
+    0 to use `interval`. `for_command`: the daemon runs only as long as a command that this process has started. Raises
+    AlreadyRunning, SourceError, UsageError or another GpumonError. Their messages say what to do.
     """
     sampler = make_sampler(
         spec, places, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval, job_dir=job_dir
@@ -128,7 +129,7 @@ def open_daemon(
     try:
         recorder, ticks = _open_ring(sampler, places, clock, log, for_command=for_command)
     except BaseException:
-        sampler.close()  # the caller may try again
+        sampler.close()  # so that the caller can try again
         raise
     try:
         holders = HolderWatch()
@@ -146,10 +147,9 @@ def open_daemon(
 def _open_ring(
     sampler: Sampler, places: Places, clock: Clock, log: Callable[[str], None], *, for_command: bool
 ) -> tuple[Recorder, Iterable[Tick]]:
-    """Return a recorder with a ring in the first directory that has room for one, and its first round of ticks.
+    """Return a recorder with a ring in the first directory that has room for it, and the first round of ticks.
 
-    The source is read only once, even if some directories are full, because reopening a driver would be recorded as an
-    event.
+    The source is read only once, even if some directories are full. Reopening a driver would be recorded as an event.
     """
     full: list[str] = []
     ticks: Iterator[Tick] | None = None
@@ -185,7 +185,7 @@ def _directory_errors(directory: str) -> Iterator[None]:
     """Convert an OSError about the live directory into a GpumonError."""
     try:
         yield
-    except OSError as error:  # the directory is full or read-only, or a foreign file has the name of one of ours
+    except OSError as error:  # the directory is full or read-only, or another file has the name of one of ours
         file = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
             f"cannot keep live data in {directory} ({file}{error.strerror or error}): pass another --dir"
@@ -205,7 +205,7 @@ def _open_ledger(recorder: Recorder, places: Places, clock: Clock, log: Callable
     if not path:
         return
     from gpumon.common.rapl import PackageEnergy
-    from gpumon.storage.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
+    from gpumon.storage.ledger.recorder import LedgerRecorder  # imports SQLite, which only a daemon needs
     from gpumon.storage.ledger.writer import LedgerWriter
 
     shared = places.uid == 0 and os.path.dirname(path) == places.system_state
@@ -216,11 +216,14 @@ def _open_ledger(recorder: Recorder, places: Places, clock: Clock, log: Callable
 
 
 def _keep_replayed_runs(recorder: Recorder, places: Places) -> None:
-    """Record the runs of a simulation or a recording in a ledger next to the ring, to be kept as long as the ring."""
+    """Record the runs of a simulation or a recording in a ledger next to the ring.
+
+    It is kept for as long as the ring.
+    """
     path = f"{recorder.directory}/{PLAYED}"
     for suffix in ("", "-wal", "-shm"):
         with suppress(OSError):
-            os.unlink(path + suffix)  # left by an earlier replay
+            os.unlink(path + suffix)  # an earlier replay left it behind
     shared = recorder.directory == places.system
     recorder.followers.append(lazy_ledger(lambda: path, places.uid, recorder.log, waits=True, shared=shared))
 
@@ -230,12 +233,12 @@ def _open_history(
 ) -> None:
     """Start recording history, accounts, events and processes, if the source is this machine's hardware.
 
-    Nothing is recorded if no directory is configured for it.
+    Nothing is recorded if no state directory is configured.
     """
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(places):
         from gpumon.daemon.followers import ActivityRecorder
         from gpumon.daemon.recovery import ticks_since
-        from gpumon.storage.history.recorder import start_history  # SQLite: only a daemon needs it
+        from gpumon.storage.history.recorder import start_history  # imports SQLite, which only a daemon needs
         from gpumon.storage.processes.recorder import ProcessRecorder
 
         directory = recorder.directory or ""
@@ -249,15 +252,16 @@ def _open_history(
 
 
 _DRIVER_GRACE_S = 1.5
-"""Seconds that a driver call may take after a signal. The sum with `recorder.FINAL_WRITE_S` is less than 3."""
+"""After a signal, a driver call may take this many seconds. Together with `recorder.FINAL_WRITE_S`, this is less than 3
+s."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Service:
     """Samples in a thread until SIGTERM or SIGINT.
 
-    `open_recorder`: opens the recorder, which may take as long as the driver needs to answer. `started`: called with
-    the recorder after that.
+    `open_recorder`: function that opens the recorder. This may take as long as the driver needs to answer. `started`:
+    called with the recorder afterward.
     """
 
     def __init__(self, open_recorder: Callable[[], Recorder], started: Callable[[Recorder], object]) -> None:
@@ -266,17 +270,18 @@ class Service:
         self._stop = StopSign()
         self._recorder: Recorder | None = None
         self._error: BaseException | None = None
-        # A pipe is used because a handler may interrupt the main thread anywhere, even while it holds an Event's lock.
+        # A pipe is used because a handler may interrupt the main thread at any point, even while it holds the lock of
+        # an Event.
         self._wakeup_read, self._wakeup_write = os.pipe()
         os.set_blocking(self._wakeup_write, False)
 
     def run(self) -> None:
-        """Sample until a signal arrives. Raises the error with which the sampling thread ended, if any.
+        """Sample until a signal arrives. If the sampling thread ended with an error, raise this error.
 
         If the driver hangs, this exits the process.
         """
-        # The kernel may deliver a signal to any thread, and wakes only that one. The C-level handler writes a byte to
-        # the pipe in whichever thread it runs.
+        # The kernel may deliver a signal to any thread, and wakes only this thread. Python's handler in C writes a byte
+        # to the pipe in the thread that received the signal.
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, lambda *_: None)
@@ -297,11 +302,11 @@ class Service:
             try:
                 self._started(recorder)
             except BaseException:
-                recorder.close()  # otherwise readers would assume that the daemon is still running
+                recorder.close()  # otherwise, readers would assume that the daemon is still running
                 raise
             recorder.run(self._stop)
         except BaseException as error:
-            self._error = error  # raised by the main thread
+            self._error = error  # the main thread raises it
         finally:
             os.write(self._wakeup_write, b".")
 

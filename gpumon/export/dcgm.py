@@ -1,7 +1,7 @@
 """Metrics with the names of NVIDIA's dcgm-exporter up to 4.8, so that dashboards made for it work unchanged.
 
 Names, units and labels are taken from its `etc/default-counters.csv` and from rows that sites often add to it
-(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage, as it was before version 4.9 made it a ratio. In
+(https://github.com/NVIDIA/dcgm-exporter). Field 203 is a percentage. (Version 4.9 made it a ratio.) In
 prometheus-client, a family without `_total` cannot be a counter. So counters are written without a type, which works in
 every query.
 
@@ -46,7 +46,7 @@ ROWS: tuple[DialectRow, ...] = (
                is_whole=True),
     DialectRow("DCGM_FI_DEV_FB_TOTAL", "gpu.memory_total", _MEBI, "Total framebuffer memory (in MiB).", is_whole=True),
     DialectRow("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "gpu.nvlink_sent_rate + gpu.nvlink_received_rate", 1 / 1024e3,
-               "Total NVLink bandwidth now, over all lanes; a rate, whatever its name says.", is_whole=True),
+               "Current NVLink bandwidth over all lanes. This is a rate, in spite of the name.", is_whole=True),
     DialectRow("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "gpu.rows_remapped_uncorrected", 1,
                "Number of remapped rows for uncorrectable errors.", is_counter=True, is_whole=True),
     DialectRow("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "gpu.rows_remapped_corrected", 1,
@@ -99,7 +99,8 @@ HOST_LABEL = "Hostname"
 _GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID")
 _OTHER_LABELS = ("DCGM_FI_DRIVER_VERSION", "hpc_job", "pod", "namespace")
 RESERVED_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS, "job", "instance"))
-"""Labels that cannot be used for the host name. Prometheus itself adds `job` and `instance` to every series."""
+"""Names that the label with the host name must not have. Prometheus itself adds `job` and `instance` to every
+series."""
 _PROFILE = re.compile(r"\b\d+(?:c\.\d+)?g\.\d+gb\S*")
 
 
@@ -108,7 +109,7 @@ def dcgm_families(
 ) -> list[Family]:
     """Return the families of a node, or none if no daemon is sampling.
 
-    `host_label`: name of the label with the host name, empty for no such label. `hostname`: value of this label.
+    `host_label`: name of the label with the host name; empty to omit this label. `hostname`: value of this label.
     `users`: how users are named in labels.
     """
     if not snapshot.live:
@@ -140,7 +141,10 @@ def _identity(gpu: GpuFacts) -> tuple[str, ...]:
 
 
 def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
-    """Return the name and namespace of the pod whose processes are on a GPU. Both are empty for no or several pods."""
+    """Return the name and namespace of the pod whose processes are on a GPU.
+
+    Both are empty if there are no pods or several.
+    """
     pods_and_users = {(pod_parts(process.pod)[1], process.user) for process in gpu.processes or ()}
     pods = {pod for pod, _ in pods_and_users if pod}
     if len(pods) != 1:
@@ -154,7 +158,7 @@ def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:
     """Yield a metric family with the code of each GPU's last XID error.
 
-    The code is 0 if gpumon reads the GPU's XID errors and none has occurred since counting started.
+    The code is 0 if gpumon reads the XID errors of the GPU but none has occurred since counting started.
     """
     if snapshot.totals is None:
         return

@@ -1,8 +1,8 @@
 """Writes families in Prometheus' text format.
 
-Every scraper reads this format, so there is no negotiation. prometheus-client is not used, because it takes ten times
-as long (7 ms instead of 0.7 for 759 series), more than a whole scrape may cost: see `benchmarks/exporter.py`.
-https://prometheus.io/docs/instrumenting/exposition_formats/
+Every scraper reads this format, so there is no content negotiation. prometheus-client is not used because it takes ten
+times as long (7 ms instead of 0.7 ms for 759 series). This is more than a whole scrape may cost; see
+`benchmarks/exporter.py`. https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpumon.export.family import Family, FamilyKind, truncate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LEVEL = 1
-"""Compression level of gzip. Higher levels take three times as long for an answer that is ten percent smaller."""
+"""Compression level of gzip. Higher levels take three times as long, and make the answer only ten percent smaller."""
 
 
 def render(families: Iterable[Family]) -> bytes:
@@ -42,13 +42,16 @@ def _lines(family: Family) -> Iterator[str]:
 
 
 def _type(family: Family) -> str:
-    """Return the type of a family. A counter without `_total` has none, as in NVIDIA's exporter for DCGM's fields."""
+    """Return the type of a family.
+
+    A counter without `_total` has no type, as in NVIDIA's exporter for fields of DCGM.
+    """
     if family.kind is not FamilyKind.COUNTER:
         return "gauge"
     return "counter" if family.name.endswith("_total") else "untyped"
 
 
-@lru_cache(8192)  # each GPU has the same labels in a hundred families, and in the next scrape
+@lru_cache(8192)  # the labels of a GPU are the same in a hundred families and in the next scrape
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     labels = [f'{name}="{_escape(truncate(text))}"' for name, text in zip(names, values, strict=True) if text]
     return f"{{{','.join(labels)}}}" if labels else ""

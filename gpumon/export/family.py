@@ -25,7 +25,7 @@ class FamilyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Samples with the same name. The name of a counter includes `_total` if the dialect has this suffix."""
+    """Samples with the same name. The name of a counter contains `_total` if the dialect uses this suffix."""
 
     name: str
     help: str
@@ -53,7 +53,7 @@ def info(name: str, help: str, labels: Sequence[str], series: Iterable[tuple[str
 
 
 def _drop_missing(series: Iterable[Series]) -> list[Series]:
-    """Return the series whose value is finite, because Prometheus would treat NaN as a value."""
+    """Return the series with finite values. Prometheus would treat NaN as a value."""
     return [sample for sample in series if -inf < sample[1] < inf]
 
 
@@ -73,7 +73,7 @@ def label_text(text: str, letters: int = MAX_LETTERS) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a sentence as a label value. A long one is cut between words, and ends with an ellipsis.
+    """Return a sentence as a label value. A long sentence is cut between words and ends with an ellipsis.
 
     >>> sentence("restart it " * 20)[-22:]
     'restart it restart it…'
@@ -108,7 +108,7 @@ _SUFFIXES: Mapping[Unit, str] = {
 
 
 def exported_name(metric: Metric) -> str:
-    """Return the exported name of a metric, which consists of its own name, its unit, and `_total` for a counter.
+    """Return the exported name of a metric. It consists of the metric's name, its unit, and `_total` for a counter.
 
     >>> from gpumon.model.metrics import BY_NAME
     >>> exported_name(BY_NAME["gpu.energy"])

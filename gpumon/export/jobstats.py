@@ -1,7 +1,8 @@
 """Metrics with the names that Princeton's jobstats expects, so that `jobstats` and its dashboards work unchanged.
 
-Names, units and labels are taken from https://github.com/plazonic/nvidia_gpu_prometheus_exporter, where GPM metrics
-named `percent` are ratios. `jobstats` finds the GPUs of a job by `jobid` and tells them apart by `minor_number`.
+Names, units and labels are taken from https://github.com/plazonic/nvidia_gpu_prometheus_exporter. In it, GPM metrics
+with `percent` in their name are ratios. `jobstats` finds the GPUs of a job by `jobid`, and distinguishes them by
+`minor_number`.
 """
 
 from __future__ import annotations

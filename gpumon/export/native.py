@@ -1,6 +1,6 @@
 """Metrics with gpumon's own names.
 
-Metrics of a GPU have only the labels `gpu` and `uuid`. Other information, such as the model, is in families of its own,
+Metrics of a GPU have only the labels `gpu` and `uuid`. Other information, such as the model, is in separate families,
 which queries can join by these labels.
 """
 
@@ -27,12 +27,12 @@ BY_ALLOCATION, BY_PROCESS = "allocation", "process"
 def job_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
     """Yield the scheduler job and the pods of each GPU.
 
-    If there are several jobs on a GPU, none is exported, so that a join in PromQL matches at most one.
+    If there are several jobs on a GPU, no job is exported, so that a join in PromQL matches at most one job.
     """
     jobs = [(gpu, job) for gpu in snapshot.gpus if (job := find_job(gpu)).job]
     yield info(
         "gpumon_gpu_job_info",
-        "The Slurm job that has a GPU. by: allocation if the scheduler allocated the GPU to it, process if its "
+        "The Slurm job of a GPU. by: allocation if the scheduler allocated the GPU to the job, process if the job's "
         "processes are on it.",
         ("gpu", "uuid", "slurm_job", "user", "by"),
         [
@@ -56,7 +56,10 @@ IDENTITY = ("uuid", "run", "name", "user", "slurm_job", "pod_uid", "pod_name")
 
 
 def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
-    """Yield the current run of each GPU. There is at most one per GPU, so that a join in PromQL matches only one."""
+    """Yield the current run of each GPU.
+
+    There is at most one run per GPU, so that a join in PromQL matches only one.
+    """
     runs = [(gpu, run) for gpu in snapshot.gpus if (run := _current_run(gpu, snapshot)) is not None]
     yield info(
         "gpumon_run_info",
@@ -65,14 +68,15 @@ def run_families(snapshot: Snapshot, users: UserNames) -> Iterator[Family]:
         [_identity(gpu, run, users) for gpu, run in runs],
     )
     labeled = [((gpu.uuid, users.run_id(run.id, run.user)), run) for gpu, run in runs]
-    yield gauge("gpumon_run_epoch", "Epoch of the run, as its framework counts.", _LABELS,
+    yield gauge("gpumon_run_epoch", "Epoch of the run, as its framework counts epochs.", _LABELS,
                 [(labels, float(run.epoch) if run.epoch >= 0 else NAN) for labels, run in labeled])  # fmt: skip
     yield gauge("gpumon_run_epochs", "Planned epochs of the run.", _LABELS,
                 [(labels, float(run.epochs) if run.epochs > 0 else NAN) for labels, run in labeled])  # fmt: skip
-    # These have no label for the run, because each run would then add new series on each GPU. Queries can join the run.
+    # These series have no label for the run, because each run would then add new series on each GPU. Queries can join
+    # the run.
     yield gauge("gpumon_run_step", "Last published step of the run on a GPU.", _LABELS[:1],
                 [((gpu.uuid,), float(run.step)) for gpu, run in runs])  # fmt: skip
-    yield gauge("gpumon_run_start_timestamp_seconds", "When the run on a GPU began, seconds since 1970.", _LABELS[:1],
+    yield gauge("gpumon_run_start_timestamp_seconds", "Start of the run on a GPU, in seconds since 1970.", _LABELS[:1],
                 [((gpu.uuid,), run.started) for gpu, run in runs])  # fmt: skip
 
 
@@ -100,8 +104,8 @@ _STATE = {
     GpuState.LOST: "lost",
 }
 _BY_DESIGN = (Availability.OF_WHOLE_GPU, Availability.IN_MIG_MODE)
-"""Reasons why every MIG instance lacks a metric. They are not exported: for 56 instances they would be most of a
-scrape, without being useful."""
+"""Reasons for which every MIG instance lacks a metric. They are not exported, because they are not useful, and with 56
+instances they would be most of a scrape."""
 _PROCESSES = "gpumon_gpu_processes"
 ALL_METRICS = "all"
 """Value of the label `metric` for a GPU that does not answer."""
@@ -120,7 +124,7 @@ def native_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
 
 
 def node_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield the families that are known even if no daemon is sampling."""
+    """Yield the families that are exported even if no daemon is sampling."""
     yield gauge("gpumon_up", "Whether a daemon samples the GPUs now.", (), [((), float(snapshot.live))])
     yield gauge("gpumon_last_sample_timestamp_seconds", "Time of the newest sample, in seconds since 1970.", (),
                 [((), snapshot.newest)])  # fmt: skip
@@ -130,7 +134,7 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
     if snapshot.origin.source:
         yield info(
             "gpumon_source_info",
-            "Source of the numbers; `label` is present unless that is real hardware now: SIMULATED, REPLAY.",
+            "Source of the values. `label` is SIMULATED or REPLAY, and missing for live hardware.",
             ("source", "label"),
             [(label_text(snapshot.origin.source), label_text(snapshot.origin.label))],
         )
@@ -138,7 +142,7 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
         yield info("gpumon_problem_info", "Why no GPU can be read, as a sentence.", ("problem",),
                    [(sentence(snapshot.problem),)])  # fmt: skip
     if snapshot.version:
-        yield info("gpumon_build_info", "Version of the daemon's gpumon.", ("version",),
+        yield info("gpumon_build_info", "Version of gpumon that the daemon runs.", ("version",),
                    [(label_text(snapshot.version),)])  # fmt: skip
 
 
@@ -154,9 +158,8 @@ def gpus_family(snapshot: Snapshot) -> Family:
     return gauge(
         "gpumon_gpus",
         "GPUs by state. free: not held. busy: busy now or in the last minute, or held for less than that. "
-        "held_idle: held and idle. lost: lost by the driver. unknown: it does not answer, or it is unknown whether "
-        "it is busy. "
-        "A MIG instance counts as a GPU, a GPU divided by MIG does not; a lost GPU counts once.",
+        "held_idle: held and idle. lost: lost by the driver. unknown: the GPU does not answer, or no data shows if "
+        "it is busy. A MIG instance counts as a GPU. A GPU divided by MIG does not count. A lost GPU counts once.",
         ("state",),
         [((state,), float(counts[state])) for state in STATES] if is_known(snapshot.newest) else (),
     )
@@ -164,21 +167,21 @@ def gpus_family(snapshot: Snapshot) -> Family:
 
 def _state(gpu: GpuFacts) -> str:
     if gpu.state is GpuState.ALLOCATED:
-        # The GPU has been idle for a minute, but held for less. If its idle time is unknown, as for a MIG instance, so
-        # is its state.
+        # The GPU has been idle for a minute, but held for less than a minute. A GPU without an idle time, such as a MIG
+        # instance, has no such state.
         return "busy" if gpu.idle >= PAUSE else "unknown"
     return _STATE.get(gpu.state, "unknown")
 
 
 def device_families(snapshot: Snapshot) -> Iterator[Family]:
-    """Yield the metrics and descriptions of GPUs, and a family with the metrics that they lack."""
+    """Yield the metrics and descriptions of GPUs, and a family with the metrics that GPUs lack."""
     gpus = snapshot.gpus
     answering = [((gpu.gpu, gpu.uuid), gpu.sample.values) for gpu in gpus if gpu.answers]
     for index, metric in enumerate(GPU_METRICS):
         yield _family(metric, GPU, [(labels, values[index]) for labels, values in answering])
     driver = label_text(snapshot.driver.version)
     yield info(
-        "gpumon_gpu_info", "Model, driver and bus address of a GPU; `parent` is the UUID of the GPU of a MIG instance.",
+        "gpumon_gpu_info", "Model, driver and bus address of a GPU. `parent`: for a MIG instance, the UUID of its GPU.",
         (*GPU, "model", "driver", "pci_bus_id", "parent"),
         [(gpu.gpu, gpu.uuid, label_text(gpu.sample.device.name), driver,
           label_text(gpu.sample.device.address), gpu.sample.device.parent)
@@ -209,7 +212,7 @@ def _family(metric: Metric, labels: Sequence[str], series: Sequence[tuple[tuple[
 
 
 def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for gpu in gpus:  # before the others, because the last series are dropped if there are too many
+    for gpu in gpus:  # first, because the last series are dropped if there are too many
         if not gpu.answers:
             yield (gpu.gpu, gpu.uuid, ALL_METRICS, gpu.sample.state.name.lower()), 1.0
     for gpu in gpus:

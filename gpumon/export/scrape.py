@@ -1,4 +1,4 @@
-"""The exporter and the sets of metric names (dialects) that it can serve.
+"""The exporter, and the sets of metric names (dialects) that it can serve.
 
 A scrape reads the ring once and makes no driver call.
 """
@@ -49,19 +49,19 @@ DIALECTS: Mapping[str, Callable[[Snapshot, DialectOptions], Sequence[Family]]] =
 
 
 MAX_FAMILY_SERIES = 512
-"""Maximum number of series of a family. It is more than the GPUs, users and runs of any node need."""
+"""Maximum number of series of a family. The GPUs, users and runs of a node never need so many."""
 MAX_SERIES = 4500
-"""Maximum number of series of a scrape. A server rejects a scrape with too many, and the shipped server settings allow
-a few more than this."""
+"""Maximum number of series of a scrape. A server rejects a scrape with too many series. The server settings that gpumon
+ships allow a few more than this number."""
 _LAST = "gpumon_gpu_unavailable"
-"""The family that is cut first if there are too many series. It is the least important one, and may be as long as all
-others together."""
+"""The family that is cut first if there are too many series. It is the least important family, and may be as long as
+all other families together."""
 
 
 def limit_series(families: Iterable[Family]) -> tuple[list[Family], int]:
-    """Return the families, cut to the maximum number of series, and the number of series that were left out.
+    """Return the families without excess series, and the number of series that were left out.
 
-    The maximum numbers are `MAX_FAMILY_SERIES` for a family and `MAX_SERIES` in total.
+    The limits are `MAX_FAMILY_SERIES` for each family, and `MAX_SERIES` in total.
     """
     limited = list(families)
     remaining, dropped = MAX_SERIES, 0
@@ -81,7 +81,7 @@ class Exporter:
     def __init__(
         self, live: LiveData, dialect: str = "native", options: DialectOptions | None = None, lock: Lock | None = None
     ) -> None:
-        """`dialect`: name of the set of metric names. `lock`: protects `live` if it is also read elsewhere."""
+        """`dialect`: name of the set of metric names. `lock`: protects `live` if other code reads it, too."""
         self._live = live
         self._families = DIALECTS[dialect]
         self._options = options or DialectOptions()

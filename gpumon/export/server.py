@@ -1,7 +1,7 @@
 """HTTP server of the exporter, with or without TLS, for a few scrapers.
 
-Each connection has a thread and serves one request. If there are too many connections, the oldest is closed, so that a
-client that connects and sends nothing does not block others.
+Each connection has its own thread and serves one request. If there are too many connections, the oldest one is closed,
+so that clients that connect but send nothing cannot block others.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"
 MAX_CONNECTIONS = 128
 _TIMEOUT = 10.0
-"""Maximum seconds that a client may take for the TLS handshake, to send its request, and to receive the answer."""
+"""A client may take at most this many seconds for each of these steps: TLS handshake, sending the request, receiving
+the answer."""
 _TEXT = "text/plain; charset=utf-8"
 
 
 def tls_context(certificate: str, key: str, client_ca: str = "") -> ssl.SSLContext:
     """Return the TLS context of a server.
 
-    `certificate`, `key`, `client_ca`: PEM files. With `client_ca`, clients must present a certificate that it signed.
-    Raises GpumonError, whose message names the invalid file.
+    `certificate`, `key`, `client_ca`: PEM files. With `client_ca`, clients must present a certificate signed by this
+    authority. Raises GpumonError with a message that names the invalid file.
     """
 
     def refuse_passphrase() -> str:
-        # Without this function, OpenSSL would wait for a passphrase at the terminal.
+        # Without this callback, OpenSSL would ask for a passphrase at the terminal.
         raise GpumonError(f"the key {key} is encrypted with a passphrase: use an unencrypted key")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -70,8 +71,8 @@ class ScrapeServer(ThreadingHTTPServer):
     ) -> None:  # fmt: skip
         """`names`: the host names that requests may use. None allows any name.
 
-        The check keeps a web page of another site, opened in a browser on this machine, from reading the metrics by DNS
-        rebinding.
+        Without this check, a web page of another site that is open in a browser on this machine could read the metrics
+        by DNS rebinding.
         """
         super().__init__(("", 0), _Request, bind_and_activate=False)
         self.socket.close()
@@ -85,7 +86,7 @@ class ScrapeServer(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
         connection.settimeout(_TIMEOUT)
-        if self._context is not None:  # the handshake takes place in the thread of the connection, at its first read
+        if self._context is not None:  # the handshake takes place at the first read, in the thread of the connection
             connection = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
@@ -105,11 +106,11 @@ class ScrapeServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the error: the client has gone, is too slow, or speaks another protocol."""
+        """Ignore the error. The client is gone or too slow, or uses another protocol."""
 
 
 class _Request(BaseHTTPRequestHandler):
-    """Handles one request. HTTP/1.0: the connection is closed after the response."""
+    """Handles one request. As in HTTP/1.0, the connection is closed after the response."""
 
     server: ScrapeServer
     wbufsize = -1
@@ -156,7 +157,7 @@ class _Request(BaseHTTPRequestHandler):
         names = self.server.names
         if names is None:
             return True
-        # Every browser sends Host. A client of HTTP/1.0 may omit it.
+        # Every browser sends the header Host. A client of HTTP/1.0 may omit it.
         host = self.headers.get("Host")
         return "Origin" not in self.headers and (host is None or _is_named(host, names))
 

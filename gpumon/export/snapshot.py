@@ -1,4 +1,4 @@
-"""The state of a machine at one scrape, which is read from the ring once, and helpers that build families from it."""
+"""The state of a machine at one scrape, read from the ring once, and helpers that build families from this state."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class UserNames(StrEnum):
     NAME = "name"
     UID = "uid"
     HASH = "hash"
-    """Hash of the name. It is the same on every machine, so that sums over a cluster are correct. It does not keep
-    names secret, because anyone who guesses a name can verify it."""
+    """Hash of the name. The hash is the same on every machine, so that sums over a cluster are correct. It does not
+    keep names secret, because anyone who guesses a name can verify the guess."""
     OFF = "off"
 
     def label(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
-        """Return the label value for a user. It is empty if the user is unknown.
+        """Return the label value for a user; empty if `user` is empty.
 
-        `uid_of`: returns the uid of a user name as text.
+        `uid_of`: function that returns the uid of a user name as text.
         """
         if not user or self is UserNames.OFF:
             return ""
@@ -71,9 +71,10 @@ class UserNames(StrEnum):
 
 
 def _uid_of(user: str) -> str:
-    """Return the uid of a user as text, or an empty string if it is unknown.
+    """Return the uid of a user as text, or an empty string if there is no such account.
 
-    If `user` is a number, it is returned: a user without an account on this machine is named by the uid.
+    If `user` is a number, the number is returned, because users without an account on this machine are named by their
+    uid.
     """
     if user.isascii() and user.isdigit():
         return user
@@ -87,7 +88,7 @@ class LiveData(Protocol):
     """The methods of `Live` that an exporter uses."""
 
     def latest(self) -> Frame | None:
-        """Return the newest frame, or None before the first."""
+        """Return the newest frame, or None if there is none yet."""
 
     def state(self) -> LiveState:
         """Return the state of the data, such as whether it is current."""
@@ -122,7 +123,7 @@ class GpuFacts:
     runs: tuple[Ranks, ...]
     """The runs on the GPU, with the current run first."""
     idle: float = NAN
-    """Seconds for which the GPU has been idle. NaN if it is busy or this is unknown."""
+    """Seconds for which the GPU has been idle. NaN if it is busy, or if the time was not measured."""
     has_unknown_holder: bool = False
     """True if an unknown user holds the GPU."""
 
@@ -149,9 +150,9 @@ class Snapshot:
     runs: Mapping[str, Run] = field(default_factory=dict)
     """Runs of the frame, by key of the run."""
     totals: Totals | None = None
-    """Usage totals, or None if no daemon keeps them."""
+    """Usage totals, or None if no daemon updates them."""
     devices: int = 0
-    """Number of GPUs in the newest frame. For a GPU divided by MIG, its instances are counted instead."""
+    """Number of GPUs in the newest frame. In place of a GPU divided by MIG, its instances are counted."""
     reason: str = ""
     """Why no daemon is sampling, as text for users. Empty if `live`."""
     origin: Origin = field(default_factory=lambda: Origin(""))
@@ -169,7 +170,7 @@ def take_snapshot(live: LiveData) -> Snapshot:
         return Snapshot(False, frame.time, state.interval, live.version(), devices=devices, reason=state.text)
     totals, origin = totals_from_sums(sums) if sums else None, live.origin()
     if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
-        totals = None  # outdated, because no daemon has updated them since
+        totals = None  # the totals are outdated, because no daemon updates them any more
     return Snapshot(
         live=True,
         newest=frame.time,
@@ -195,7 +196,7 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
         sums = totals.devices.get(device.uuid) if totals else None
         state, idle = status.state, NAN
         if sums and totals and status.since is not None:
-            # A single frame does not show how long a GPU has been idle, but the daemon has seen all frames.
+            # A single frame does not show how long a GPU has been idle, but the totals of the daemon do.
             idle = sums.now.idle + max(0.0, (frame.monotonic_ns - totals.monotonic_ns) / SECOND)
             if state is GpuState.ALLOCATED and sums.state in (GpuState.HELD, GpuState.BUSY):
                 state = sums.state
@@ -212,7 +213,7 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
 
 def _processes(status: GpuStatus) -> tuple[Process, ...] | None:
     if status.sample.state not in ANSWERS:
-        return None  # the frame has an old list, and a scrape cannot express how old it is
+        return None  # the list in the frame is old, and a scrape cannot express its age
     return None if PROCESSES in status.sample.device.missing and not status.processes else status.processes
 
 
@@ -226,19 +227,19 @@ class GpuJob:
     job: str = ""
     """Id of the job. Empty for no job."""
     uid: str = ""
-    """The uid of the job's user. Empty if unknown."""
+    """The uid of the job's user; empty if not reported."""
     user: str = ""
-    """Name of the job's user, according to the job's processes on the GPU. Empty if there are none."""
+    """Name of the user of the job's processes on the GPU; empty if there are no processes."""
     is_allocated: bool = False
-    """True if the scheduler allocated the GPU to the job, even if the job does not use it. False if the job is only
-    known because its processes are on the GPU."""
+    """True if the scheduler allocated the GPU to the job, even if the job does not use it. False if only the job's
+    processes on the GPU show the job."""
 
 
 def find_job(gpu: GpuFacts) -> GpuJob:
     """Return the job of a GPU.
 
-    This is the job to which the GPU is allocated, otherwise the job of its processes. The result is empty if there is
-    no job, or if processes of several jobs are on a GPU that is not allocated.
+    This is the job to which the GPU is allocated, or else the job of the processes on the GPU. The result is empty if
+    there is no job, or if the GPU is not allocated and processes of several jobs are on it.
     """
     job, uid = job_parts(gpu.sample.device.job)
     users = {process.user for process in gpu.processes or () if process.job and process.job == job}
@@ -254,7 +255,7 @@ def find_job(gpu: GpuFacts) -> GpuJob:
 
 
 def has_no_job(gpu: GpuFacts) -> bool:
-    """Return True if a GPU is known not to be allocated to a job and to have no process of a job."""
+    """Return True if a GPU is certainly not allocated to a job, and no process of a job is on it."""
     if gpu.sample.device.job or gpu.processes is None or gpu.has_unknown_holder:
         return False
     return not any(process.job for process in gpu.processes)
@@ -277,7 +278,7 @@ class DialectRow:
     is_whole: bool = False
     """True if values are rounded down to whole numbers, as in NVIDIA's programs."""
     optional: Sequence[str] = ()
-    """Metrics that count as 0 if a GPU does not have them."""
+    """Names of metrics that count as 0 if a GPU does not have them."""
 
 
 def row_families(
@@ -285,7 +286,8 @@ def row_families(
 ) -> Iterator[Family]:
     """Yield a family for each row.
 
-    `names`: label names. `labels`: returns the label values of a GPU. Metrics that a GPU does not have are left out.
+    `names`: label names. `labels`: function that returns the label values of a GPU. Metrics that a GPU does not have
+    are left out.
     """
     answering = [(gpu, labels(gpu)) for gpu in gpus if gpu.answers]
     for row in rows:
@@ -309,5 +311,6 @@ def _value(row: DialectRow, terms: Mapping[str, float], gpu: GpuFacts) -> float:
         total += sign * value
     if not -inf < total < inf:
         return NAN
-    # A small number is added, because rounding errors may make the product slightly smaller than a whole number.
+    # A small number is added, because rounding errors may make the product slightly smaller than the exact whole
+    # number.
     return float(floor(total * row.factor + 1e-6)) if row.is_whole else total * row.factor

@@ -1,6 +1,6 @@
-"""Writes the metrics to a file for the textfile collector of node_exporter. The file is replaced atomically.
+"""Writes the metrics to a file for the textfile collector of node_exporter. Each write replaces the file atomically.
 
-The writer holds a lock on the file, so that another exporter neither overwrites nor removes it.
+The writer holds a lock on the file, so that no other exporter overwrites or removes it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def maintain_textfile(
 ) -> None:  # fmt: skip
     """Write the file every `interval` seconds until `stop` is set, and then remove it.
 
-    The file is removed because its values would look current. Raises GpumonError if the first write fails. A later
-    failure is logged once. The file is then removed, which works even on a full disk, and writing is tried again at
-    each interval.
+    The file is removed because its values would otherwise look current. Raises GpumonError if the first write fails. If
+    a later write fails, this is logged once, and the file is removed (which works even on a full disk). Writing is then
+    tried again at each interval.
     """
     fd, problem = _replace(exporter, file), ""
     try:
@@ -73,7 +73,7 @@ def _remove(file: str, fd: int) -> None:
 def _replace(exporter: Exporter, file: str, current: int = -1) -> int:
     """Replace the file, and return a locked descriptor of the new file.
 
-    `current`: our descriptor of the existing file, or -1 if there is none.
+    `current`: our descriptor of the existing file, or -1 if there is no file.
     """
     temporary = f"{file}.{os.getpid()}"  # not `*.prom`, which node_exporter would read
     try:
@@ -100,7 +100,7 @@ def _check_lock(file: str, current: int) -> None:
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # a file without read permission is not from an exporter, because exporters use mode 0644
+        return  # a file without read permission was not written by an exporter: exporters use mode 0644
     try:
         if current >= 0 and os.path.samestat(os.fstat(fd), os.fstat(current)):
             return

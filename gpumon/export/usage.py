@@ -1,4 +1,4 @@
-"""Families about usage: counters for each GPU and for each user of a GPU, and the users who currently hold each GPU."""
+"""Families about usage: counters for each GPU, counters for each user of a GPU, and the current holders of each GPU."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _UserCounter(NamedTuple):
 
 _DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
     _DeviceCounter("gpumon_gpu_observed_seconds_total",
-                   "Seconds in which the GPU was sampled and answered: the divisor of held.",
+                   "Seconds in which the GPU was sampled and answered. Divide held by this.",
                    lambda device: device.use.observed),
     _DeviceCounter("gpumon_gpu_judged_seconds_total",
-                   "Seconds in which the GPU could be classified as busy or idle: the divisor of busy and of "
-                   "idle_held.",
+                   "Seconds in which the GPU could be classified as busy or idle. Divide busy and "
+                   "idle_held by this.",
                    lambda device: device.use.judged or NAN),
     _DeviceCounter("gpumon_gpu_busy_seconds_total",
                    "Seconds in which the GPU was busy, including pauses of less than a minute while it is held.",
@@ -44,35 +44,36 @@ _DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
     _DeviceCounter("gpumon_gpu_idle_held_seconds_total", "Seconds in which the GPU was held and idle.",
                    lambda device: device.use.idle_held if device.use.judged else NAN),
     _DeviceCounter("gpumon_gpu_utilization_seconds_total",
-                   "Integral of the utilization over every sample: its increase divided by the increase of "
-                   "gpumon_gpu_utilization_observed_seconds_total is the exact mean at any scrape interval.",
+                   "Integral of the utilization over time. Its increase divided by the increase of "
+                   "gpumon_gpu_utilization_observed_seconds_total is the exact mean, at any scrape interval.",
                    lambda device: device.now.utilized if device.now.measured else NAN),
     _DeviceCounter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was measured.",
                    lambda device: device.now.measured or NAN),
     _DeviceCounter("gpumon_gpu_accounted_energy_joules_total",
-                   "Energy of the GPU while it was sampled; users' energies are parts of it.",
+                   "Energy of the GPU while it was sampled. The energy of each user is a part of this.",
                    lambda device: device.use.energy if device.use.metered else NAN),
 )  # fmt: skip
 
 _USER_COUNTERS: tuple[_UserCounter, ...] = (
     _UserCounter("gpumon_user_held_seconds_total",
-                 "Seconds in which the user held the GPU; several users at once each hold it the whole time.",
+                 "Seconds in which the user held the GPU. Several users can hold a GPU at the same time.",
                  lambda account: account.held),
     _UserCounter("gpumon_user_judged_seconds_total",
-                 "Seconds of held time that could be classified as busy or idle for the user: the divisor of busy.",
+                 "Seconds of held time that could be classified as busy or idle for the user. Divide busy by this.",
                  lambda account: account.judged or NAN),
     _UserCounter("gpumon_user_busy_seconds_total",
-                 "Seconds in which the GPU was busy for the user; for several users, split by kernel time.",
+                 "Seconds in which the GPU was busy for the user. If several users held it, split by kernel time.",
                  lambda account: account.busy if account.judged else NAN),
-    _UserCounter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU and it was idle.",
+    _UserCounter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU while it was idle.",
                  lambda account: account.idle_held if account.judged else NAN),
     _UserCounter("gpumon_user_energy_joules_total",
-                 "Energy of the GPU while the user held it; for several users, split by kernel time, an estimate.",
+                 "Energy that the GPU used while the user held it. If several users held the GPU at the same time, "
+                 "this is an estimate that divides the energy in proportion to kernel time.",
                  lambda account: account.energy if account.metered else NAN),
 )  # fmt: skip
 NEW_USER_SECONDS = 120.0
-"""Seconds for which the counters of a new user of a GPU are exported as 0. A server computes growth from the first
-sample of a series. If this sample is 0, no usage is missed, even if the server scrapes once a minute and loses a
+"""The counters of a new user of a GPU are exported as 0 for this many seconds. A server computes growth from the first
+sample of a series. If this sample is 0, no usage is missed, even if the server scrapes only once a minute and loses a
 scrape."""
 _GPU = ("gpu", "uuid")
 _USER = ("uuid", "user")
@@ -98,7 +99,7 @@ def _counters(gpus: Iterable[GpuFacts], totals: Totals) -> Iterator[Family]:
     xids = [((numbers[uuid], uuid, str(code)), count) for (uuid, code), count in totals.xids.items() if uuid in numbers]
     yield counter("gpumon_gpu_xid_errors_total", "XID errors that the driver reported, by code.", (*_GPU, "xid"),
                   [(labels, count.errors) for labels, count in xids])  # fmt: skip
-    yield gauge("gpumon_gpu_xid_last_timestamp_seconds", "Time of the newest XID error of a code, seconds since 1970.",
+    yield gauge("gpumon_gpu_xid_last_timestamp_seconds", "Time of the last XID error with a code, as Unix time.",
                 (*_GPU, "xid"), [(labels, count.last) for labels, count in xids])  # fmt: skip
     yield counter("gpumon_users_dropped_total",
                   "Number of users of GPUs without counters, because there were too many users.", (),
@@ -112,7 +113,7 @@ def _user_counters(totals: Totals, users: UserNames) -> Iterator[Family]:
         yield counter(name, help, _USER, _sum_by_labels(_zero_new_users(parts, totals), labels))
     yield counter(
         "gpumon_user_held_share_seconds_total",
-        "Seconds in which the user held the GPU, divided evenly among simultaneous holders: the sum over all users is "
+        "Seconds in which the user held the GPU, divided evenly among simultaneous holders. The sum over all users is "
         "the time in which it was held.",
         _USER,
         _sum_by_labels(_zero_new_users(totals.shares, totals), labels),
@@ -120,7 +121,7 @@ def _user_counters(totals: Totals, users: UserNames) -> Iterator[Family]:
 
 
 def _zero_new_users(parts: Mapping[tuple[str, str], float], totals: Totals) -> Mapping[tuple[str, str], float]:
-    """Return the counters by GPU and user, with 0 for users who are new on a GPU."""
+    """Return the counters by GPU and user. They are 0 for users who are new on a GPU."""
     new = {key for key, age in totals.ages.items() if 0.0 <= age < NEW_USER_SECONDS}
     return {key: 0.0 if key in new and is_known(part) else part for key, part in parts.items()} if new else parts
 
@@ -128,7 +129,7 @@ def _zero_new_users(parts: Mapping[tuple[str, str], float], totals: Totals) -> M
 def _sum_by_labels(
     parts: Mapping[tuple[str, str], float], labels: Mapping[tuple[str, str], tuple[str, str]]
 ) -> Iterable[tuple[tuple[str, ...], float]]:
-    """Return the known counters by label values. Counters of users with the same label are added up."""
+    """Return the counters that have a value, by label values. Counters of users with the same label are added up."""
     sums: dict[tuple[str, ...], float] = {}
     for key, part in parts.items():
         if is_known(part):
@@ -150,7 +151,7 @@ def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
     labels = (*_GPU, "user")
     yield info(
         "gpumon_gpu_user_info",
-        "Users who hold a GPU now, by a process or a run; without a name if its memory is in use by an unknown user.",
+        "Users who hold a GPU now, by a process or a run. An unknown user who holds its memory has no name.",
         labels,
         memory,
     )
@@ -158,7 +159,7 @@ def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
 
 
 def _idle_holders(gpus: Iterable[GpuFacts], totals: Totals, users: UserNames) -> Family:
-    """Return how long each user has held each idle GPU. For users with the same label, it is the longest time."""
+    """Return for how long each user has held each idle GPU. For users with the same label, the longest time is used."""
     idle = {gpu.uuid: gpu.gpu for gpu in gpus if is_known(gpu.idle)}
     longest: dict[tuple[str, ...], float] = {}
     for (uuid, user), seconds in totals.idle.items():
@@ -167,7 +168,7 @@ def _idle_holders(gpus: Iterable[GpuFacts], totals: Totals, users: UserNames) ->
             longest[labels] = max(longest.get(labels, 0.0), seconds)
     return gauge(
         "gpumon_gpu_user_idle_seconds",
-        "Seconds for which a user has held an idle GPU without a break; time in which it was free does not count.",
+        "Seconds for which a user has held an idle GPU without a break. Time in which it was free does not count.",
         (*_GPU, "user"),
         longest.items(),
     )

@@ -1,8 +1,9 @@
-"""Startup code of every Python process under `gpumon run --auto`. It must be fast, as most of them are no trainings.
+"""Startup code of every Python process under `gpumon run --auto`. It must be fast, because most processes are not
+trainings.
 
-It installs the import hook, removes its directory from `sys.path`, and runs the `sitecustomize` that would have run
-without gpumon. It uses the frozen parts of importlib, which every Python has already loaded, because importing
-`importlib` itself would take milliseconds.
+It installs the import hook, removes its own directory from `sys.path`, and runs the `sitecustomize` that would have run
+without gpumon. It uses the frozen parts of importlib, which every Python has already loaded. Importing `importlib`
+itself would take milliseconds.
 """
 
 import _frozen_importlib as bootstrap
@@ -19,14 +20,15 @@ def _set_up(directory: str) -> None:
             hook = sys.modules["_gpumon_auto"] = bootstrap.module_from_spec(spec)
             spec.loader.exec_module(hook)
             hook.install()
-        except Exception:  # whatever the error is, it must not disturb the program that starts here
+        except Exception:  # no error may disturb the program that is starting
             sys.modules.pop("_gpumon_auto", None)
 
 
 def _run_next(directory: str) -> None:
     """Run the `sitecustomize` that gpumon's own one hides.
 
-    Raises ImportError if there is none, and passes on its exceptions. `site` handles both as it would without gpumon.
+    Raises ImportError if there is none. Exceptions that it raises are passed on. `site` handles both in the same way as
+    without gpumon.
     """
     sys.path[:] = [place for place in sys.path if place.rstrip("/") != directory]
     spec = external.PathFinder.find_spec("sitecustomize")
