@@ -1,6 +1,6 @@
 """gpumon: what every GPU did in every epoch.
 
-Trainings import this package, so each public name is loaded on first use, and `run` imports only the standard library.
+Trainings import this package. So each public name is loaded on first use, and `run` imports only the standard library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> object:
             from importlib import import_module
 
             value = import_module(_MODULES[name]).run
-        except Exception as error:  # for example no free file descriptor: the training continues without gpumon
+        except Exception as error:  # no file descriptor may be free; the training continues without gpumon
             return partial(_run_untagged, error)
         globals()[name] = value
         return value
@@ -57,12 +57,12 @@ def _whole(value: Any) -> int | None:
     """Return `value` as an int; None if it is not a whole number."""
     try:
         return int(value) if isinstance(value, float) and value.is_integer() else index(value)
-    except Exception:  # a user's type that may do anything
+    except Exception:  # types of users may raise any exception
         return None
 
 
 class _UntaggedRun:
-    """Replaces a run if gpumon cannot be loaded: loops work as usual, and nothing is published."""
+    """Replaces a run if gpumon cannot be loaded. Loops work as usual, but nothing is published."""
 
     on = False
     name = id = ""

@@ -1,7 +1,8 @@
-"""The cost of GPU usage: held time, idle held time, energy and CO2, which are never added to each other.
+"""The cost of GPU usage: held time, idle held time, energy and CO2. These are never added to each other.
 
-Held time is time in which others could not use a GPU. Idle held time is the part of it without kernels. The price of a
-rented GPU includes its energy, while an owned GPU costs only its energy. Adding the two would count energy twice.
+Held time is time in which others could not use a GPU. Idle held time is the part of the held time in which no kernel
+ran. The price of a rented GPU includes its energy, while an owned GPU costs only its energy. Adding both prices would
+count energy twice.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99
-"""Share of a period that must be measured for the period to count as completely measured."""
+"""A period counts as completely measured if at least this share of it was measured."""
 
 
 class Amount(NamedTuple):
     """An amount of money or grams of CO2."""
 
     value: float = NAN
-    """The known part of the amount; NaN if nothing is known."""
+    """The part of the amount that could be computed; NaN if no part could be."""
     complete: bool = True
-    """Whether `value` is the whole amount. Otherwise the amount is at least `value`."""
+    """Whether `value` is the whole amount. If false, the amount is at least `value`."""
     about: bool = False
-    """Whether `value` is approximate, so that it may be slightly too high or too low."""
+    """Whether `value` is approximate. It may then be slightly too high or too low."""
 
     @property
     def is_meaningful(self) -> bool:
@@ -44,7 +45,7 @@ class Amount(NamedTuple):
         return is_known(self.value) and (self.complete or self.value != 0)
 
     def __add__(self, other: object) -> Amount:
-        """Add the known parts of both amounts."""
+        """Add the values of both amounts. NaN is ignored."""
         if not isinstance(other, Amount):
             return NotImplemented
         known = [amount for amount in (self, other) if is_known(amount.value)]
@@ -71,7 +72,7 @@ class Charge(NamedTuple):
 
 
 NO_CHARGE = Charge(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
-"""The charge of unknown usage."""
+"""The charge for usage that was not measured."""
 
 
 def sum_charges(charges: Iterable[Charge]) -> Charge:
@@ -83,7 +84,7 @@ def sum_charges(charges: Iterable[Charge]) -> Charge:
 
 
 def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
-    """Return the cost of `quantity` at `price` per unit. A quantity of 0 costs 0 at any known price.
+    """Return the cost of `quantity` at `price` per unit. A quantity of 0 costs 0 at any price except NaN.
 
     `complete`: whether the quantity was measured completely.
     """
@@ -95,24 +96,24 @@ def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
 
 
 HourOfDay = Callable[[float], int]
-"""Returns the hour of the day, 0 to 23, of a time (s since 1970)."""
+"""Function that returns the hour of the day (0 to 23) of a time (s since 1970)."""
 
 _ZONE_STEP = 300.0
-"""Seconds. The UTC offset of every time zone is a multiple of this."""
+"""The UTC offset of every time zone is a multiple of this number of seconds."""
 _INSTANT = 0.001
-"""Seconds before the end of an hour at which the end of the hour is checked."""
+"""The end of an hour is checked at a time this many seconds before it."""
 
 
 def local_hour(moment: float) -> int:
-    """Return the hour of the day in the time zone of this machine, since this machine uses the electricity."""
+    """Return the hour of the day in the time zone of this machine, because this machine uses the electricity."""
     return time.localtime(moment).tm_hour
 
 
 def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterator[tuple[int, float]]:
     """Yield the hours of the day in a period, each with the number of seconds in the period.
 
-    Some time zones are offset from UTC by fractions of an hour. So the start of an hour is searched in steps of five
-    minutes.
+    The UTC offset of some time zones is not a whole number of hours. So the start of an hour is searched in steps of
+    five minutes.
     """
     moment, end = begin, begin + seconds
     while moment < end:
@@ -139,7 +140,10 @@ class HourlyCharges:
 def price_hours(
     hours: Iterable[HourUse], devices: Sequence[StoredDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> HourlyCharges:
-    """Return the cost of each user's usage in these hours. `devices`: devices with their models, for their prices."""
+    """Return the cost of each user's usage in these hours.
+
+    `devices`: the devices. Their models determine the prices.
+    """
     models = {device.uuid: device.name for device in devices}
     users: dict[str, Charge] = {}
     free = Charge()
@@ -167,7 +171,8 @@ def _account_charge(
 def _hourly_energy(joules: float, per_kwh: Sequence[tuple[float, float]], prices: Prices, *, complete: bool) -> Charge:
     """Return the charge for energy in an hour. `per_kwh`: the prices in this hour, each with its share of the hour.
 
-    An account does not record when in the hour energy was used, so the amount is approximate if there are two prices.
+    An account does not record at which time in the hour energy was used. So the amount is approximate if there are two
+    prices.
     """
     kwh = joules / JOULES_PER_KWH * prices.pue
     money = sum((amount(kwh * part, price, complete=complete) for price, part in per_kwh), Amount())
@@ -176,7 +181,7 @@ def _hourly_energy(joules: float, per_kwh: Sequence[tuple[float, float]], prices
 
 
 class Measured(NamedTuple):
-    """The measurements that a charge needs; NaN if unknown."""
+    """The measurements from which a charge is computed; NaN if missing."""
 
     energy: float
     """Joules of all devices together."""
@@ -189,10 +194,11 @@ def price_run(
     total: EpochSummary, epochs: Sequence[EpochSummary], devices: Sequence[DeviceRow], prices: Prices,
     hour_of_day: HourOfDay = local_hour,
 ) -> Charge:  # fmt: skip
-    """Return the cost of a run: of each of its GPUs for the whole run, and of the energy of all its GPUs.
+    """Return the cost of a run, which is the cost of its GPUs for the whole run and the cost of their energy.
 
-    `total`: summary of the whole run. The energy of an epoch is spread evenly over the epoch, so that prices that
-    change during it apply in proportion. Energy used outside of epochs is spread evenly over the whole run.
+    `total`: summary of the whole run. The energy of an epoch is assumed to be used evenly over the epoch. If the price
+    changes during the epoch, each price applies in proportion. Energy outside epochs is assumed to be used evenly over
+    the whole run.
     """
     charge = price_summary(total, devices, prices, hour_of_day)
     ended = [epoch for epoch in epochs if is_known(epoch.ended) and epoch.value("energy") >= 0]
@@ -218,7 +224,7 @@ def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOf
 def price_summary(
     summary: EpochSummary, devices: Sequence[DeviceRow], prices: Prices, hour_of_day: HourOfDay = local_hour
 ) -> Charge:
-    """Return the cost of an epoch or another summarized period. Its energy is spread evenly over the period."""
+    """Return the cost of an epoch or another summarized period. Energy is assumed to be used evenly over the period."""
     measured = Measured(*(summary.value(name) for name in Measured._fields))
     return price_devices(summary.begun, summary.seconds, measured, devices, prices, hour_of_day)
 
@@ -229,7 +235,8 @@ def price_devices(
 ) -> Charge:  # fmt: skip
     """Return the cost of using `devices` for a period.
 
-    `begun`: start of the period in seconds since 1970. `seconds`: its length. `measured`: measurements in this period.
+    `begun`: start of the period in seconds since 1970. `seconds`: length of the period. `measured`: measurements in
+    this period.
     """
     complete = measured.sampled >= WHOLE * seconds
     charge = _energy(measured.energy, begun, seconds, prices, hour_of_day, complete=complete)
@@ -247,7 +254,7 @@ def _energy(
 ) -> Charge:
     """Return the charge for energy that was used evenly over a period.
 
-    `joules`: the energy. `begun`: start of the period in seconds since 1970. `seconds`: its length.
+    `joules`: the energy. `begun`: start of the period in seconds since 1970. `seconds`: length of the period.
     """
     kwh = joules / JOULES_PER_KWH * prices.pue
     co2 = amount(kwh, prices.co2, complete=complete)

@@ -1,7 +1,7 @@
 """`Live`: reads the newest frames, for views and scripts.
 
-`Live` continues when the daemon is restarted and when the ring file is replaced or damaged. It does not raise in these
-cases, and `state` reports the problem.
+`Live` continues when the daemon is restarted, and when the ring file is replaced or damaged. In these cases, it raises
+no error, and `state` reports the problem.
 """
 
 import os
@@ -48,10 +48,11 @@ ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
 CATCHING_UP = "not live yet: the simulation generates its last 10 minutes"
 _STALE_AFTER = 2.0
-"""Seconds without a heartbeat after which frames count as stale, or three sampling intervals if these are longer."""
-_DEAD_AFTER = 5.0
-"""Seconds without a heartbeat after which a ring counts as having no writer, or three sampling intervals if these are
+"""Frames count as stale after this many seconds without a heartbeat, or after three sampling intervals if they are
 longer."""
+_DEAD_AFTER = 5.0
+"""A ring counts as having no writer after this many seconds without a heartbeat, or after three sampling intervals if
+they are longer."""
 T = TypeVar("T")
 
 
@@ -59,15 +60,15 @@ class LiveState(NamedTuple):
     """The state of live data."""
 
     live: bool
-    """Whether the newest frame is current; False also when a recording has ended (`Origin.ended`)."""
+    """Whether the newest frame is current. Also False when a recording has ended (`Origin.ended`)."""
     text: str
-    """Text for people: `live`, or the problem and what to do."""
+    """Text for users: `live`, or the problem and what to do."""
     interval: float
     """Seconds between frames."""
     age: float = 0.0
     """Seconds since the last heartbeat, or since the newest frame of a removed ring; 0 while live."""
     since: float = NAN
-    """Time of the newest frame, seconds since 1970; NaN if there is none."""
+    """Time of the newest frame, in seconds since 1970; NaN if there is none."""
     stale: bool = False
     """Whether a daemon exists but has stopped writing, because its driver does not answer or it was suspended."""
 
@@ -75,9 +76,10 @@ class LiveState(NamedTuple):
 class Live:
     """Reads a ring, and opens it again when it is replaced.
 
-    `opener` returns a descriptor of the ring, or raises OSError if there is none. `note` is the text of `state` while
-    the ring is live, and `missing` is the text while there is no ring. `generation` counts the replacements of a ring
-    in memory, which has no file name to check. `directories` are the directories in which to look for its history.
+    `opener`: function that returns a descriptor of the ring, or raises OSError if there is none. `note`: text of
+    `state` while the ring is live. `missing`: text of `state` while there is no ring. `generation`: number of times a
+    ring in memory was replaced, because such a ring has no file name to check. `directories`: directories in which to
+    look for the history.
     """
 
     def __init__(
@@ -90,11 +92,11 @@ class Live:
         directories: Places | None = None,
     ) -> None:
         self.playback = playback
-        """Pauses and seeks a recording that this process plays; None for other sources."""
+        """Controls (pause, seek) of a recording that this process plays; None for other sources."""
         self.has_failed: Callable[[], bool] = lambda: False
-        """Returns whether sampling in this process has ended with an error."""
+        """Function that returns whether sampling in this process has ended with an error."""
         self.end_sampling: Callable[[], object] = lambda: None
-        """Stops the sampler in this process. A view calls this when it has found a daemon."""
+        """Function that stops the sampler in this process. A view calls it when it has found a daemon."""
         self._opener, self._directories, self._note = opener, directories, note
         self._generation, self._read_generation = generation, 0
         self._reader: RingReader | None = None
@@ -110,13 +112,13 @@ class Live:
     def since(self, number: int) -> list[Frame]:
         """Return the frames after number `number`, oldest first.
 
-        Frames that are older than a few minutes are not full (see `Frame.is_full`). If a new ring counts from 1 again,
-        all its frames are returned.
+        Frames that are older than a few minutes are not full (see `Frame.is_full`). If the ring was replaced by one
+        that counts from 1 again, all its frames are returned.
         """
         return self._try(lambda reader: reader.since(0 if reader.heartbeat().head < number else number)) or []
 
     def boundaries(self) -> list[Boundary]:
-        """Return all boundaries of runs in the ring, oldest first. For callers that do not read all frames."""
+        """Return all boundaries of runs in the ring, oldest first. Used by callers that do not read all frames."""
         return self._try(lambda reader: reader.boundaries()) or []
 
     @converts_os_errors
@@ -127,10 +129,10 @@ class Live:
         """Return metrics by time and device as numpy arrays, from frames and stored history. Requires numpy.
 
         The window is the last `length` (seconds, or text like "90s", "2h", "7d") up to the newest frame, or the time
-        from `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or text like "7d" for 7 days ago). If it has
-        more samples than `points`, or older ones than the ring, it is divided into at most `points` intervals with low,
-        mean and high. `metrics` is a name or several names. By default, each metric is read when it is first accessed.
-        `devices` are indexes or UUIDs, by default all. Raises UsageError.
+        from `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or text like "7d" for 7 days ago). If the
+        window has more samples than `points`, or starts before the oldest frame in the ring, it is divided into at most
+        `points` intervals with low, mean and high. `metrics`: one or more names. By default, each metric is read when
+        it is first accessed. `devices`: indexes or UUIDs; by default, all devices. Raises UsageError.
         """
         from gpumon.window import Window
 
@@ -165,8 +167,8 @@ class Live:
     ) -> "WindowTotals":  # fmt: skip
         """Return totals of each GPU: energy, utilization, throttling, peak memory and PCIe bytes.
 
-        They come from frames and stored history. The window is specified as for `window`. `devices` are indexes or
-        UUIDs, by default all. Each total has the number of missing seconds. Raises UsageError.
+        Totals are computed from frames and stored history. The window is specified as for `window`. `devices`: indexes
+        or UUIDs; by default, all devices. Each total contains the number of missing seconds. Raises UsageError.
         """
         from gpumon.storage.history.buckets import resolve_window
         from gpumon.storage.history.devices import devices_of, resolve_devices
@@ -177,7 +179,7 @@ class Live:
         path = self._history_path()
         wanted = resolve_devices(devices, devices_of(frames[-1:]), lambda: stored_devices(path, frames))
         totals = open_totals(path, frames, span, wanted)
-        from dataclasses import replace  # slow to import, and `gpumon status` shows no totals
+        from dataclasses import replace  # slow to import, and not needed by `gpumon status`
 
         return replace(totals, problem=totals.problem or self._no_data_reason(frames, path))
 
@@ -204,7 +206,8 @@ class Live:
     ) -> "ProcessLines":  # fmt: skip
         """Return the usage of a process over time, in at most `points` intervals.
 
-        `process` comes from a frame or from `processes`. The window is specified as for `window`. Raises UsageError.
+        `process`: a process from a frame, or from the result of `processes`. The window is specified as for `window`.
+        Raises UsageError.
         """
         from gpumon.storage.processes.query import query_lines
 
@@ -217,7 +220,7 @@ class Live:
         return self._try(lambda reader: reader.sums())
 
     def _no_data_reason(self, frames: Sequence[Frame], path: str) -> str:
-        """Return why there are neither frames nor a history; empty if there is one of them."""
+        """Return why there is no data. Empty if there are frames or a history."""
         return "" if frames or may_exist(path) else self.state().text
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
@@ -239,7 +242,7 @@ class Live:
         return self._try(lambda reader: reader.directory())
 
     def origin(self) -> Origin:
-        """Return where the values come from: the source and its capabilities."""
+        """Return the origin of the values: the source and its capabilities."""
         return directory.origin if (directory := self._directory()) else Origin("")
 
     def driver(self) -> Driver:
@@ -276,7 +279,7 @@ class Live:
         return self._reader.written_by.pid if self._reader else 0
 
     def writer(self) -> Superblock | None:
-        """Return the process that writes the ring, or that wrote it last; None without a ring."""
+        """Return the process that writes the ring, or that wrote the ring last; None without a ring."""
         return self._reader.written_by if self._reader else None
 
     def version(self) -> str:
@@ -289,12 +292,14 @@ class Live:
 
     @property
     def generation(self) -> int:
-        """A number that changes when a recording is moved to another position, so that frames do not follow the earlier
-        ones."""
+        """A number that changes when a recording is moved to another position.
+
+        Later frames then do not continue the earlier frames.
+        """
         return self._generation()
 
     def is_alive(self) -> bool:
-        """Return whether the ring has a running writer, even if that has played a recording to its end."""
+        """Return whether the ring has a running writer, even if the writer has played a recording to its end."""
         heartbeat = self.heartbeat()
         return heartbeat is not None and _is_beating(heartbeat, self.interval())
 
@@ -306,7 +311,7 @@ class Live:
         """Return the state of the data. Never raises."""
         heartbeat, interval = self.heartbeat(), self.interval()
         since, origin = self._time_of(heartbeat.head) if heartbeat else self._newest[2], self.origin()
-        if heartbeat is None or self._reader is None:  # missing or damaged
+        if heartbeat is None or self._reader is None:  # the ring is missing or damaged
             age = max(1.0, time.time() - since) if is_known(since) else 0.0
             return LiveState(False, self._problem, interval, age, since)
         state = LiveState(False, "", interval, heartbeat.age, since)
@@ -331,7 +336,10 @@ class Live:
             self._reader = None
 
     def _time_of(self, head: int) -> float:
-        """Return the time of the newest frame, which has the number `head`; NaN if there is none. Cached."""
+        """Return the time of the newest frame.
+
+        `head`: number of this frame. NaN if there is no frame. The result is cached.
+        """
         if self._newest[:2] != (self._reader, head):
             newest = self.latest()
             self._newest = (self._reader, head, newest.time if newest else NAN)
@@ -362,7 +370,7 @@ class Live:
         return self._reader
 
     def _should_search(self, reader: RingReader) -> bool:
-        """Whether to look for another ring: once a second while this one has no writer."""
+        """Return whether to look for another ring. This is done once a second while the current ring has no writer."""
         now = time.monotonic()
         if now < self._next_search or _is_beating(reader.heartbeat(), self.interval()):
             return False
@@ -384,7 +392,7 @@ def follow(directories: Places) -> Live:
     """Return a reader of the daemon for these directories. The daemon may also be started later."""
 
     def opener() -> int:
-        # A ring whose daemon is gone must not hide a ring that is being written or whose daemon hangs.
+        # A ring whose daemon is gone must not hide a ring that is being written, or a ring whose daemon hangs.
         candidates = [fd for path in ring_paths(directories) if (fd := _open(path)) is not None]
         if not candidates:
             if reason := why_unread(directories):
@@ -392,7 +400,7 @@ def follow(directories: Places) -> Live:
             raise FileNotFoundError(2, "no ring")
         if len(candidates) == 1:
             return candidates[0]
-        best = max(candidates, key=_liveliness)  # if several are equal, the first
+        best = max(candidates, key=_liveliness)  # the first one if several are equal
         for fd in candidates:
             if fd != best:
                 os.close(fd)
@@ -429,7 +437,7 @@ def _liveliness(fd: int) -> int:
 def connect(directory: str | None = None) -> Live:
     """Return a reader for scripts and notebooks.
 
-    It reads the daemon that writes to `directory`, or by default this machine's daemon. This also works while no daemon
-    is running, and `state()` then reports that.
+    It reads the data of the daemon that writes to `directory`; by default, this machine's daemon. This also works while
+    no daemon is running. `state()` then reports this.
     """
     return follow(places(directory))

@@ -25,7 +25,7 @@ except ImportError as error:
     raise MissingPackage("live.window", "numpy") from error
 
 ROWS = 4000
-"""Default for the maximum number of rows of a window, which is enough for all samples in a ring."""
+"""Default for the maximum number of rows of a window. It is sufficient for all samples in a ring."""
 _TIME_METRIC = "host.load"
 """The metric whose samples determine the times of the rows."""
 
@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """Metrics over time: `window["gpu.power"]` is an array of time × device, `window["host.load"]` of time.
+    """Metrics over time, as arrays.
 
-    `time` has seconds since 1970. If there are few samples, these are the times of the samples. Otherwise they are the
-    middles of intervals of `step` seconds, which are aligned to absolute time. `window[metric]` is the mean in each
-    interval; see also `low`, `high` and `seen`. Missing values are NaN. Counters are given as rates, in their unit per
-    second. A metric is read when it is first accessed.
+    `window["gpu.power"]` is an array of time × device, and `window["host.load"]` is an array of time.
+
+    `time` has times in seconds since 1970. If there are few samples, these are the times of the samples. Otherwise,
+    they are the middles of intervals of `step` seconds. The intervals are aligned to absolute time. `window[metric]` is
+    the mean in each interval; see also `low`, `high` and `seen`. Missing values are NaN. Counters become rates, in
+    their unit per second. A metric is read when it is first accessed.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Window:
         """Read the times of the rows and the requested metrics.
 
         `frames`: the frames in the window. `fed`: all frames from which values may be read. `path`: history file for
-        the time before them.
+        the time before these frames.
         """
         self.span = span
         """The requested start and end, in seconds since 1970."""
@@ -65,8 +67,8 @@ class Window:
         self._grid: Grid | None = None
         requested = (metrics,) if isinstance(metrics, str) else metrics
         self.problem = ""
-        """Reason why the history cannot be read, or why there is no data at all; empty if there is no problem. Values
-        that would come from the history are NaN."""
+        """Reason why the history cannot be read, or why there is no data; empty if there is no problem. If the history
+        cannot be read, values that would come from it are NaN."""
         self._requested = [_check(name) for name in requested or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_TIME_METRIC], [HOST])[_TIME_METRIC]
@@ -76,7 +78,7 @@ class Window:
         if base.step:
             self._grid = Grid(floor(base.times[0] / base.step), base.step, len(base.times))
         else:
-            self._path = ""  # later additions to the history must not change the rows of metrics that are read later
+            self._path = ""  # data that is added to the history later must not change rows
         self._load(self._requested)
 
     @classmethod
@@ -87,7 +89,7 @@ class Window:
     ) -> Window:  # fmt: skip
         """Return a window from `frames` and the history file `path`, as described in `Live.window`. Raises UsageError.
 
-        `now`: end of a window that is given by its `length`, in seconds since 1970.
+        `now`: end of a window that is specified by its `length`, in seconds since 1970.
         """
         if points < 1:
             raise UsageError(f"points must be at least 1, not {points}")
@@ -101,7 +103,8 @@ class Window:
         ]  # fmt: skip
         own = [frames[index] for index in inside]
         if frames and length is not None and begin is None and end is None and now == frames[-1].time:
-            # Use the monotonic clock, so that the length is right even if the wall clock was set during the window.
+            # The monotonic clock is used, so that the length is correct even if the wall clock was set during the
+            # window.
             since = frames[-1].monotonic_ns - round((span.end - span.begin) * SECOND)
             own = [frame for frame in frames if frame.monotonic_ns > since]
         return cls(
@@ -125,7 +128,10 @@ class Window:
         return self._column(metric, [series.high for series in self._series_of(metric)])
 
     def seen(self, metric: str) -> Column:
-        """Return the share of each interval for which the metric is known, from 0 to 1. For a sample, it is 0 or 1."""
+        """Return the share (0 to 1) of each interval for which the metric has values.
+
+        For a single sample, it is 0 or 1.
+        """
         return self._column(metric, [_known_share(series) for series in self._series_of(metric)])
 
     @property
@@ -149,7 +155,8 @@ class Window:
     def to_pandas(self, value: str = "mean") -> Any:
         """Return a pandas DataFrame: rows by time (UTC), columns by metric and UUID ("" for metrics of the host).
 
-        `value` is `mean`, `low`, `high` or `seen`. Raises MissingPackage without pandas, UsageError for another value.
+        `value`: `mean`, `low`, `high` or `seen`. Raises MissingPackage without pandas, and UsageError for any other
+        value.
         """
         return to_pandas(self, value)
 
@@ -183,7 +190,7 @@ class Window:
                 self._series.update(self._read(new, self.uuids(new[0])))
 
     def _read(self, names: Sequence[str], subjects: Sequence[str]) -> dict[str, list[Series]]:
-        """Read metrics of the same scope. Return, for each metric, a series for each of `subjects`.
+        """Read metrics of the same scope. Return for each metric one series for each of `subjects`.
 
         `subjects`: UUIDs of devices, or `HOST`.
         """
@@ -221,8 +228,9 @@ def _known_share(series: Series) -> list[float]:
 
 VALUES = ("mean", "low", "high", "seen")
 FIELDS = ("time", "step_seconds", "device", "metric", "unit", *VALUES)
-"""Columns of the Arrow table: the middle of the interval (UTC) and its length (0 for a sample); UUID of the GPU, empty
-for the host; the metric and its unit, per second for counters; mean, lowest and highest value; the known share."""
+"""Columns of the Arrow table: the middle of the interval (UTC) and its length (0 for a single sample); UUID of the GPU,
+empty for the host; the metric and its unit, per second for counters; mean, lowest and highest value; the share of the
+interval that has values."""
 
 
 def to_pandas(window: Window, value: str = "mean") -> Any:

@@ -1,9 +1,9 @@
-"""Runs a command as a transparent wrapper: same terminal, signals and exit status. Also publishes it as a run.
+"""Runs a command as a transparent wrapper: same terminal, signals and exit status. Also publishes the command as a run.
 
-The command is a child in our process group and inherits our files, so the terminal treats both as one job: the kernel
-sends Ctrl-C and Ctrl-Z to it directly. Signals sent only to this process are forwarded. All signals are blocked here
-and received one at a time, with their sender, by sigwaitinfo(2), so that none is lost and no handler runs between two
-lines of Python.
+The command is a child in our process group and inherits our files, so the terminal treats both as one job. The kernel
+sends Ctrl-C and Ctrl-Z directly to the command. Signals that are sent only to this process are forwarded. All signals
+are blocked in this process. sigwaitinfo(2) receives them one at a time, with their sender. So no signal is lost, and no
+handler runs between two lines of Python.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ NOT_EXECUTABLE = 126
 """Exit codes of a shell for a command that it cannot start."""
 
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-# Signals that are never forwarded: they cannot be caught, report an error of this process, or concern its own pipes.
+# Signals that are never forwarded, because they cannot be caught, report an error of this process, or concern its
+# pipes.
 _NOT_FORWARDED = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP,
     signal.SIGSYS, signal.SIGPIPE,
 }  # fmt: skip
 _HANDLED = signal.valid_signals() - _NOT_FORWARDED
 _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-"""Signals that the Python interpreter ignores. The command gets their original handling."""
+"""Signals that the Python interpreter ignores. For the command, their original handling is restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ExitStatus:
     cpu: float = float("nan")
     """CPU time of the command and of the children that it waited for, in seconds."""
     memory: float = float("nan")
-    """Peak resident memory of the largest of these processes, in bytes."""
+    """Peak resident memory of the largest process among the command and these children, in bytes."""
 
     @property
     def is_success(self) -> bool:
@@ -58,13 +59,13 @@ class ExitStatus:
 
 
 class Child:
-    """A running command. Must be created before any thread is, because it blocks all signals in this process.
+    """A running command. Must be created before any thread, because it blocks all signals in this process.
 
-    Raises OSError if the command cannot be started. In this case nothing has changed.
+    Raises OSError if the command cannot be started. In this case, nothing has changed.
     """
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        # If SIGCHLD were inherited as ignored, children would vanish without an exit code.
+        # If this process had inherited an ignored SIGCHLD, children would vanish without an exit code.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
@@ -77,10 +78,10 @@ class Child:
     def wait(self, is_member: Callable[[int], bool]) -> ExitStatus:
         """Forward signals until the command ends, and return how it ended.
 
-        `is_member`: returns whether a pid is one of the command's processes.
+        `is_member`: function that returns whether a pid is one of the command's processes.
 
-        If only the command is stopped with SIGSTOP, this process stops too if the job has the terminal, because the
-        shell would not take the terminal back otherwise. Without the terminal, this process does not stop.
+        If only the command is stopped with SIGSTOP and the job has the terminal, this process also stops. Otherwise,
+        the shell would not take the terminal back. If the job does not have the terminal, this process does not stop.
         """
         while True:
             if (status := self._reap()) is not None:
@@ -91,8 +92,8 @@ class Child:
                 continue
             if number == signal.SIGCONT:
                 self._continue()
-            # The kernel sends its signals (a key, a terminal change) to the command, too. The command sends signals to
-            # its whole group, so it has received them itself.
+            # The kernel sends its signals (a key, a terminal change) to the command, too. If the command sends a signal
+            # to its whole group, it has received this signal itself.
             elif info.si_code <= 0 and not is_member(info.si_pid):
                 self._send(number)
 
@@ -102,7 +103,7 @@ class Child:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return ExitStatus(1)  # other code has waited for it
+                return ExitStatus(1)  # other code has already waited for the command
             if pid == 0:
                 return None
             if pid != self.pid:
@@ -110,7 +111,7 @@ class Child:
             if os.WIFSTOPPED(status):
                 self._stop(os.WSTOPSIG(status))
                 continue
-            # The peak of this process survives execve(2), so the peak of a smaller command is unknown.
+            # The peak of this process survives execve(2), so the peak of a smaller command cannot be read.
             memory = usage.ru_maxrss * 1024.0 if usage.ru_maxrss > self._own_maxrss else float("nan")
             cpu = usage.ru_utime + usage.ru_stime
             if os.WIFSIGNALED(status):
@@ -118,23 +119,23 @@ class Child:
             return ExitStatus(os.WEXITSTATUS(status), 0, cpu, memory)
 
     def _stop(self, number: int) -> None:
-        """Stop this process with the signal `number` that stopped the command, so that the shell sees its job stopped.
+        """Stop this process with the signal `number` that stopped the command, so that the shell sees a stopped job.
 
-        If the signal is SIGSTOP, do this only if the job has the terminal, because the shell must take it back.
+        If the signal is SIGSTOP, do this only if the job has the terminal. The shell must then take the terminal back.
         """
         if number not in _JOB_CONTROL:
             if number != signal.SIGSTOP or not _has_terminal():
                 return
             os.kill(os.getpid(), number)
         else:
-            # Sent while the signal is blocked, so that it merges with a pending signal of the same key press.
+            # The signal is sent while it is blocked, so that it merges with a pending signal of the same key press.
             os.kill(os.getpid(), number)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
             signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         self._continue()
 
     def _continue(self) -> None:
-        """Continue the command if it is still stopped, for example because SIGCONT was sent only to this process."""
+        """Continue the command if it is still stopped. SIGCONT may have been sent only to this process."""
         process = read_stat(self.pid)
         if process and process.state == "T":
             self._send(signal.SIGCONT)
@@ -143,7 +144,7 @@ class Child:
         try:
             os.kill(self.pid, number)
         except PermissionError:
-            return  # it runs as another user, as with sudo; ProcessLookupError is impossible before it is reaped
+            return  # the command runs as another user, as with sudo. ProcessLookupError is impossible before a wait
 
 
 def exit_like(status: ExitStatus) -> int:
@@ -155,7 +156,7 @@ def exit_like(status: ExitStatus) -> int:
         signal.signal(status.signal, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {status.signal})
     os.kill(os.getpid(), status.signal)
-    return 128 + status.signal  # signals do not end process 1 of a container
+    return 128 + status.signal  # a signal does not end process 1 of a container
 
 
 def start_error(error: OSError, word: str) -> tuple[str, int]:
@@ -171,7 +172,7 @@ def _start(words: Sequence[str], env: Mapping[str, str], mask: set[int] | set[si
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    # A script without an interpreter line is run by the shell, as by execvp(3).
+    # The shell runs a script without an interpreter line, as execvp(3) does.
     path = next(filter(os.path.isfile, [words[0], *_on_path(words[0], env)]), words[0])
     return _spawn(["/bin/sh", path, *words[1:]], env, mask)
 
@@ -185,7 +186,7 @@ def _on_path(word: str, env: Mapping[str, str]) -> list[str]:
 
 
 def _has_terminal() -> bool:
-    """Whether our process group is the foreground group of the terminal."""
+    """Return whether our process group is the foreground group of the terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -197,7 +198,7 @@ def _has_terminal() -> bool:
 
 
 def command_name(words: Sequence[str]) -> str:
-    """Return a short name for a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
+    """Return a short name for a command, such as `train` for `python -u train.py`, or `make` for `/bin/make all`."""
     script = command_script(words)
     if script:
         return default_name([script])
@@ -219,13 +220,15 @@ def _is_starter(words: Sequence[str]) -> bool:
 class CommandRun:
     """Publishes a command as a run, until a training in the command publishes its own run.
 
-    `script`: script that the command runs. `began`: when the command started (ns, CLOCK_MONOTONIC); 0 means now.
+    `script`: script that the command runs. `began`: time at which the command started (ns, CLOCK_MONOTONIC); 0 means
+    now.
     """
 
     def __init__(self, name: str, places: Places, script: str = "", began: int = 0) -> None:
         description = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
         self._at = began
-        """Time that is written to the board as the current time (ns, CLOCK_MONOTONIC); 0 means the actual time."""
+        """Time that is written to the board in place of the current time (ns, CLOCK_MONOTONIC); 0 means the current
+        time."""
         self._board = Board(lambda: tag_dir_for_client(places), description, self._monotonic, self._now)
         self._at, self._began = 0, self._monotonic()
         self._board.cpu_time = CpuTime(own=False, since_start=bool(began)).seconds
@@ -243,7 +246,7 @@ class CommandRun:
         return os.path.basename(self._board.path)
 
     def add_devices(self, uuids: tuple[str, ...]) -> None:
-        """Publish devices that the command currently uses. Devices that were published earlier stay."""
+        """Publish devices that the command currently uses. Devices that were published earlier stay published."""
         known = self._board.description.devices
         new = tuple(uuid for uuid in uuids if uuid not in known)
         if new:
@@ -254,9 +257,9 @@ class CommandRun:
         self._board.close(withdrawn=True)
 
     def end(self, status: ExitStatus, at: int = 0) -> None:
-        """End the run. `at`: when the command ended (ns, CLOCK_MONOTONIC); 0 means now.
+        """End the run. `at`: time at which the command ended (ns, CLOCK_MONOTONIC); 0 means now.
 
-        After Ctrl-C the run counts as interrupted, even if the command handled the signal and returned an exit code.
+        After Ctrl-C, the run counts as interrupted, even if the command handled the signal and returned an exit code.
         """
         interrupted = status.signal == signal.SIGINT or status.code == 128 + signal.SIGINT
         self._at = at if at > self._began else 0

@@ -1,7 +1,7 @@
-"""Tells people that a command has ended, by a program of theirs or by a request to a URL.
+"""Notifies users that a command has ended, with a program that they choose or a request to a URL.
 
-Hosted chat services hand out URLs that contain a secret. So a URL comes from a file that only its owner can read, never
-from the command line, which every user of the machine can see.
+URLs of hosted chat services contain a secret. So a URL is read from a file that only its owner can read. It is never
+taken from the command line, which every user of the machine can see.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from gpumon.common.errors import GpumonError, UsageError, quoted
 from gpumon.common.paths import open_regular
 
 _FILE = "@"
-"""First character of a target that is a file with a URL."""
+"""First character of a target that names a file with a URL."""
 _MAX_URL = 4096
 _ATTEMPTS, _PAUSE = 3, 1.0
 _TIMEOUT = 5.0
 """Maximum seconds for one request."""
 _TOTAL_TIMEOUT = 12.0
-"""Maximum seconds for a notification, because the command's caller waits meanwhile."""
+"""Maximum seconds for a notification. The caller of the command waits for it."""
 _JSON_KEYS: Mapping[str, str] = {"hooks.slack.com": "text", "discord.com": "content", "discordapp.com": "content"}
-"""Key of the text in the JSON that a service expects, by host. Others, such as ntfy, get plain text."""
+"""By host of a service: the key of the text in the JSON that the service expects. Other services, such as ntfy, get
+plain text."""
 _MAX_TEXT = 1900
-"""Maximum number of characters. Discord rejects more than 2,000."""
+"""Maximum number of characters of a notification. Discord rejects more than 2,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What to tell people."""
+    """The text and the facts of a notification."""
 
     title: str
     """One line: the name of the command, and how it ended."""
@@ -50,7 +51,7 @@ class Notification:
 
 
 class Target(Protocol):
-    """Where notifications go."""
+    """A destination of notifications."""
 
     def send(self, notification: Notification) -> None:
         """Deliver a notification. Raises GpumonError, whose message contains no secret."""
@@ -95,7 +96,7 @@ class ProgramTarget:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect, so that a notification cannot be led to another server."""
+    """Follows no redirects, so that a notification cannot be diverted to another server."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -105,7 +106,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class WebTarget:
-    """A URL that gets a POST request: JSON for Slack and Discord, otherwise plain text with a header `Title` (ntfy)."""
+    """A URL that gets a POST request.
+
+    Slack and Discord get JSON. Others, such as ntfy, get plain text with a header `Title`.
+    """
 
     url: str = field(repr=False)
 
@@ -117,7 +121,7 @@ class WebTarget:
             data, headers = json.dumps({key: text}).encode(), {"Content-Type": "application/json"}
         else:
             data = notification.body[:_MAX_TEXT].encode()
-            title = notification.title.encode("ascii", "replace").decode()  # a header cannot have other letters
+            title = notification.title.encode("ascii", "replace").decode()  # a header can contain only ASCII
             headers = {"Content-Type": "text/plain; charset=utf-8", "Title": title}
         request = urllib.request.Request(self.url, data, headers, method="POST")
         opener = urllib.request.build_opener(_NoRedirect)

@@ -1,8 +1,8 @@
 """The processes of a command: the command itself and all its descendants.
 
-A process belongs to the command if the chain of its parents leads to the command. This process adopts orphans
-(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the chain does not end at process 1. A process that has ended still belongs
-to the command, because its last sample may come later.
+A process belongs to the command if the chain of its parents leads to the command. gpumon adopts orphans
+(PR_SET_CHILD_SUBREAPER in prctl(2)), so that the chain does not end at process 1. A process that has ended still
+belongs to the command, because its last sample may arrive later.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Parentage:
 
 
 class ProcessTree:
-    """The processes of the command with pid `root`. Their orphans become children of the process `adopter`."""
+    """The processes of the command with pid `root`. The process `adopter` becomes the parent of their orphans."""
 
     def __init__(self, root: int, adopter: int, read: Callable[[int], Parentage]) -> None:
         self._root = root
         self._adopter = adopter
         self._read = read
         self._members = {root: read(root).started}
-        """Start times of all known processes of the command, by pid."""
+        """Start times of all processes of the command found so far, by pid."""
 
     def has_member(self, pid: int) -> bool:
         """Return whether `pid` is a process of the command, or was one until it ended."""

@@ -1,4 +1,4 @@
-"""Adds up the cost of a command and of its trainings from frames, and prints the summary at its end."""
+"""Adds up the cost of a command and its trainings from frames, and prints the summary when the command ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpumon.model.units import AT_LEAST
 from gpumon.model.vendors import short_name
 
 _VALID_INTERVALS = 3
-"""If more than this many sampling intervals lie between two frames, no value is valid for any of that time."""
+"""If two frames are more than this many sampling intervals apart, no value is valid for the time between them."""
 _MIN_ENERGY_SECONDS = 1.0
-"""Minimum seconds for an energy value. The energy counter is too coarse for less."""
+"""Energy is shown only for use of at least this many seconds. For shorter use, the energy counter is too coarse."""
 _COVERED = 0.98
-"""Energy counts as complete if it is known for at least this share of the time on a device, as in the ledger."""
+"""Energy counts as complete if it was measured for at least this share of the time on a device, as in the ledger."""
 
 
 class DeviceCost:
@@ -35,10 +35,10 @@ class DeviceCost:
         self.device = device
         self.seconds = 0.0
         self.unseen = 0.0
-        """Seconds before the first frame in which the command may have used the device; 0 if that frame does not show
-        the command on it."""
+        """Seconds before the first frame in which the command may have used the device. 0 if the first frame does not
+        show the command on the device."""
         self.seen = 0.0
-        """Seconds with a known utilization."""
+        """Seconds for which the utilization was measured."""
         self.memory_peak = NAN
         """Peak memory of all processes of the command together, in bytes."""
         self.memory_total = NAN
@@ -57,12 +57,15 @@ class DeviceCost:
 
     @property
     def energy(self) -> float:
-        """Joules used by the whole graphics board; NaN if unknown, or if the device was used for less than a second."""
+        """Joules used by the whole graphics board.
+
+        NaN if not measured, or if the device was used for less than a second.
+        """
         return self._energy if self._energy_seconds >= _MIN_ENERGY_SECONDS else NAN
 
     @property
     def metered(self) -> float:
-        """Seconds for which the energy is known."""
+        """Seconds for which the energy was measured."""
         return self._energy_seconds
 
     @property
@@ -72,7 +75,7 @@ class DeviceCost:
 
     @property
     def lacks_energy(self) -> bool:
-        """Whether the command may have used the device at times for which the energy is unknown."""
+        """Whether the command may have used the device at times for which the energy was not measured."""
         return self._energy_seconds < _COVERED * (self.seconds + self.unseen)
 
     def add_energy(self, joules: float, seconds: float) -> None:
@@ -82,11 +85,11 @@ class DeviceCost:
             self._energy_seconds += seconds
 
     def add(self, sample: Sample, seconds: float, valid_seconds: float) -> None:
-        """Add `seconds` of use. The values of `sample` are valid for `valid_seconds` of them."""
+        """Add `seconds` of use. `valid_seconds`: for how many of these seconds the values of `sample` are valid."""
         self.device = sample.device
         self.seconds += seconds
         if sample.state is not Availability.OK:
-            return  # its values are old
+            return  # the values of the sample are old
         utilization = sample.value("gpu.utilization")
         if is_known(utilization):
             self.seen += valid_seconds
@@ -103,8 +106,8 @@ class DeviceCost:
 class CommandCost:
     """Adds up the cost of a command from frames.
 
-    `began`: when the command started (ns, CLOCK_MONOTONIC). `is_member`, `is_own_run`: return whether a process (pid)
-    or a run belongs to the command.
+    `began`: time at which the command started (ns, CLOCK_MONOTONIC). `is_member`, `is_own_run`: functions that return
+    whether a process (pid) or a run belongs to the command.
     """
 
     def __init__(self, began: int, is_member: Callable[[int], bool], is_own_run: Callable[[Run], bool]) -> None:
@@ -112,7 +115,7 @@ class CommandCost:
         self.devices = 0
         """Number of devices in the newest frame."""
         self.hidden = False
-        """Whether an unidentified process, perhaps of the command, uses a device."""
+        """Whether an unidentified process uses a device. It may belong to the command."""
         self.stale: set[str] = set()
         """UUIDs of devices whose driver calls did not return in time."""
         self._began = began
@@ -125,9 +128,9 @@ class CommandCost:
         """Memory of the command on each device in bytes, by UUID."""
 
     def add(self, frame: Frame, ended: int = 0) -> None:
-        """Add the next frame. `ended`: when the command ended (ns, CLOCK_MONOTONIC); 0 while it runs."""
+        """Add the next frame. `ended`: time at which the command ended (ns, CLOCK_MONOTONIC); 0 while it runs."""
         self.devices = sum(not sample.device.is_divided for sample in frame.samples)
-        # A frame that is not full has no processes, so the same devices are assumed to be in use as before.
+        # A frame that is not full has no processes. The command is then assumed to use the same devices as before.
         if frame.is_full and frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
             self._memory = self._read_memory(frame)
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
@@ -146,7 +149,7 @@ class CommandCost:
         self._read_energy(frame, until)
 
     def finish(self, ended: int) -> None:
-        """Add the time from the last frame to the end of the command. `ended`: that end (ns, CLOCK_MONOTONIC)."""
+        """Add the time from the last frame to the end of the command, `ended` (ns, CLOCK_MONOTONIC)."""
         last = self._last
         if last is None or last.monotonic_ns >= ended or last.monotonic_ns < self._began:
             return
@@ -164,7 +167,7 @@ class CommandCost:
         return tuple(self._memory)
 
     def _set_unseen(self, first: Frame) -> None:
-        """Set how long devices may have been used before the first frame (`DeviceCost.unseen`)."""
+        """Set for how long devices may have been used before the first frame (`DeviceCost.unseen`)."""
         unseen = (first.monotonic_ns - self._began) / SECOND
         for sample in first.samples:
             if unseen > 0 and sample.device.uuid in self._memory:
@@ -191,17 +194,17 @@ class CommandCost:
         use.add_memory(self._memory[sample.device.uuid])
 
     def _read_memory(self, frame: Frame) -> dict[str, float]:
-        """Return the bytes that the command uses on each of its devices; NaN if unknown."""
+        """Return the bytes that the command uses on each of its devices; NaN if not reported."""
         memory: dict[str, float] = {}
         for process in frame.processes:
             if self._is_member(process.pid):
-                # If the memory of one process is unknown, so is the sum.
+                # If the memory of one process is NaN, the sum is NaN.
                 memory[process.uuid] = memory.get(process.uuid, 0.0) + process.memory_used
         runs = {run.key: run for run in frame.runs if run.state is RunState.RUNNING and self._is_own_run(run)}
         for sample in frame.samples:
             uuid = sample.device.uuid
             if uuid not in memory and any(uuid in run.gpus for run in runs.values()):
-                # In a container, the driver does not show the process, but the training reports its memory.
+                # In a container, the driver does not list the process, but the training reports its memory.
                 memory[uuid] = sample.value("gpu.run_reserved") if sample.run in runs else NAN
         return memory
 
@@ -211,14 +214,14 @@ _MAX_METRICS = 2
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training that the command ran. The values of a distributed training come from its first rank."""
+    """A training that the command ran. The values of a distributed training are those that its first rank reports."""
 
     id: str
     name: str
     epochs: int
     """Number of complete epochs of the run."""
     seconds: float
-    """Mean duration of an epoch; NaN before the first is complete."""
+    """Mean duration of an epoch; NaN before the first epoch is complete."""
     metrics: Mapping[str, float]
     """Last logged values of the losses, or of the first metric if no loss was logged."""
     steps: int = 0
@@ -232,7 +235,7 @@ class _Rank:
         self._fold = EpochFold()
         self._begin: Boundary | None = None
         self._last: tuple[int, int] | None = None
-        """Number and duration of the newest complete epoch."""
+        """Number and duration of the newest complete epoch of the rank."""
         self.epochs = 0
         self.total = 0
 
@@ -301,9 +304,10 @@ def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 _SHOWN = 4
-"""Maximum number of trainings with their own line."""
+"""Maximum number of trainings that have a line of their own."""
 _SEEN_AFTER = 10.0
-"""A process that uses a device for this many seconds is always seen. The driver's list is read every few seconds."""
+"""A process that uses a device for at least this many seconds is always seen, because the driver's process list is read
+every few seconds."""
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -352,7 +356,7 @@ def _lines(status: ExitStatus, seconds: float, report: CommandReport) -> Iterato
 
 
 def _no_use(report: CommandReport, seconds: float) -> tuple[str, str]:
-    """Return the value and note of the GPU time of a command that was seen on no GPU."""
+    """Return the value and the note in the line "GPU time", for a command that was seen on no GPU."""
     if report.problem:
         return units.MISSING, clean(report.problem, 300)
     if report.hidden:
@@ -401,6 +405,6 @@ def _training(training: Training, *, alone: bool) -> SummaryLine:
     if training.epochs:
         parts.append(f"{units.fine_duration(training.seconds)} each")
     parts += [f"{clean(name, 40)} {units.logged_number(value)}" for name, value in training.metrics.items()]
-    if training.steps and not training.epochs:  # boosted trees, for example
+    if training.steps and not training.epochs:  # such as boosted trees
         return SummaryLine("steps", str(training.steps), ", ".join(parts))
     return SummaryLine("epochs", str(training.epochs), ", ".join(parts))

@@ -1,4 +1,5 @@
-"""Observes a command in a separate thread. Delays the exit at the end of the command by at most `PATIENCE` seconds."""
+"""Observes a command in a separate thread. After the command has ended, this delays the exit by at most `PATIENCE`
+seconds."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 class CommandBoards:
     """Finds the boards of the command whose process is `pid`.
 
-    `began`: when the command started (ns, CLOCK_MONOTONIC). `is_member`: returns whether a pid is, or was, one of the
-    command's processes.
+    `began`: time at which the command started (ns, CLOCK_MONOTONIC). `is_member`: function that returns whether a pid
+    is or was one of the command's processes.
     """
 
     def __init__(self, places: Places, pid: int, began: int, is_member: Callable[[int], bool]) -> None:
@@ -41,8 +42,8 @@ class CommandBoards:
         self._began = began
         self._is_member = is_member
         self._ended: dict[str, bool] = {}
-        """Whether a training belongs to the command, by key. Only for trainings whose process had ended when first
-        seen."""
+        """By key of a training: whether it belongs to the command. Only for trainings whose process had already ended
+        when they were first seen."""
 
     def read(self) -> Poll:
         """Return the runs of all boards, with all boundaries that are still stored."""
@@ -53,14 +54,14 @@ class CommandBoards:
             reader.close()
 
     def is_own(self, run: Run) -> bool:
-        """Return whether a process of the command publishes, or published, this run.
+        """Return whether a process of the command publishes or published this run.
 
         Must not be called for boards of this process.
         """
         if run.pid:
             return self._is_member(run.pid)
         if run.key not in self._ended:
-            # The kernel no longer reports a lock holder, so only the board itself shows which process wrote it.
+            # The kernel reports no lock holder any more, so only the board itself shows which process wrote it.
             self._ended[run.key] = self._was_own(run.key)
         return self._ended[run.key]
 
@@ -107,10 +108,12 @@ _POLL_EVERY = 0.05
 
 
 class Sampling:
-    """Returns the frames of a daemon or of another process that samples. If there is none, this process samples.
+    """Returns the frames of a daemon or another process that samples.
 
-    `open_recorder`: opens a recorder in this process; may raise GpumonError or OSError. Its argument is a function that
-    the recorder calls with one line of text for each later problem.
+    If there is no such process, this process samples.
+
+    `open_recorder`: function that opens a recorder in this process. It may raise GpumonError or OSError. Its argument
+    is a function that the recorder calls with one line of text for each later problem.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class Sampling:
         The first call begins with the last frame before `since` (ns, CLOCK_MONOTONIC).
         """
         if self._thread is not None and not self._thread.is_alive():
-            self._close()  # our sampler failed, or another one took over
+            self._close()  # our sampler failed, or another process took over
         if self._recorder is None and not self._live.is_alive():
             self._become_sampler()
         if not self._last_frame:
@@ -157,14 +160,14 @@ class Sampling:
         return self._live.interval()
 
     def unreadable(self) -> str:
-        """Why no GPU can be read; empty if one can."""
+        """Why no GPU can be read; empty if at least one can be read."""
         return self._live.origin().problem
 
     def last(self, ended: int, wait: float) -> list[Frame]:
         """Return the last frames after the command ended at `ended` (ns, CLOCK_MONOTONIC).
 
-        If this process samples, take one more sample. Otherwise wait up to `wait` seconds for the other sampler's
-        frame.
+        If this process samples, take one more sample. Otherwise, wait up to `wait` seconds for a frame of the other
+        process.
         """
         if self._thread is not None:
             self._stop.set()
@@ -178,7 +181,7 @@ class Sampling:
         return frames
 
     def close(self) -> None:
-        """Take one more sample, which includes the latest events, and stop our own sampler."""
+        """If this process samples, take one more sample, which includes the latest events, and stop sampling."""
         self._sample_once()
         self._close()
 
@@ -195,12 +198,12 @@ class Sampling:
         try:
             self._recorder = self._open_recorder(self._set_problem)
         except AlreadyRunning:
-            return  # another sampler has no current frame yet, or is about to end
+            return  # another process has no current frame yet, or is about to end
         except (GpumonError, OSError) as error:
             self.problem = str(error)
             return
         self.problem = ""
-        # A daemon thread: a driver call that hangs must not keep the process from ending.
+        # A daemon thread, because a driver call that hangs must not keep the process from ending.
         self._thread = Thread(target=self._sample, args=(self._recorder,), name="gpumon-sampler", daemon=True)
         self._thread.start()
 
@@ -210,7 +213,7 @@ class Sampling:
     def _sample(self, recorder: Recorder) -> None:
         try:
             recorder.sampler.run(recorder.store, self._stop, recorder.heartbeat)
-        except Exception as error:  # the command continues without it
+        except Exception as error:  # the command continues without sampling
             self.problem = f"sampling ended: {error}"
 
     def _sample_once(self) -> None:
@@ -225,18 +228,18 @@ class Sampling:
         if recorder is not None:
             try:
                 recorder.close()
-            except Exception as error:  # the frames until now are still reported
+            except Exception as error:  # the frames so far are still reported
                 self.problem = f"sampling ended: {error}"
 
 
 PATIENCE = 2.0
-"""Maximum seconds that the end of a command waits for this thread."""
+"""At the end of a command, this thread is waited for at most this many seconds."""
 _MAX_INTERVAL = 1.0
 """Maximum seconds between two checks for frames."""
 _LATE = 0.2
-"""Seconds by which a frame may be late."""
+"""A frame may be late by this many seconds."""
 _MAX_WAIT = 1.2
-"""Maximum seconds to wait for a last frame that should include the end of a training."""
+"""Maximum seconds to wait for a last frame that includes the end of a training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,7 @@ class WatchOptions:
     gpm: bool = True
     """Whether to read the GPUs' performance counters if this process samples."""
     script: str = ""
-    """Path of the script that the command runs. Its git commit is stored with the run."""
+    """Path of the script that the command runs. The git commit of the script is stored with the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +325,7 @@ class Watcher:
         options, places = self._options, self._options.places
         boards = CommandBoards(places, self._pid, self._began, self.tree.has_member)
         trainings = CommandTrainings()
-        if self._over.is_set():  # the command has ended before any sample could show it
+        if self._over.is_set():  # the command ended before any sample could show it
             _read(boards, trainings, boards.is_own)
             self._report = CommandReport(trainings=trainings.trainings())
             return
@@ -374,7 +377,7 @@ class Watcher:
 
 
 def _read(boards: CommandBoards, trainings: CommandTrainings, is_own_run: Callable[[Run], bool]) -> None:
-    """Update the trainings from the boards, because frames may lack a training or its end."""
+    """Update the trainings from the boards. Frames may lack a training or the end of a training."""
     poll = boards.read()
     trainings.update(filter(is_own_run, poll.runs), poll.boundaries)
 
@@ -403,7 +406,7 @@ def _stale_problem(devices: int) -> str:
 
 
 def _run_in_ledger(places: Places, command_run: CommandRun, trainings: CommandTrainings) -> str:
-    """Return the id of the last training, or of the command itself if there was none; empty if no ledger has it."""
+    """Return the id of the last training, or of the command if there was no training. Empty if no ledger has the id."""
     from gpumon.storage.ledger.reader import Ledgers
 
     id = trainings.trainings()[-1].id if trainings else command_run.id
@@ -411,4 +414,4 @@ def _run_in_ledger(places: Places, command_run: CommandRun, trainings: CommandTr
         with Ledgers(ledger_paths(places)) as ledgers:
             return id if any(run.id == id for _, run in ledgers.candidates(id)) else ""
     except GpumonError:
-        return ""  # no ledger, or none that we may read
+        return ""  # there is no ledger, or we may not read it

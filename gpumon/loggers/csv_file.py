@@ -1,4 +1,4 @@
-"""CSV: `log_to="csv:PATH"` or a path. The file has a line for each epoch."""
+"""Logger for CSV: `log_to="csv:PATH"`, or a path. The file has a line for each epoch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ COLUMNS = ("run", "epoch", "step", *(value.name for value in EPOCH_VALUES))
 
 
 class CsvLogger(Logger):
-    """Appends a line per epoch to a file, which is closed between epochs. Unknown values are empty cells."""
+    """Appends a line for each epoch to a file. The file is closed between epochs. Cells of missing values are empty."""
 
     def __init__(self, path: str, run: str) -> None:
-        """`run`: id of the run, written in each line because several runs may share a file."""
+        """`run`: id of the run. It is written in each line, because several runs may share a file."""
         self.name = path
         self._run = run
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Append a line. Raises GpumonError if the file has different columns, OSError if it cannot be written."""
+        """Append a line. Raises GpumonError if the file has different columns, and OSError if it cannot be written."""
         header = csv_line(COLUMNS)
         os.makedirs(os.path.dirname(os.path.abspath(self.name)), exist_ok=True)
         with open(self.name, "a+", encoding="utf-8", newline="") as file:

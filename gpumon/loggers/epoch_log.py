@@ -19,14 +19,15 @@ from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.tracking.warn import warn_once
 
 MAX_FAILURES = 3
-"""Consecutive failures after which a logger is dropped. Each failure may take as long as its server's timeout."""
+"""A logger is dropped after this many consecutive failures. Each failure may take as long as the timeout of the
+logger's server."""
 _MAX_STEPS = 100_000
 
 
 class EpochLog:
     """Writes the epochs of a run to its loggers. No method raises.
 
-    `wait`: maximum seconds that the end of the run waits for the values of its last epochs.
+    `wait`: maximum seconds to wait at the end of the run for the values of its last epochs.
     """
 
     def __init__(self, loggers: Sequence[Logger], places: Callable[[], Places], wait: float) -> None:
@@ -48,7 +49,7 @@ class EpochLog:
         if board and self._loggers:
             try:
                 self._reader = EpochReader(os.path.basename(board), self._places()).start()
-            except Exception as error:  # no thread, no directory
+            except Exception as error:  # a thread or a directory may not be available
                 warn_once("log_to", f"log_to writes nothing: {type(error).__name__}: {error}")
 
     def poll(self) -> None:
@@ -91,16 +92,19 @@ class EpochLog:
                 _try(logger, lambda logger: logger.epoch_ended())
 
     def run_paused(self, rows_to: int) -> None:
-        """Called when the training is over, but an evaluation may continue the run. Waits for the last epochs.
+        """Called when the training has ended, but an evaluation may continue the run. Waits for the last epochs.
 
-        Waits at most as long as the log's `wait`. `rows_to`: as for `EpochReader.wait`.
+        The maximum time is `wait` of this object. `rows_to`: as for `EpochReader.wait`.
         """
         self._wait_once(rows_to)
         for logger in self._loggers:
             _try(logger, lambda logger: logger.flush())
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """Called when the run is over. Waits for the last epochs if `waits`, at most as long as the log's `wait`."""
+        """Called when the run has ended.
+
+        `waits`: wait for the last epochs, at most as long as `wait` of this object.
+        """
         if waits:
             self._wait_once(rows_to)
         self.poll()
@@ -120,7 +124,7 @@ class EpochLog:
 
 
 def _try(logger: Logger, call: Callable[[Logger], None]) -> bool:
-    """Call `call` with `logger`, and return whether it succeeded. Warns if it raised.
+    """Call `call` with `logger`, and return whether this succeeded. If it raised an exception, print a warning.
 
     A logger may fail because it depends on other software, such as a server.
     """

@@ -1,8 +1,8 @@
 """Reads the completed epochs of a running training from the ledger, in a separate thread.
 
-The daemon writes an epoch some seconds after its end, when the driver's own samples have arrived. A read takes about
-1 ms, or more on a slow disk; the training does not wait for it. The ledger is open only while it is read, so that a
-forked worker does not inherit it.
+The daemon writes an epoch several seconds after its end, when the driver's own samples have arrived. A read of the
+ledger takes about 1 ms, or more on a slow disk. The training does not wait for it. The ledger is open only during a
+read, so that a forked worker does not inherit it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gpumon.tracking.warn import warn_once
 MIN_INTERVAL, MAX_INTERVAL = 1.0, 30.0
 """Seconds between two reads of the ledger."""
 _MAX_SHARE = 0.02
-"""Maximum share of a CPU core that reads use."""
+"""Reads use at most this share of a CPU core."""
 PATIENCE = 120.0
-"""Seconds after the end of an epoch during which the ledger is read. The daemon waits up to 20 s for samples."""
+"""The ledger is read for this many seconds after the end of an epoch. The daemon waits up to 20 s for samples."""
 SETTLED_AFTER = 25.0
-"""Seconds after the end of a row of steps when all its samples have arrived."""
+"""All samples of a row of steps have arrived this many seconds after its end."""
 WAITING_INTERVAL = 0.1
-"""Seconds between two reads while the training waits."""
+"""Seconds between two reads while the training waits for values."""
 MAX_EPOCHS = 512
 """Maximum number of epochs per read."""
 GONE_AFTER = 10.0
-"""Seconds without a daemon after which a warning is logged. A restart of the daemon takes less."""
+"""A warning is logged after this many seconds without a daemon. A restart of the daemon takes less time."""
 _COMPLETE = 0.999
 """Share of an epoch's time and energy that must be measured for the epoch to count as complete."""
 _LAST_READ = 0.5
@@ -45,7 +45,7 @@ _LAST_READ = 0.5
 
 
 class EpochReader:
-    """Reads the completed epochs of one rank, in order and each only once."""
+    """Reads the completed epochs of one rank. Each epoch is read only once, in order."""
 
     def __init__(self, key: str, places: Places, clock: Callable[[], float] = monotonic) -> None:
         """`key`: key of the rank, which is the name of its board file. `places`: the directories of the daemon."""
@@ -55,18 +55,18 @@ class EpochReader:
         self._arrived: deque[EpochSummary] = deque()
         self._next = 0
         self._ended: int | None = None
-        """Number of the epoch that ended last in the training; None before the first."""
+        """Number of the epoch that ended last in the training; None if none has ended."""
         self._ended_at = clock()
         self._read: int | None = None
-        """Number of the epoch that was read last; None before the first."""
+        """Number of the epoch that was read last; None if none was read."""
         self._rows_to = self._rows_read = 0
-        """The last step for which a row of steps is expected, and the last step for which one has been read."""
+        """The last step for which a row of steps is expected, and the last step for which a row has been read."""
         self._by_driver = False
-        """Whether any epoch read so far had the driver's own samples."""
+        """Whether any epoch that was read so far had the driver's own samples."""
         self._is_last = False
         self._problem = ""
         self._recorded_at: float | None = None
-        """Time of `clock` at which a daemon last recorded runs; None if none has since this reader started."""
+        """Time of `clock` at which a daemon last recorded runs; None if no daemon has since this reader started."""
         self._wake, self._waited, self._all, self._over = Event(), Event(), Event(), Event()
         self._daemon = follow(places)
         self._thread = Thread(target=self._run, name="gpumon-log", daemon=True)
@@ -92,9 +92,9 @@ class EpochReader:
         return [arrived.popleft() for _ in range(len(arrived))]
 
     def wait(self, timeout: float, rows_to: int = 0) -> None:
-        """Wait at most `timeout` seconds for the epoch that ended last. Does not wait if no daemon is running.
+        """Wait at most `timeout` seconds for the epoch that ended last. If no daemon is running, do not wait.
 
-        `rows_to`: in a run without epochs, the last step, which the rows of steps must reach; otherwise 0.
+        `rows_to`: in a run without epochs, wait until the rows of steps reach this step; otherwise 0.
         """
         self._rows_to = rows_to
         self._all.clear()
@@ -129,14 +129,14 @@ class EpochReader:
                         self._read_run(ledger, run_id)
                         return
             except GpumonError as error:
-                if str(error) == self._problem:  # seen twice, so not temporary like an incomplete file
+                if str(error) == self._problem:  # it occurred twice, so it is not temporary like an incomplete file
                     warn_once("log_to ledger", f"log_to: {error}")
                 self._problem = str(error)
 
     def _run(self) -> None:
         try:
             if not self._is_recorded():
-                # No ledger is written after the daemon has ended, or while it plays a recording.
+                # No daemon writes the ledger after the daemon has ended, or while it plays a recording.
                 state = self._daemon.state()
                 reason = state.text if not state.live else "the daemon records no runs"
                 warn_once("log_to", f"log_to has nothing to write yet: {reason or no_daemon(self._places)}")
@@ -151,7 +151,7 @@ class EpochReader:
                     self._all.set()
                 self._wake.wait(self._interval())
                 self._wake.clear()
-                self._waited.wait(pause)  # bounds the cost if epochs are short, or the run has very many of them
+                self._waited.wait(pause)  # limits the cost if epochs are short, or if the run has very many epochs
         except Exception as error:  # logging must never fail a training
             warn_once("log_to", f"log_to writes nothing more: {type(error).__name__}: {error}")
         finally:
@@ -160,13 +160,13 @@ class EpochReader:
             self._all.set()
 
     def _is_recorded(self) -> bool:
-        """Whether a daemon is running that records the runs of this machine."""
+        """Return whether a daemon that records the runs of this machine is running."""
         return self._daemon.is_alive() and Capability.LIVE in self._daemon.origin().capabilities
 
     def _check_daemon(self, *, at_once: bool) -> None:
         """Warn once if values are missing because the daemon has ended.
 
-        `at_once`: warn at once, instead of waiting for a restart of the daemon.
+        `at_once`: warn immediately, instead of first waiting for a restart of the daemon.
         """
         now = self._clock()
         if self._is_recorded():
@@ -177,7 +177,7 @@ class EpochReader:
             warn_once("log_to gone", "log_to: the daemon has stopped: epochs that it has not recorded are not written")
 
     def _interval(self) -> float | None:
-        """Return the seconds until the next read; None if it need not happen before the next epoch ends."""
+        """Return the seconds until the next read; None if no read is needed before the next epoch ends."""
         if self._waited.is_set() and not self._all.is_set():
             return WAITING_INTERVAL
         since = self._clock() - self._ended_at
@@ -189,7 +189,7 @@ class EpochReader:
         with ledger.snapshot():
             settled = ledger.settled_epochs(run_id)
             record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MAX_EPOCHS))
-        # After the end of the rank, it is unknown which epochs are settled.
+        # After the end of the rank, nothing shows which epochs are settled.
         is_running = not any(is_known(rank.ended) for rank in record.ranks if rank.key == self._key)
         for epoch in aggregate.epoch_summaries(record):
             is_final = is_running and settled.has(epoch.ordinal)
@@ -198,13 +198,13 @@ class EpochReader:
             if not is_final and not (self._waited.is_set() and has_ended and is_good):
                 return
             self._next = epoch.ordinal + 1
-            if has_ended:  # the values of an epoch that was left early would not describe a whole epoch
+            if has_ended:  # the values of an aborted epoch would not describe a whole epoch
                 self._by_driver = self._by_driver or "driver" in epoch.utilization_from
                 self._arrived.append(epoch)
                 self._read = epoch.epoch
 
         for row in step_summaries(record) if not self._next else ():
-            # Short rows are merged into one, which ends with the last step of the last of them.
+            # Short rows are merged into one row. It ends with the last step of the last merged row.
             last_step = row.epoch + (row.steps or 0)
             is_final = is_running and row.ended + SETTLED_AFTER < record.run.updated
             is_good = self._is_last or self._is_complete(row, record)
@@ -216,11 +216,14 @@ class EpochReader:
             self._arrived.append(row)
 
     def _is_complete(self, epoch: EpochSummary, record: Record) -> bool:
-        """Whether the samples of an epoch reach its end, and include the driver's own if earlier epochs had them."""
+        """Return whether the samples of an epoch are complete.
+
+        They must reach the end of the epoch, and include the driver's own samples if those of earlier epochs do.
+        """
         if self._by_driver and "driver" not in epoch.utilization_from:
             return False
         # The last sample before the end counts until after the end. So only the energy counter shows whether the next
-        # sample, with the energy up to the end, is still missing.
+        # sample is still missing, which has the energy up to the end.
         rows = [row for row in record.whole_epochs if row.ordinal == epoch.ordinal]
         is_short = any(row.value("energy") < _COMPLETE * row.value("power_mean") * row.value("seconds") for row in rows)
         is_read = record.run.updated >= epoch.ended + self._daemon.interval()

@@ -1,6 +1,7 @@
 """The table of values that loggers get for each epoch. They are combined over ranks and devices as in `runs show`.
 
-Values are in base units. A name ends in its unit; without one, the value is a count or a share from 0 to 1.
+Values are in base units. A name ends with the unit. If it ends with no unit, the value is a count or a share from 0 to
+1.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from gpumon.model.metrics import Unit
 from gpumon.storage.ledger.summary import EpochSummary
 
 SECTION = "gpu"
-"""First part of each name, by which loggers group their charts."""
+"""First part of each name. Loggers group their charts by it."""
 EPOCH = f"{SECTION}/epoch"
 """Name of the epoch number, for loggers that store it like a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochValue:
-    """A value of an epoch that loggers get: name, and how it is read."""
+    """A value of an epoch that loggers get: its name, and the function that reads it."""
 
     name: str
     unit: Unit
     help: str
     read: Callable[[EpochSummary], float]
-    """Function that returns the value of an epoch; NaN if unknown."""
+    """Function that returns the value of an epoch; NaN if it is missing."""
     sampled: bool = True
-    """Whether the value comes from samples. If an epoch has too few of them, it is unknown. Otherwise the training
+    """Whether the value comes from samples; it is then missing in epochs with too few samples. If false, the training
     measures the value."""
 
 
 def values_of(epoch: EpochSummary) -> dict[str, float]:
-    """Return the known values of an epoch by name."""
-    # Values of an epoch with too few samples are left out: a chart could not show that they cover only part of it.
+    """Return the values of an epoch by name. Missing values are left out."""
+    # Values of an epoch with too few samples are left out, because a chart could not show that they cover only part of
+    # the epoch.
     is_sampled = epoch.sampled_share >= SAMPLED
     values = {value.name: value.read(epoch) for value in EPOCH_VALUES if is_sampled or not value.sampled}
     return {name: value for name, value in values.items() if is_known(value)}
@@ -47,8 +49,8 @@ def _value(
 ) -> EpochValue:  # fmt: skip
     """Return the value of the epoch column `key`.
 
-    `name`: the value's name in loggers, without section and unit. `read`: reads the value from an epoch, by default the
-    number in the column.
+    `name`: name of the value in loggers, without section and unit. `read`: function that reads the value from an epoch;
+    by default, the number in the column.
     """
     column = BY_KEY[key]
     if column.unit is None:
@@ -60,7 +62,7 @@ def _value(
 
 
 def _live_peak(epoch: EpochSummary) -> float:
-    """Return the framework's peak of live tensors if it was reached in this epoch; else NaN."""
+    """Return the framework's peak of live tensors if the peak was reached in this epoch; else NaN."""
     return epoch.framework_peak if epoch.live_peak.reached else NAN
 
 

@@ -1,4 +1,4 @@
-"""A user's function, which is called as `function(values, epoch)`."""
+"""Logger that calls a function of the user: `function(values, epoch)`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpumon.loggers.logger import EpochPosition, Logger
 
 
 class FunctionLogger(Logger):
-    """Calls `function` with a dict of values by name and the epoch's number."""
+    """Calls `function` with a dict of values by name, and the number of the epoch."""
 
     def __init__(self, function: Callable[[dict[str, float], int], object]) -> None:
         self.name = getattr(function, "__qualname__", type(function).__qualname__)

@@ -1,4 +1,4 @@
-"""The interface of a logger, which each logger's module implements."""
+"""The interface of loggers. The module of each logger implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EpochPosition:
     epoch: int
     """Number of the epoch in the training's own numbering."""
     step: int
-    """Steps of the whole training at the end of the epoch."""
+    """Number of steps of the whole training at the end of the epoch."""
     ended: float
     """End of the epoch, in seconds since 1970."""
 
@@ -21,7 +21,7 @@ class EpochPosition:
 class Logger:
     """A target for the values of epochs.
 
-    All methods are called by the training's own thread. Their exceptions become warnings.
+    All methods are called in the training's own thread. Exceptions that they raise become warnings.
     """
 
     name = ""
@@ -30,16 +30,17 @@ class Logger:
     def epoch_ended(self) -> None:
         """Called when an epoch has ended, some time before `write`.
 
-        A logger can now find the target of the values, such as the active run, while it is still open.
+        At this time, a logger can find the target of the values, such as the active run, while the target is still
+        open.
         """
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Write the known values of an epoch. Called some seconds after its end."""
+        """Write the values of an epoch. Called several seconds after its end. Missing values are not in `values`."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Write buffered values. Called when the training is over, but an evaluation may continue the run."""
+        """Write buffered values. Called when the training has ended, but an evaluation may continue the run."""
 
     def close(self) -> None:
-        """Write buffered values and close what this logger has opened. Called when the run is over."""
+        """Write buffered values, and close everything that this logger has opened. Called when the run has ended."""
         self.flush()

@@ -1,7 +1,7 @@
 """Loggers with a method `log_metrics(values, step=...)`, as in Lightning and Comet.
 
-Values are logged at the last step of the epoch, counted from 0. Lightning logs the epoch's loss at the same step. The
-value named `epoch` is the epoch's number.
+Values are logged at the last step of the epoch, where steps are counted from 0. Lightning logs the loss of the epoch at
+the same step. The value with the name `epoch` is the number of the epoch.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gpumon.loggers.logger import EpochPosition, Logger
 
 
 def has_log_metrics(logger: object) -> bool:
-    """Whether `logger` has a method `log_metrics`."""
+    """Return whether `logger` has a method `log_metrics`."""
     return callable(getattr(logger, "log_metrics", None))
 
 
 class MetricsLogger(Logger):
-    """Writes to `logger`, but does not close it, because its owner does."""
+    """Writes to `logger`. Does not close it, because its owner does."""
 
     def __init__(self, logger: Any) -> None:
         self.name = type(logger).__name__

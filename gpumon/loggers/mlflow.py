@@ -1,4 +1,4 @@
-"""MLflow: `log_to="mlflow"` for the active run, or a run object. The epoch's number is used as the step."""
+"""Logger for MLflow: `log_to="mlflow"` for the active run, or a run object. The step is the number of the epoch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ def is_run(run: object) -> bool:
 
 
 class MlflowLogger(Logger):
-    """Writes to `run`; if it is None, to the run that is active in the training's thread when the first epoch ends."""
+    """Writes to `run`.
+
+    If `run` is None, writes to the run that is active in the training's thread when the first epoch ends.
+    """
 
     name = "mlflow"
 
     def __init__(self, run: Any = None) -> None:
-        """Import mlflow, which the training uses anyway."""
+        """Imports mlflow, which the training uses anyway."""
         self._mlflow = import_module("mlflow")
         self._run = run
         self._client: Any = None
 
     def epoch_ended(self) -> None:
-        """Remember the active run, unless a run is already known."""
+        """Store the active run, unless a run is already stored."""
         if self._run is None:
             self._run = self._mlflow.active_run()
 

@@ -25,8 +25,8 @@ _BY_TEXT: Mapping[str, Callable[[str, str], Logger]] = {
     "tensorboard": lambda directory, run: TensorBoardDirectory(directory or os.path.join("runs", run)),
     "wandb": lambda _, run: WandbLogger(),
 }
-"""Constructors of loggers by the part of `log_to` before the colon. Arguments are the part after the colon, and the
-run's id."""
+"""Constructors of loggers, by the part of `log_to` before the colon. Their arguments are the part after the colon, and
+the id of the run."""
 _REQUIRES_ARGUMENT = {"csv"}
 _TAKES_ARGUMENT = {"csv", "tensorboard"}
 _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...] = (
@@ -41,8 +41,8 @@ _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...]
 def make_loggers(log_to: object, run: str) -> list[Logger]:
     """Return the loggers for `log_to`, which is a single target or a list of targets. `run`: id of the run.
 
-    A logger that cannot be created, for example because its package is missing, is left out with a warning. Raises
-    UsageError for an invalid target.
+    If a logger cannot be created, it is left out with a warning. Its package may be missing. Raises UsageError for an
+    invalid target.
     """
     loggers = []
     for target in log_to if isinstance(log_to, list | tuple) else [log_to]:
@@ -58,7 +58,7 @@ def make_loggers(log_to: object, run: str) -> list[Logger]:
 
 def _make_logger(target: object, run: str) -> Logger:
     if isinstance(target, ModuleType):
-        target = target.__name__  # `log_to=wandb`: its active run
+        target = target.__name__  # `log_to=wandb` (the module) means its active run
     if isinstance(target, os.PathLike):
         return CsvLogger(os.fsdecode(os.fspath(target)), run)
     if isinstance(target, str) and target.endswith(".csv") and ":" not in target:

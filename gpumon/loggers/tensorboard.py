@@ -1,4 +1,5 @@
-"""TensorBoard: a SummaryWriter of torch or tensorboardX, or a directory. The epoch's number is used as the step."""
+"""Logger for TensorBoard: a SummaryWriter of torch or tensorboardX, or a directory. The step is the number of the
+epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def is_writer(writer: object) -> bool:
 
 
 class TensorBoardLogger(Logger):
-    """Writes to `writer`, but does not close it, because its owner does."""
+    """Writes to `writer`. Does not close it, because its owner does."""
 
     name = "TensorBoard"
 
@@ -25,7 +26,7 @@ class TensorBoardLogger(Logger):
         self._writer = writer
 
     def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
-        """Add a scalar for each value, with the time when the epoch ended."""
+        """Add a scalar for each value, with the end time of the epoch."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, at.epoch, walltime=at.ended)
 

@@ -1,8 +1,9 @@
 """Anonymizes recordings, so that they can be attached to bug reports.
 
-Each name is replaced by a kind and a number, in order of first use. The same name always gets the same replacement in a
-recording. Names are not hashed, because a reader could test the hashes of likely names. Times, numbers, GPU models,
-driver versions, and words of gpumon and of frameworks are not replaced.
+Each name is replaced by its kind and a number, such as `user-1`. Numbers are assigned in the order of first use. Within
+a recording, the same name always gets the same replacement. Names are not hashed, because a reader could compare the
+hashes of likely names. Times, numbers, GPU models, driver versions, and words of gpumon and of frameworks are not
+replaced.
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ class Anonymizer:
         return name if name in usual else self._name(kind, name)
 
     def _uuid(self, uuid: str) -> str:
-        """Return the replacement of a UUID. Its prefix stays, because it shows the vendor and MIG instances."""
+        """Return the replacement of a UUID.
+
+        The prefix stays, because it shows the vendor, and whether this is a MIG instance.
+        """
         kind = next((kind for kind in ("MIG", "GPU") if uuid.startswith(f"{kind}-")), "DEVICE")
         return self._name(kind, uuid)
 

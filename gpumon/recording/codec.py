@@ -1,4 +1,5 @@
-"""Encodes frames into the body of a block, and decodes them. The decoder checks all data and limits its memory use."""
+"""Encodes frames into the body of a block, and decodes them. The decoder checks all data, and limits the memory that it
+uses."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _RUN_VALUES = attrgetter(*(column.name for column in RUN))
 
 
 class BlockEncoder:
-    """Encodes the bodies of blocks. Each block can be decoded without the others."""
+    """Encodes the bodies of blocks. Each block can be decoded without other blocks."""
 
     def __init__(self) -> None:
         self._floats = FloatPacker()
@@ -76,7 +77,10 @@ class _Indexes:
 
 
 class _EntityTable:
-    """Devices, processes or runs (entities) of a block: the entities of each frame, and the columns of each entity."""
+    """A table for the entities of a block, which are devices, processes or runs.
+
+    It contains the entities of each frame, and the columns of each entity.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -85,7 +89,7 @@ class _EntityTable:
         self._rows: list[list[tuple[Any, ...]]] = []
 
     def add(self, facts: Sequence[Hashable], rows: Iterable[tuple[Any, ...]]) -> int:
-        """Add the entities of a frame, and return the index of the list of these entities.
+        """Add the entities of a frame. Return the index of the list with these entities.
 
         `facts`: constant fields of each entity, which identify it. `rows`: values of each entity in this frame.
         """
@@ -100,7 +104,7 @@ class _EntityTable:
         """Yield the packed columns of each entity."""
         for rows in self._rows:
             for index, values in enumerate(zip(*rows, strict=True)):
-                # The columns of the table are followed by the logged metrics of a run.
+                # The logged metrics of a run follow the columns of the table.
                 kind = self._table[index].kind if index < len(self._table) else FLOAT
                 yield block.pack(kind, values, (name, index))
 
@@ -184,7 +188,7 @@ class _BlockTables:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Convert seconds to nanoseconds: return the integer that gives exactly `seconds` if divided by a billion."""
+    """Convert seconds to nanoseconds. Divided by a billion, the result is exactly `seconds`."""
     number, divisor = seconds.as_integer_ratio()
     return (2 * number * SECOND + divisor) // (2 * divisor)
 
@@ -200,7 +204,7 @@ def _to_signed(number: int) -> int:
 
 
 def _pack_offset(offset: int) -> int:
-    """Return the stored form of a stamp's offset. It is never 0, because 0 means that the stamp is unknown."""
+    """Return the number to store for the offset of a stamp. It is never 0, because 0 stands for a missing stamp."""
     return offset + 1 if offset >= 0 else offset
 
 
@@ -234,7 +238,7 @@ class RecordingSchema:
         self.tables: dict[str, Table] = {name: _table(tables.get(name)) for name in TABLES}
         known = {column.name for column in self.tables["sample"]}
         self.absent = {column.name: _NOT_RECORDED for column in SAMPLE[_SAMPLE_FACTS:] if column.name not in known}
-        """GPU metrics that the file does not have, with the reason why they are missing."""
+        """GPU metrics that the file does not have, each with the reason why it is missing."""
 
 
 def schema_to_json() -> dict[str, Any]:
@@ -243,7 +247,10 @@ def schema_to_json() -> dict[str, Any]:
 
 
 def decode(body: bytes, schema: RecordingSchema, frames: int) -> list[RecordedFrame]:
-    """Return the frames of a block. `frames` is their number according to the block's head. Raises DamagedRecording."""
+    """Return the frames of a block.
+
+    `frames`: number of frames according to the head of the block. Raises DamagedRecording.
+    """
     try:
         return _BlockDecoder(body, schema, frames).decode()
     except DamagedRecording:
@@ -284,8 +291,8 @@ class _BlockDecoder:
             device._replace(missing={**device.missing, PROCESSES: device.missing.get(PROCESSES, _NOT_RECORDED)})
             for device in self._devices
         ]
-        """The devices for frames in which processes were not recorded. They mark processes as missing, because an empty
-        process list must not mean that a GPU was free."""
+        """The devices for frames in which processes were not recorded. These devices list processes as missing, because
+        an empty process list must not mean that a GPU was free."""
         self._processes = [process_from_json(entry) for entry in table_entries(tables, "processes")]
         self._runs = [run_from_json(entry) for entry in table_entries(tables, "runs")]
         self._logged = [metric_names(entry) for entry in table_entries(tables, "logged")]
@@ -367,7 +374,7 @@ class _BlockDecoder:
         return [[(entity, next(rows[entity])) for entity in entities] for entities in present]
 
     def _boundaries(self, count: int) -> Iterator[Boundary | None]:
-        """Return the boundaries of the block. An entry is None if its mark is from a later version."""
+        """Yield the boundaries of the block. An entry is None if its mark is from a later version of gpumon."""
         columns = self._columns("boundary", BOUNDARY, count)
         names = [self._logged[parse_int(index, 0, len(self._logged) - 1)] for index in columns[6]]
         values = iter(self._part.floats(sum(map(len, names))))
@@ -400,7 +407,7 @@ class _BlockDecoder:
 
 
 def _absent(column: RecordedColumn, count: int) -> Sequence[Any]:
-    """Return a column that the file does not have: NaN, "" or 0."""
+    """Return the values of a column that the file does not have: NaN, "" or 0."""
     return list(repeat(NAN if column.kind == FLOAT else "" if column.kind == TEXT else 0, count))
 
 

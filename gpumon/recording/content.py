@@ -1,7 +1,7 @@
-"""The content of a recording: frames with their context, the columns of its tables, and JSON of devices and runs.
+"""The content of a recording: frames with their context, the columns of its tables, and the JSON of devices and runs.
 
-A file lists its columns. A metric that is not in the list was not recorded. A column that this version does not support
-is skipped.
+A file contains a list of its columns. A metric that is not in this list was not recorded. A column that this version of
+gpumon does not support is skipped.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from gpumon.model.run import RunFacts, read_facts
 from gpumon.recording.format import MAX_FRAMES, DamagedRecording, parse_int, parse_text
 
 INTEGER, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
-"""Kinds of columns. `INTEGER` and `FLOAT` are numbers, and `TEXT` is text. `STAMP` is a time in ns of CLOCK_MONOTONIC,
-stored relative to the time of the frame; 0 is unknown."""
+"""Kinds of columns. `INTEGER` and `FLOAT` are numbers, and `TEXT` is text. `STAMP` is a time in ns of CLOCK_MONOTONIC.
+It is stored relative to the time of the frame; 0 stands for a missing time."""
 
 FULL = "frames"
-"""Value of `Context.part` for frames as they were sampled, with processes, runs and boundaries."""
+"""Value of `Context.part` for complete frames, with processes, runs and boundaries."""
 VALUES = "values"
-"""Value of `Context.part` for frames with only the metrics of GPUs and host as they were sampled. Processes were not
+"""Value of `Context.part` for frames that have only the sampled metrics of GPUs and host. Processes were not
 recorded."""
 
 
 def means_part(step: int) -> str:
-    """Return the value of `Context.part` for frames from the history, which have only means over `step` seconds."""
+    """Return the value of `Context.part` for frames from the history. These have only means over `step` seconds."""
     return f"means of {step} s"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Data that is the same for many frames: origin, driver, host name, and kind of content."""
+    """Data that many frames share: origin, driver, host name, and kind of content."""
 
     origin: Origin = field(default_factory=lambda: Origin(""))
     driver: Driver = field(default_factory=Driver)
@@ -133,7 +133,7 @@ RUN_FACTS = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs", "first_epoch",
     "base", "gpus", "started",
 )  # fmt: skip
-"""Fields of a run that are the same in many frames. They are stored only once per block."""
+"""Fields of a run that are the same in many frames. A block stores them only once."""
 
 _CHANGING = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", "lost_events"}
 assert {*PROCESS_FACTS, *(column.name for column in PROCESS)} == set(Process._fields)
@@ -186,7 +186,8 @@ def device_to_json(device: Device) -> dict[str, Any]:
 def device_from_json(data: Any, absent: Mapping[str, Availability]) -> Device:
     """Return the device in untrusted JSON.
 
-    `absent`: metrics that the recording does not have, with the reason. Raises DamagedRecording if it is invalid.
+    `absent`: metrics that the recording does not have, each with the reason. Raises DamagedRecording if the JSON is
+    invalid.
     """
     fields = _object(data)
     missing = {parse_text(name): _availability(why) for name, why in _object(fields.get("missing")).items()}
@@ -314,7 +315,10 @@ def _driver(data: Any) -> Driver:
 
 
 def _availability(why: Any) -> Availability:
-    """Return the reason why a metric is missing. A reason of a later version becomes FAILED."""
+    """Return the reason why a metric is missing.
+
+    A reason that only a later version of gpumon defines becomes FAILED.
+    """
     return Availability(why) if parse_int(why) in _STATES else Availability.FAILED
 
 
@@ -330,7 +334,7 @@ def _object(data: Any) -> dict[str, Any]:
 
 
 def _list(data: Any, count: int | None = None) -> Sequence[Any]:
-    """Return an untrusted JSON list, which must have `count` entries if `count` is given.
+    """Return an untrusted JSON list. It must have `count` entries unless `count` is None.
 
     Raises DamagedRecording for anything else.
     """

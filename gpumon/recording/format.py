@@ -1,12 +1,12 @@
 """Layout of a recording: a header, blocks of frames, and an end block. See docs/inside/recording-format.md.
 
-    0     header: magic, major, minor, length and CRC32 (`HEAD`), then that many bytes of JSON, the schema
-    then  blocks: `BLOCK` with its CRC32, then the body, compressed with zlib
-    last  a block of kind END; without it, the file was cut or its recorder was killed
+    0       header: magic, major, minor, length and CRC32 (`HEAD`), then that many bytes of JSON, the schema
+    then    blocks: `BLOCK` with its CRC32, then the body, compressed with zlib
+    last    a block of kind END; if it is missing, the file was truncated or its recorder was killed
 
-Each block of frames is independent, so a reader can start at any block, and damage to a block does not affect the
-blocks before it. All lengths are checked against limits before anything is read or allocated, and nothing is
-decompressed beyond the length given by its block.
+Each block of frames is independent. So a reader can start at any block, and damage to a block does not affect the
+blocks before it. All lengths are checked against limits before anything is read or allocated. No block is decompressed
+beyond the length in its head.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gpumon.common.text import clean
 
 MAGIC = b"\x89GPUMREC"
 MAJOR, MINOR = 1, 0
-"""Version of the format. A reader can read all minor versions of its major version, because minor versions only add
+"""Version of the format. A reader can read all minor versions of its major version, because a minor version only adds
 metrics and kinds of blocks."""
 
 HEAD = struct.Struct("<8sHHII")
-"""Struct format of the head: magic, major, minor, length of the JSON that follows, CRC32 of the four bytes of the
-versions and of the JSON."""
+"""Struct format of the head: magic, major, minor, length of the JSON that follows, and CRC32 of the JSON and the four
+bytes of the versions."""
 BLOCK = struct.Struct("<4sB3xIIIIQqq")
-"""Struct format of the marker and the fields of `BlockHead`. In the file, a CRC32 of them follows."""
+"""Struct format of the marker and the fields of `BlockHead`. In the file, a CRC32 of these bytes follows."""
 BLOCK_SIZE = BLOCK.size + 4
 MARKER = b"GPMB"
 FRAMES, END = 1, 2
@@ -39,7 +39,7 @@ FRAMES, END = 1, 2
 MAX_JSON = 1 << 22
 """Maximum bytes of the schema, and of the JSON in a block."""
 MAX_STORED = 1 << 25
-"""Maximum bytes of the body of a block as stored."""
+"""Maximum bytes of the compressed body of a block."""
 MAX_RAW = 1 << 25
 """Maximum bytes of the decompressed body of a block."""
 MAX_FRAMES = 4096
@@ -55,18 +55,18 @@ class BlockHead(NamedTuple):
 
     kind: int
     stored: int
-    """Bytes of the body as stored."""
+    """Bytes of the compressed body."""
     raw: int
     """Bytes of the decompressed body."""
     crc: int
-    """CRC32 of the body as stored."""
+    """CRC32 of the compressed body."""
     frames: int
     number: int
     """Number of the block in the file, counted from 1."""
     first_ns: int
-    """Time of the first frame: ns since 1970."""
+    """Time of the first frame, in ns since 1970."""
     last_ns: int
-    """Time of the last frame: ns since 1970."""
+    """Time of the last frame, in ns since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +87,16 @@ def pack_header(schema: dict[str, Any]) -> bytes:
 def unpack_header(raw: bytes) -> Header:
     """Return the header at the start of `raw`.
 
-    Raises DamagedRecording if it is damaged, or SourceError if this version cannot read the format.
+    Raises DamagedRecording if the header is damaged, and SourceError if this version of gpumon cannot read the format.
     """
     if len(raw) < HEAD.size:
-        raise DamagedRecording("cut short within its header")
+        raise DamagedRecording("truncated within its header")
     magic, major, minor, length, crc = HEAD.unpack_from(raw)
     if magic != MAGIC:
         raise DamagedRecording("not a recording")
     body = raw[HEAD.size : HEAD.size + length]
     if length > MAX_JSON or len(body) < length:
-        raise DamagedRecording("cut short within its header, or the header is damaged")
+        raise DamagedRecording("truncated within its header, or the header is damaged")
     if crc != _header_crc(major, minor, body):
         raise DamagedRecording("the header is damaged")
     if major != MAJOR:
@@ -127,7 +127,7 @@ def pack_block(kind: int, body: bytes, *, frames: int, number: int, first_ns: in
 def unpack_block_head(raw: bytes) -> BlockHead:
     """Return the head in the first `BLOCK_SIZE` bytes. Raises DamagedRecording if it is invalid or exceeds a limit."""
     if len(raw) < BLOCK_SIZE:
-        raise DamagedRecording("cut short")
+        raise DamagedRecording("truncated")
     marker, *fields = BLOCK.unpack_from(raw)
     if marker != MARKER or zlib.crc32(raw[: BLOCK.size]) != int.from_bytes(raw[BLOCK.size : BLOCK_SIZE], "little"):
         raise DamagedRecording("damaged")
@@ -138,9 +138,9 @@ def unpack_block_head(raw: bytes) -> BlockHead:
 
 
 def check_body(head: BlockHead, stored: bytes) -> None:
-    """Verify the length and checksum of a block's stored body. Raises DamagedRecording if one is wrong."""
+    """Verify the length and checksum of a block's compressed body. Raises DamagedRecording if either is wrong."""
     if len(stored) < head.stored:
-        raise DamagedRecording("cut short")
+        raise DamagedRecording("truncated")
     if zlib.crc32(stored) != head.crc:
         raise DamagedRecording("damaged")
 
@@ -148,7 +148,7 @@ def check_body(head: BlockHead, stored: bytes) -> None:
 def unpack_body(head: BlockHead, stored: bytes) -> bytes:
     """Return the decompressed body of a block.
 
-    Raises DamagedRecording if it is damaged or its length differs from the length in the head.
+    Raises DamagedRecording if the body is damaged, or if its length differs from the length in the head.
     """
     check_body(head, stored)
     try:

@@ -1,4 +1,4 @@
-"""Playback of a recording: the part to play, and the state shared by the view and the source."""
+"""Playback of a recording: the part to play, and the state that the view and the source share."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def playback_origin(
 ) -> Origin:  # fmt: skip
     """Return the origin for frames of a recording. Its label names the file, the recorded source, damage and speed.
 
-    `current`: the frame that is currently shown; its recorded origin is used. `ended`: whether the recording has been
-    played to its end.
+    `current`: the frame that is currently shown. Its recorded origin is used. `ended`: whether the recording was played
+    to its end.
     """
     recorded = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
@@ -49,10 +49,10 @@ def time_ns(recorded: RecordedFrame) -> int:
 
 
 def distance_ns(before: Frame, after: Frame) -> int:
-    """Return the time between two frames in ns: the smaller one of the differences by CLOCK_MONOTONIC and wall clock.
+    """Return the time between two frames in ns, which is the smaller of the differences by the two clocks.
 
-    Negative differences are ignored, because the wall clock may have been set in between, and CLOCK_MONOTONIC starts
-    again if the machine is rebooted.
+    Negative differences are ignored. The wall clock may have been set between the frames, and CLOCK_MONOTONIC starts
+    again when the machine reboots.
     """
     distances = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
     return min((distance for distance in distances if distance >= 0), default=0)
@@ -66,13 +66,16 @@ _HINT = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a
 
 
 class Portion(NamedTuple):
-    """Start and end of the part to play, as the user typed them. If empty, the recording's own start or end is used."""
+    """Start and end of the part to play, as the user typed them.
+
+    If one is empty, the start or end of the recording is used.
+    """
 
     begin: str = ""
     end: str = ""
 
     def checked(self) -> Portion:
-        """Return this portion if it is valid. Raises UsageError if start or end is not a time."""
+        """Return this object if it is valid. Raises UsageError if start or end is not a time."""
         for text in filter(None, self):
             _parse_time(text, 0)
         return self
@@ -84,7 +87,7 @@ class Portion(NamedTuple):
     def end_ns(self, first_ns: int) -> int:
         """Return the end in ns since 1970, for a recording whose first frame is at `first_ns`.
 
-        Raises UsageError if it is not after the start.
+        Raises UsageError if the end is not after the start.
         """
         end = _parse_time(self.end, first_ns) if self.end else MAX_NS
         if end <= self.begin_ns(first_ns):
@@ -98,7 +101,8 @@ WHOLE = Portion()
 def _parse_time(text: str, first_ns: int) -> int:
     """Return a time that a user typed, in ns since 1970.
 
-    A time of day is local, and means its first occurrence after `first_ns`, the time of the first frame.
+    A time of day is local time. It means the first occurrence of this time after `first_ns`, the time of the first
+    frame.
     """
     for pattern in _DATES:
         try:
@@ -123,7 +127,7 @@ def _parse_time(text: str, first_ns: int) -> int:
 
 
 class Playback:
-    """State of a recording that is being played, shared by the view and the source."""
+    """State of a recording that is being played. The view and the source share it."""
 
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
@@ -134,7 +138,7 @@ class Playback:
         self.can_pause = False
         """True if the source can pause. Set by the source."""
         self.begin = self.end = NAN
-        """Start and end of playback (s since 1970); NaN while unknown. Set by the source."""
+        """Start and end of playback (s since 1970); NaN until the source sets them."""
         self.path = ""
         """Path of the file, so that views can show other times of the recording. Set by the source."""
         self.seeks = 0
@@ -142,12 +146,12 @@ class Playback:
         self.seek_target = NAN
         """Target of the last seek (s since 1970). Set by the source."""
         self.completed_seek: tuple[int, float] = 0, NAN
-        """Number of the last completed seek, and the time of the last frame read for it (s since 1970; NaN if there is
-        none). Set by the source."""
+        """Number of the last completed seek, and the time of the last frame that was read for it (s since 1970; NaN if
+        there is no such frame). Set by the source."""
         self.on_seek: Callable[[], object] = lambda: None
-        """Function that the source calls after a seek, because the next frames do not continue the previous ones."""
+        """Function that the source calls after a seek, because the next frames do not continue the previous frames."""
         self.problem = ""
-        """Sentence that says why the recording ends early and up to which time it plays. Set by the source."""
+        """Sentence that says why the recording ends early and up to which time it can be played. Set by the source."""
         self._lock = Lock()
         self._seconds = 0.0
 
@@ -157,7 +161,7 @@ class Playback:
             self._seconds += seconds
 
     def pop_seek(self) -> float:
-        """Return the seconds to jump that were requested since the last call, and reset them to 0."""
+        """Return the sum of the jumps (s) that were requested since the last call, and reset it to 0."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

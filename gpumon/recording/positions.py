@@ -1,7 +1,7 @@
 """Access to a recording by time, for several viewers at different positions.
 
-A position is a time. The frame shown at a position is the frame just before the first frame with a later time, in file
-order. Thus a later position never shows an earlier frame, even if the clock was set during the recording.
+A position is a time. In file order, the frame shown at a position is the frame just before the first frame with a later
+time. So a later position never shows an earlier frame, even if the clock was set during the recording.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from gpumon.recording.playback import WHOLE, Portion, time_ns
 from gpumon.recording.reader import RecordingReader
 
 PAST_SECONDS = 600
-"""Seconds of history returned with a position."""
+"""Seconds of history that are returned with a position."""
 MAX_PAST_FRAMES = 1200
-"""Maximum number of frames of history. If there are more in the time, the newest are returned."""
+"""Maximum number of frames of history. If there are more frames in this time, the newest are returned."""
 _MAX_BLOCKS = 8
-"""Maximum number of decoded blocks in the cache: the history of a position, and a few more for steps back."""
+"""Maximum number of decoded blocks in the cache. They are sufficient for the history of a position, and for a few steps
+back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The frames up to a position. The last one is the frame that is shown."""
+    """The frames up to a position. The last frame is the one that is shown."""
 
     frames: Sequence[RecordedFrame]
-    """Frames, oldest first, numbered from 1 in file order. The last one is shown."""
+    """The frames, oldest first, numbered from 1 in file order."""
     following: RecordedFrame | None
-    """The next frame after these; None at the end of the recording."""
+    """The frame after these frames; None at the end of the recording."""
 
     @property
     def number(self) -> int:
@@ -44,7 +45,7 @@ class Excerpt:
 class Positions:
     """A recording that is read by time. Must not be used from several threads at once.
 
-    Raises SourceError if it cannot be read, UsageError if the portion to play is invalid.
+    Raises SourceError if the recording cannot be read, and UsageError if the portion to play is invalid.
     """
 
     def __init__(self, path: str, portion: Portion = WHOLE) -> None:
@@ -73,11 +74,12 @@ class Positions:
         """Return the frames up to a position in ns since 1970.
 
         A position outside the recording is moved to its start or end. `after`: number of the last frame that the caller
-        already has, 0 for none. If at most `max_frames` frames follow it, only these are returned; else as many frames
-        as views need for their history. Raises SourceError if no frame is left because of damage.
+        already has, 0 for none. If at most `max_frames` frames follow this frame, only they are returned. Otherwise, as
+        many frames are returned as views need for their history. Raises SourceError if no frame is left because of
+        damage.
         """
         if not self._is_checked:
-            # Check the whole file first, so that no viewer is shown frames after damage.
+            # The whole file is checked first, so that no viewer sees frames after damage.
             self._is_checked = True
             self.reader.check()
             self._index()
@@ -137,7 +139,7 @@ class Positions:
         if frames is None:
             frames = self.reader.block(block)
             for i, recorded in enumerate(frames):
-                recorded.frame.number = self._starts[block] + i + 1  # replaces the number that it had in the ring
+                recorded.frame.number = self._starts[block] + i + 1  # replaces the frame's number in the ring
             self._blocks[block] = frames
             if len(self._blocks) > _MAX_BLOCKS:
                 self._blocks.popitem(last=False)

@@ -30,11 +30,11 @@ from gpumon.recording.format import (
 )
 
 _MAX_BLOCKS = 1 << 19
-"""Maximum number of blocks in a file, enough for two years."""
+"""Maximum number of blocks in a file. This is sufficient for two years."""
 
 
 def is_recording(path: str) -> bool:
-    """Return whether a file starts like a recording. Return False if it cannot be read."""
+    """Return whether a file starts like a recording. False if the file cannot be read."""
     try:
         return read_regular(path, len(MAGIC), follow=True) == MAGIC
     except (OSError, ValueError):
@@ -57,7 +57,8 @@ class RecordingReader:
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.damage = ""
-        """Sentence that says where the file is damaged and up to which time it plays. Empty if no damage was found."""
+        """Sentence that says where the file is damaged and up to which time it can be played. Empty if no damage was
+        found."""
         self._is_complete = False
         try:
             self._fd = open_regular(path, follow=True)
@@ -75,11 +76,14 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Sentence that says why the recording ends early and up to which time it plays. Empty if it is complete."""
+        """Sentence that says why the recording ends early and up to which time it can be played.
+
+        Empty if it is complete.
+        """
         if self.damage or self._is_complete:
             return self.damage
         return (
-            f"{self.name}: the file has no end, so it was cut short, or its recorder was killed: {_plays(self._blocks)}"
+            f"{self.name} has no end marker: the file was truncated or the recorder was killed; {_plays(self._blocks)}"
         )
 
     @property
@@ -101,8 +105,8 @@ class RecordingReader:
     def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[RecordedFrame]:
         """Yield the frames from `begin_ns` to `end_ns` (ns since 1970), in the order of the file.
 
-        Iteration ends at the first frame after `end_ns`, or at damage. A frame may have an earlier time than the
-        previous one if the clock was set.
+        Iteration ends at the first frame after `end_ns`, or at damage. If the clock was set, a frame may have an
+        earlier time than the previous frame.
         """
         has_begun = False
         for i, (_, head) in enumerate(self._blocks):
@@ -128,7 +132,7 @@ class RecordingReader:
     def block(self, index: int) -> list[RecordedFrame]:
         """Return the frames of the block with this index in `heads`.
 
-        If the block is damaged, DamagedRecording is raised, or SourceError for the first block. After that, the
+        If the block is damaged, DamagedRecording is raised, or SourceError if it is the first block. Afterward, the
         recording ends before this block.
         """
         offset, head = self._blocks[index]
@@ -139,9 +143,10 @@ class RecordingReader:
             raise
 
     def check(self) -> None:
-        """Verify the checksums of all blocks. If one is wrong, the recording ends before this block after the call.
+        """Verify the checksums of all blocks.
 
-        Raises SourceError if no block is left.
+        If the checksum of a block is wrong, the recording ends before this block afterward. Raises SourceError if no
+        block is left.
         """
         for i, (offset, head) in enumerate(self._blocks):
             try:
@@ -190,18 +195,19 @@ class RecordingReader:
         return blocks
 
     def _read_head(self, offset: int) -> BlockHead:
-        """Return the head of the block at `offset`. Raises DamagedRecording if the head is invalid or the body is
-        truncated.
+        """Return the head of the block at `offset`.
+
+        Raises DamagedRecording if the head is invalid or the body is truncated.
         """
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
-            raise DamagedRecording("cut short")
+            raise DamagedRecording("truncated")
         if head.kind == FRAMES and not head.frames:
             raise DamagedRecording("not written by gpumon")
         return head
 
     def _decode(self, offset: int, head: BlockHead) -> list[RecordedFrame]:
-        """Return the frames of a block. Raises DamagedRecording for any error in it."""
+        """Return the frames of a block. Raises DamagedRecording for any error in the block."""
         try:
             return decode(unpack_body(head, self._read_body(offset, head)), self._schema, head.frames)
         except DamagedRecording:
@@ -209,7 +215,7 @@ class RecordingReader:
         except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
             raise DamagedRecording(
                 "not written by gpumon"
-            ) from error  # its checksum is right, but its content is invalid
+            ) from error  # the checksum is correct, but the content is invalid
 
     def _end_before(self, index: int, damaged: DamagedRecording) -> None:
         """Set the end of the recording to the block before a damaged one. Raises SourceError for the first block."""
@@ -219,7 +225,7 @@ class RecordingReader:
             raise SourceError(self.damage) from damaged
 
     def _read_body(self, offset: int, head: BlockHead) -> bytes:
-        """Return the stored body of a block. Raises DamagedRecording."""
+        """Return the compressed body of a block. Raises DamagedRecording."""
         try:
             return os.pread(self._fd, head.stored, offset + BLOCK_SIZE)
         except OSError as error:

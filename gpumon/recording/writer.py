@@ -1,6 +1,6 @@
 """Writes recordings. A block has two minutes of frames. The open block is written every ten seconds.
 
-Each time, the open block overwrites its previous version. Thus only the last seconds are lost if the recorder is
+Each write of the open block overwrites its previous version. So only the last seconds are lost if the recorder is
 killed, and blocks are still long enough to compress well.
 """
 
@@ -26,20 +26,20 @@ from gpumon.recording.format import END, FRAMES, pack_block, pack_header
 
 MAX_BLOCK_FRAMES = 128
 MAX_BLOCK_SECONDS = 120
-"""Maximum length of a block. The first blocks have 10, 20, 40 and 80 seconds, so that little of a short recording is
-lost if a block is damaged."""
+"""Maximum length of a block. The first blocks have 10, 20, 40 and 80 seconds, so that damage to a block destroys only a
+small part of a short recording."""
 FLUSH_INTERVAL = 10
-"""Seconds between two writes. This is the most that is lost if the recorder is killed."""
+"""Seconds between two writes. If the recorder is killed, no more than this is lost."""
 _FULL_NUMBERS = MAX_NUMBERS // 2
-"""A block is full if the estimated count of its numbers reaches this."""
+"""A block is full if the estimated count of its values reaches this number."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RecordingWriter:
     """Appends frames to a file.
 
-    `add` and `close` raise GpumonError if the file cannot be written, for example because the disk is full. The file
-    then ends with the last frames that were written completely, and can be played up to their end.
+    `add` and `close` raise GpumonError if the file cannot be written. The disk may be full. The file then ends with the
+    last frames that were written completely, and can be played up to there.
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
@@ -55,9 +55,9 @@ class RecordingWriter:
         self._open: list[RecordedFrame] = []
         self._numbers = 0
         self._written = 0
-        """Number of frames of the open block that are on disk."""
+        """Number of frames in the open block that are on disk."""
         self._flushed = b""
-        """The open block as it is on disk."""
+        """The open block as last written to disk."""
         self._flushed_ns = 0
         self._last = NAN
         """Time of the last frame on disk, in seconds since 1970."""
@@ -76,7 +76,7 @@ class RecordingWriter:
         """Create a recording at `path` that only this user can read.
 
         `facts`: stored in the header. `force`: replace an existing file. Raises UsageError if the file exists and
-        `force` is false, or GpumonError if it cannot be created.
+        `force` is false, and GpumonError if the file cannot be created.
         """
         fd = _create(path, force)
         try:
@@ -91,7 +91,7 @@ class RecordingWriter:
         return self._end
 
     def add(self, recorded: RecordedFrame) -> None:
-        """Append a frame. It is written to disk at most `FLUSH_INTERVAL` seconds later."""
+        """Append a frame. The frame is written to disk at most `FLUSH_INTERVAL` seconds later."""
         if self._open and self._is_full(recorded):
             self._flush(last=True)
         self._open.append(recorded)
@@ -124,7 +124,10 @@ class RecordingWriter:
         )
 
     def _flush(self, *, last: bool) -> None:
-        """Write the open block over its previous version. `last`: the block gets no more frames after this."""
+        """Write the open block over its previous version.
+
+        `last`: whether the block is complete and gets no more frames.
+        """
         if not self._open:
             return
         if self._written < len(self._open):
@@ -159,10 +162,13 @@ class RecordingWriter:
         self._end, self._flushed = self._offset + done, block
 
     def _restore(self) -> None:
-        """Restore the previous version of the open block, and close the file. The disk has space for this version."""
+        """Restore the previous version of the open block, and close the file.
+
+        The disk certainly has space for this version.
+        """
         block = self._flushed if self._written else b""
         try:
-            with suppress(OSError):  # if this fails too, readers detect the damage and play the frames before it
+            with suppress(OSError):  # if this also fails, readers detect the damage and play the frames before it
                 os.pwrite(self._fd, block, self._offset)
                 os.ftruncate(self._fd, self._offset + len(block))
         finally:

@@ -103,7 +103,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
     found, problem = read(path)
     assert found
     assert problem.startswith(
-        "a.gpumon: the file has no end, so it was cut short, or its recorder was killed: it plays up to "
+        "a.gpumon has no end marker: the file was truncated or the recorder was killed; it plays up to "
     )
     played = status(env, "--source", f"replay:{path}")
     assert played["gpus"][0]["uuid"] == found[0].frame.samples[0].device.uuid
@@ -151,7 +151,7 @@ def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path:
     assert done.stderr.count("\n") == 1
     found, problem = read(path)
     assert found
-    assert problem.startswith("a.gpumon: the file has no end")
+    assert problem.startswith("a.gpumon has no end marker")
 
 
 LOGS_AT_ENDS = """
