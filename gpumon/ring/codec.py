@@ -93,7 +93,7 @@ def read_processes(raw: bytes, directory: StoredDirectory) -> tuple[Process, ...
 
 
 def _share(ratio: float) -> int:
-    """Return a ratio as an integer in hundredths of a percent; `NO_SHARE` if it is unknown or too large."""
+    """Return a ratio as an integer in hundredths of a percent; `NO_SHARE` if it is NaN or too large."""
     return round(ratio * SHARE) if 0 <= ratio <= _MOST else NO_SHARE
 
 
@@ -111,8 +111,8 @@ def read_samples(
 ) -> tuple[Sample, ...]:
     """Return the samples of a frame, sorted by `by_number`.
 
-    `rows`: records in the format `layout.ROW`, one for each row. `names`: names of the metrics. `grid`: for each
-    metric, the values of all rows.
+    `rows`: one record for each row, in the format `layout.ROW`. `grid`: for each metric, the values of all rows.
+    `names`: names of the metrics.
     """
     order = _order(names, _GPU_NAMES)
     count, samples = len(rows), []
@@ -141,7 +141,7 @@ def read_host(values: tuple[float, ...], names: tuple[str, ...]) -> tuple[float,
 def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
     """Return for each metric in `wanted` its index in `stored`, or -1 if it is not stored; None if both are equal.
 
-    A slot that another version of gpumon wrote may have different metrics than this version.
+    A slot that another version of gpumon wrote may have metrics that differ from those of this version.
     """
     if stored == wanted:
         return None
@@ -154,7 +154,7 @@ def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ..
 
 
 class ValueForm(NamedTuple):
-    """The positions of the values in a slot that has only values."""
+    """The positions of the values in a slot that contains only values."""
 
     gpu: tuple[str, ...]
     """Metrics of each row in the order of the slot: first the narrow ones (f4), then the wide ones (f8)."""
@@ -168,12 +168,12 @@ class ValueForm(NamedTuple):
     """Number of narrow metrics per row."""
     narrow_host: int
     order: tuple[int, ...]
-    """Index of each value in a full frame, in which host values follow GPU values."""
+    """Index of each value in a complete frame, where host values follow GPU values."""
 
 
 @lru_cache(maxsize=8)
 def value_form(layout: Layout) -> ValueForm:
-    """Return the positions of the values in a slot that has only values, for this layout."""
+    """Return the positions of the values for this layout, in a slot that contains only values."""
     rows, wide = layout.rows, set(layout.wide)
     gpu = sorted(range(len(layout.gpu)), key=lambda index: layout.gpu[index] in wide)
     host = sorted(range(len(layout.host)), key=lambda index: layout.host[index] in wide)
@@ -198,7 +198,7 @@ def value_form(layout: Layout) -> ValueForm:
 
 
 class ValueEncoder:
-    """Encodes the values of ticks into a buffer that is used again for each tick."""
+    """Encodes the values of ticks into a buffer, which is reused for each tick."""
 
     def __init__(self, layout: Layout) -> None:
         self._form = value_form(layout)
@@ -209,7 +209,7 @@ class ValueEncoder:
         """Number of bytes of the buffer that are in use."""
 
     def encode(self, states: bytes | bytearray, grid: Sequence[float], host: Sequence[float]) -> None:
-        """Fill the buffer after the slot's header with the states of the devices and with all metrics.
+        """Write the states of the devices and all metrics into the buffer, after the slot's header.
 
         `states`: records in the format `ROW`. `grid`: for each GPU metric, the values of all rows. `host`: metrics of
         the machine.
@@ -219,7 +219,7 @@ class ValueEncoder:
         values = self._pick([*grid, *host])
         try:
             form.all.pack_into(self.buffer, self._at, *values)
-        except OverflowError:  # a value beyond the range of f4, which is implausible for any metric
+        except OverflowError:  # a value is beyond the range of f4, which is implausible for any metric
             form.all.pack_into(self.buffer, self._at, *believable(values))
 
 
@@ -233,7 +233,7 @@ def value_column(layout: Layout, metric: str) -> tuple[int, struct.Struct]:
 
 
 class ValueParts:
-    """The parts of a slot with only values. The CRC of `raw` is correct, but its content is untrusted."""
+    """The parts of a slot that contains only values. The CRC of `raw` is correct, but its content is untrusted."""
 
     __slots__ = ("_boundaries", "_directory", "_layout", "_raw", "_runs")
 
@@ -286,7 +286,10 @@ class ValueParts:
 def decode_values(
     raw: bytes, layout: Layout, directory: StoredDirectory, runs: tuple[Run, ...], boundaries: tuple[Boundary, ...]
 ) -> Frame:
-    """Return the frame in a slot with only values. `layout.frame_number` must have accepted the slot before."""
+    """Return the frame in a slot that contains only values.
+
+    The caller must first check the slot with `layout.frame_number`.
+    """
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -310,30 +313,32 @@ _RUN_STATES = frozenset(RunState)
 
 
 class Encoder:
-    """Encodes ticks into a buffer that is used again for each tick."""
+    """Encodes ticks into a buffer, which is reused for each tick."""
 
     def __init__(self, layout: Layout, directory: Directory) -> None:
         self._layout = layout
         self._directory = directory
         self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
         self._host = struct.Struct(f"<{len(layout.host)}d")
-        # Stored here, because a layout computes its offsets at each access.
+        # Stored here, because a layout recomputes its offsets at each access.
         self._metrics_at, self._host_at, self._variable_at = layout.metrics_at, layout.host_at, layout.variable_at
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self._records: dict[int, tuple[Process, bytes]] = {}
-        """The last processes and their records, by object identity. A source reuses objects of unchanged processes."""
+        """The processes of the last tick and their records, by object identity. A source reuses the objects of
+        unchanged processes."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
-        """Encoder of the slot with only the values of the same tick."""
+        """Encoder for the slot that contains only the values of the same tick."""
 
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
-        """Fill the buffer after the slot's header.
+        """Write a tick into the buffer, after the slot's header.
 
         Returns the number of bytes used in total, the number of boundaries that fit, the counts for the header (rows,
         processes, runs, boundaries, dropped processes), and the number of dropped runs.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
-        # Room is reserved for boundaries, because each comes only once. Processes and runs come with every frame.
+        # Space is reserved for boundaries, because each boundary is written only once. Processes and runs are in every
+        # frame.
         reserved = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
         most_runs = (layout.slot_size - reserved - self._variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
@@ -375,7 +380,7 @@ class Encoder:
             age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
             if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
                 gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
-            # NaN is in no range. After hours, tenths do not matter any more, and the age is precise enough.
+            # NaN is in no range. After hours, tenths of a second no longer matter, and the age is sufficiently precise.
             tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONGEST_UNANSWERED else 0
             pack(states, row * size, state, tenths, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
@@ -384,7 +389,7 @@ class Encoder:
             self.values.encode(states, grid, tick.host)
 
     def _encode_processes(self, processes: Sequence[Process], room: int) -> tuple[bytes, int, int]:
-        # The list of processes is read only every few seconds. In between, it is the same object.
+        # The list of processes is read only every few seconds. Between two reads, it is the same object.
         last = self._processes
         if last is not None and last[0] is processes and last[2] <= room:
             return last[1], last[2], last[3]
@@ -446,7 +451,7 @@ class SlotParts:
                     state=RunState(state) if state in _RUN_STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._directory.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost, memory=FrameworkMemory(*memory),
-                    # The directory has the current names, which may be more than the frame had.
+                    # The directory has the current names. There may be more of them than when the frame was written.
                     metrics=dict(zip(run.metrics, values[3 + _MEMORY_FIELDS :][:logged], strict=False)),
                 )
             )  # fmt: skip
@@ -467,7 +472,10 @@ class SlotParts:
 
 
 def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
-    """Return the frame in a slot with a complete frame. `layout.frame_number` must have accepted the slot before."""
+    """Return the frame in a slot that contains a complete frame.
+
+    The caller must first check the slot with `layout.frame_number`.
+    """
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -483,7 +491,7 @@ def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
 
 
 def _stamp(monotonic: int) -> int:
-    """Return a time in ns if it fits into 8 bytes, else 0, which means unknown.
+    """Return a time in ns if it fits into 8 bytes; else 0, which stands for an unknown time.
 
     A driver's timestamp may be any number.
     """

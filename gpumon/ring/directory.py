@@ -1,7 +1,7 @@
 """The directory of a ring: devices by row, and the strings and runs to which frames refer by number.
 
-No number is used twice in a file, so that the newest directory is valid for every frame. The JSON is untrusted, and
-each field is checked. `StoredDirectory` is a directory that was read, and `Directory` builds and encodes one.
+No number is used twice in a file, so the newest directory is valid for every frame. The JSON is untrusted, and each
+field is checked. A `StoredDirectory` was read from a file. A `Directory` is being built, and can be encoded.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ class StoredDirectory(NamedTuple):
     devices: Mapping[int, Device]
     strings: Mapping[int, str]
     runs: Mapping[int, Run]
-    """Runs by number, with only the facts that rarely change. The keys of `metrics` are in the order of the slots."""
+    """Runs by number. They contain only the facts that rarely change. The keys of `metrics` are in the order of the
+    slots."""
     origin: Origin
     driver: Driver
     hostname: str
     next_ids: tuple[int, int]
     ledger: str = ""
-    """Reason why the daemon does not record runs at present; empty if it does, or has none to record."""
+    """Reason why the daemon is not recording runs at present; empty if it is, or if there is no run to record."""
     history: str = ""
-    """Reason why the daemon does not record history at present; empty if it does."""
+    """Reason why the daemon is not recording history at present; empty if it is."""
     gpumon: str = ""
     """Version of gpumon that wrote the ring."""
 
@@ -55,7 +56,7 @@ EMPTY = StoredDirectory(
 
 
 def unpack(raw: bytes) -> StoredDirectory | None:
-    """Decode a stored directory. Returns None if its bytes are not complete, and raises RingError if it is invalid."""
+    """Decode a stored directory. Returns None if its bytes are incomplete. Raises RingError if it is invalid."""
     if len(raw) < BLOB.size:
         return None
     version, length, crc, _ = BLOB.unpack_from(raw)
@@ -107,7 +108,8 @@ def _parse(version: int, document: Any) -> StoredDirectory:
 def _missing(value: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
     """Return the metrics that a device lacks, with the reasons.
 
-    `value`: these metrics, or the row of a device that lacks the same metrics. `devices`: all devices by row.
+    `value`: either these metrics, or the row of another device that lacks the same metrics. `devices`: all devices by
+    row.
     """
     missing = devices[str(value)]["missing"] if isinstance(value, int) else value
     return {_text(metric): Availability(why) for metric, why in missing.items()}
@@ -176,13 +178,13 @@ def _int(value: Any) -> int:
 _STRING_BYTES = 64 * 1024
 _RUN_BYTES = 64 * 1024
 _KEEP_RUNS = 64
-# Above these limits nothing is added: users choose the names, and everything must fit into `takeover.DIR_CAPACITY`.
+# Above these limits, nothing is added. Users choose the names, and everything must fit into `takeover.DIR_CAPACITY`.
 _MAX_STRING_BYTES = 120 * 1024
 _MAX_RUN_BYTES = 88 * 1024
 _LONGEST_TEXT = 96
 _MAX_GPUS = 16
 _ID_ROOM = 16
-"""Bytes that an id and its punctuation take in JSON."""
+"""Bytes that an id takes in JSON, including the punctuation."""
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
@@ -195,7 +197,7 @@ _OPTIONAL = {name: Device._field_defaults[name] for name in ("address", "minor",
 
 
 class RowsExhausted(RingError):
-    """Raised if there are more devices than rows. A new file is then needed."""
+    """Raised if there are more devices than rows. A new ring file is then needed."""
 
 
 class Directory:
@@ -210,7 +212,7 @@ class Directory:
         self.dirty = True
         self._rows: dict[str, int] = {}
         self._last: list[Device] = []
-        """Devices of the last tick. `_last_rows` has their rows."""
+        """Devices of the last tick. Their rows are in `_last_rows`."""
         self._last_rows: Sequence[int] = ()
         self._strings: dict[str, int] = {}
         self._string_bytes = 0
@@ -236,7 +238,7 @@ class Directory:
     def rows(self, samples: Sequence[Sample]) -> Sequence[int]:
         """Return the rows of the devices of a tick. Raises RowsExhausted."""
         devices = [sample.device for sample in samples]
-        if devices != self._last:  # fast, because lists of identical objects are compared by identity
+        if devices != self._last:  # fast, because identical objects are not compared field by field
             self._last_rows = [self.row(device) for device in devices]
             self._last = devices
         return self._last_rows
@@ -250,7 +252,7 @@ class Directory:
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """Return the number of a string in the directory; 0 if it is empty or there is no room for it."""
+        """Return the number of a string in the directory; 0 if the string is empty or there is no space for it."""
         if not text:
             return 0
         text = text[:_LONGEST_TEXT]
@@ -266,7 +268,7 @@ class Directory:
         return string_id
 
     def run(self, run: Run) -> int:
-        """Store the facts of a run that rarely change, and return its number; 0 if there is no room for it."""
+        """Store the facts of a run that rarely change, and return the run's number; 0 if there is no space for it."""
         facts = _facts(run)
         known = self._runs.get(run.key)
         if known is not None and known[1] == facts:
@@ -286,7 +288,7 @@ class Directory:
         return self._runs[key][0] if key in self._runs else 0
 
     def set_origin(self, origin: Origin, driver: Driver, hostname: str) -> None:
-        """Store the source, driver and machine from which the values come."""
+        """Store the source, the driver and the machine of the values."""
         if (origin, driver, hostname) != (self.origin, self.driver, self.hostname):
             self.origin, self.driver, self.hostname = origin, driver, hostname
             self.dirty = True
@@ -306,7 +308,7 @@ class Directory:
         return is_long or len(self._runs) > _KEEP_RUNS
 
     def evict(self, strings: Iterable[str], runs: Iterable[str]) -> None:
-        """If there are too many entries, remove all strings and runs except those with these strings and keys."""
+        """If there are too many entries, remove all but these `strings` and the runs with the keys `runs`."""
         before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
             used = {text[:_LONGEST_TEXT] for text in strings}
@@ -344,10 +346,10 @@ class Directory:
     def resume(cls, rows: int, stored: StoredDirectory, kept: Collection[int]) -> Directory:
         """Return a directory that continues the one of the previous ring file.
 
-        Of its devices, only those in the rows `kept` get rows.
+        Of the devices in the previous directory, only those in the rows `kept` get a row.
         """
         directory = cls(rows)
-        # The origin of the copied frames is used, because the daemon may be killed before it writes its first frame.
+        # The origin of the copied frames is kept, because the daemon may be killed before it writes its first frame.
         directory.origin, directory.driver, directory.hostname = stored.origin, stored.driver, stored.hostname
         for row, device in enumerate(device for row, device in sorted(stored.devices.items()) if row in kept):
             directory.devices[row] = device
@@ -361,7 +363,10 @@ class Directory:
 
 
 def _facts(run: Run) -> tuple[Any, ...]:
-    """Return the facts of a run that rarely change, truncated. NaN becomes None, so that facts can be compared."""
+    """Return the facts of a run that rarely change, truncated.
+
+    NaN is replaced with None, so that facts can be compared.
+    """
     bounded: list[Any] = []
     for field in _STATIC:
         value = getattr(run, field)
@@ -396,7 +401,8 @@ def _size(value: object) -> int:
 def _devices_to_json(devices: Iterable[Device | None]) -> dict[str, Any]:
     """Return devices by row for JSON.
 
-    An equal `missing` is stored only once, because dozens of MIG instances lack the same metrics.
+    If several devices have an equal `missing`, it is stored only once. Dozens of MIG instances may lack the same
+    metrics.
     """
     rows: dict[frozenset[tuple[str, int]], int] = {}
     document = {}

@@ -1,7 +1,8 @@
 """Events of frames that are stored only with their values: boundaries, and runs that began or ended.
 
-An event is a slot of 96 bytes with its own CRC: the header `EVENT`, then the record of its kind. Events are numbered
-from 1 and refer to the frame with which they arrived. They are written before readers can see that frame.
+An event is a slot of 96 bytes with its own CRC. It consists of the header `EVENT` and a record whose form depends on
+the kind of event. Events are numbered from 1, and each refers to the frame with which it arrived. It is written before
+readers can see that frame.
 """
 
 import os
@@ -27,17 +28,17 @@ _CRC_FROM = 4
 _BOUNDARY, _RUN = 1, 2
 _LAST = 1 << 64
 _REMEMBERED = 256
-"""Number of former runs whose state is remembered, in addition to the current ones."""
+"""Number of former runs whose state is remembered in addition to the states of the current runs."""
 _STATES = frozenset(RunState)
 MetricsOf = Callable[[str], Mapping[str, float]]
-"""Function that returns the metrics of the run with a key, if this run is in the same slot; else empty."""
+"""Function that returns the metrics of the run with a given key; empty if the run is not in the same slot."""
 
 
 class Events(NamedTuple):
     """The boundaries and changed runs that arrived with one frame."""
 
     runs: tuple[Run, ...] = ()
-    """Runs that were new, or that had a new state."""
+    """Runs that were new or had a new state."""
     boundaries: tuple[Boundary, ...] = ()
 
 
@@ -52,7 +53,7 @@ class EventWriter:
         self._states: dict[str, RunState] = {}
 
     def write(self, tick: Tick, boundaries: Sequence[Boundary], frame: int) -> None:
-        """Store the events of frame number `frame`. If it raises OSError, none of them is stored."""
+        """Store the events of frame number `frame`. If this raises OSError, no event is stored."""
         directory = self._directory.run_id
         changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and directory(run.key)]
         if not changed and not boundaries:
@@ -91,7 +92,7 @@ def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) 
     """Return number and bytes of each complete event that belongs to the frames `first` to `last`, in order."""
     area, events = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
-    used = stored.rstrip(b"\0")  # skip slots that were never written
+    used = stored.rstrip(b"\0")  # slots at the end that were never written
     for slot, at in enumerate(range(0, min(len(used), len(stored) - EVENT_SIZE + 1), EVENT_SIZE)):
         raw = stored[at : at + EVENT_SIZE]
         crc, _, number, frame = EVENT.unpack_from(raw)
@@ -105,7 +106,7 @@ def read_raw_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) 
 def read_events(
     fd: int, layout: Layout, directory: StoredDirectory, first: int = 0, last: int = _LAST
 ) -> dict[int, Events]:
-    """Return the events of the frames `first` to `last`, by number of the frame."""
+    """Return the events of the frames `first` to `last`. The keys are the numbers of the frames."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
     for _, raw in read_raw_events(fd, layout, first, last):
@@ -123,8 +124,8 @@ def read_events(
 def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = None) -> bytes:
     """Encode a boundary for a slot.
 
-    `run`: the boundary's run, if it is in the same slot. Metrics of the boundary that the run still has are then stored
-    only with the run.
+    `run`: the run of the boundary, if it is in the same slot. If a metric has the same value in the boundary and in the
+    run, it is then stored only with the run.
     """
     return BOUNDARY.pack(
         directory.run_id(event.run), event.number, event.mark, _metric_bits(event, run) if run and event.metrics else 0,
@@ -134,7 +135,10 @@ def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = Non
 
 
 def _metric_bits(event: Boundary, run: Run) -> int:
-    """Return a bit for each metric of a run that still has the value logged at a boundary. Two NaN count as equal."""
+    """Return a number with one bit for each metric of a run.
+
+    The bit is set if the metric still has the value that was logged at the boundary. Two NaN count as equal.
+    """
     logged, bits = event.metrics, 0
     for i, (name, value) in enumerate(islice(run.metrics.items(), RUN_METRICS)):
         if name in logged and (logged[name] == value or not (is_known(logged[name]) or is_known(value))):

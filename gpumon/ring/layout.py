@@ -1,8 +1,8 @@
 """The binary layout of a ring file.
 
 Everything is little-endian, and every offset is fixed for the life of the file. Only one process writes a file, with
-one `pwrite` per record. Readers use `pread` and check their private copy: a record whose CRC is wrong does not exist.
-This holds on any CPU and after any crash.
+one `pwrite` per record. Readers use `pread` and check their private copy. A record with a wrong CRC is ignored. This
+works on any CPU and after any crash.
 
     0       superblock, immutable: `SUPERBLOCK`, then its CRC32
     256     hot words, one 24-byte write per tick: `HOT`
@@ -16,13 +16,14 @@ This holds on any CPU and after any crash.
             events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
     sums_at sums over the daemon's own ticks, two copies of `sums` bytes: see `sums`
 
-The newest frames are in the areas full and values. Older frames are only in values and events, so that an hour of them
-needs little space. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. A slot contains the
-ids of strings, but no strings. In full frames all values are f8, so that byte counts are exact. In slots of values,
-gauges are f4, and counters and bit masks are f8.
+The newest frames are in the areas full and values. Older frames are only in values and events, so that an hour of
+frames needs little space. A slot's CRC32 covers the bytes from 16 to 16 + length. `number` counts frames from 1. A slot
+contains the ids of strings, but no strings. In full frames all values are f8, so that byte counts are exact. In slots
+of values, gauges are f4, and counters and bit masks are f8.
 
-A reader supports one layout (`MAJOR`): a view rejects a ring with a different layout, and a new daemon creates a new
-ring. The metrics of a file are in its schema, so a version with more metrics can read the frames of one with fewer.
+A reader supports one layout (`MAJOR`). A view rejects a ring with a different layout, and a new daemon replaces it with
+a new ring. The metrics of a file are in its schema, so a version with more metrics can read the frames of a version
+with fewer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
     """Return the values, with NaN in place of infinite and implausibly large ones."""
-    low, high, missing = -LARGEST, LARGEST, NAN  # locals and a list are faster, and this runs for each process
+    low, high, missing = -LARGEST, LARGEST, NAN  # local variables and a list are faster, and this runs for each process
     return tuple([value if low < value < high else missing for value in values])
 
 
@@ -80,18 +81,19 @@ MAGIC = b"GPUMRNG\x01"
 MAJOR = 1
 """Version of the layout that is written. No other version is read."""
 MINOR = 0
-"""Version of additions that a reader of the same layout can ignore."""
+"""Version of the additions to the layout. A reader of the same layout can ignore additions."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """Struct format of the fields of `Head`."""
 HOT_OFFSET = 256
 HOT = struct.Struct("<QQII")
-"""head (number of the newest frame, as a hint), heartbeat (monotonic ns), state, directory version"""
+"""head (number of the newest frame, only a hint), heartbeat (monotonic ns), state, directory version"""
 SCHEMA_OFFSET = 4096
 BLOB = struct.Struct("<IIII")
 
 RUNNING, STOPPED = 1, 2
-"""States of a writer; 0 before its first frame. A replaced file needs no state, because it has no name (st_nlink is 0).
+"""States of a writer; 0 before its first frame. A file that was replaced needs no state, because it has no name
+(st_nlink is 0).
 """
 
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
@@ -119,7 +121,7 @@ KINDS = ("compute", "graphics")
 RUN_METRICS = 8
 
 BOUNDARY_ROOM = 32
-"""Number of boundaries for which a full slot has reserved room."""
+"""Number of boundaries for which a full slot has reserved space."""
 
 # Limits that a reader checks in an untrusted file before it allocates anything.
 _MAX_SLOT = 1 << 20
@@ -131,7 +133,7 @@ MAX_SCHEMA = 1 << 16
 
 
 class Area(NamedTuple):
-    """A section of the file that consists of slots of the same size."""
+    """A part of the file that consists of slots of the same size."""
 
     begin: int
     slot_size: int
@@ -148,7 +150,7 @@ class Area(NamedTuple):
         return self.begin + number % self.slots * self.slot_size
 
     def range(self, first: int, last: int) -> Iterator[int]:
-        """Iterate over the offsets of records `first` to `last` - 1, but no more of them than there are slots."""
+        """Iterate over the offsets of records `first` to `last` - 1, but at most as many as there are slots."""
         begin, step = self.at(first), self.slot_size
         end = begin + (last - first) * step
         over = max(0, end - self.end)  # bytes that wrap around to the start of the area
@@ -257,7 +259,7 @@ class Head(NamedTuple):
     interval_us: int
     created_ns: int
     realtime_offset_ns: int
-    """Realtime clock minus monotonic clock, in ns."""
+    """Difference of the realtime clock and the monotonic clock (realtime minus monotonic) in ns."""
 
 
 class SlotHead(NamedTuple):
@@ -269,8 +271,8 @@ class SlotHead(NamedTuple):
     length: int
     number: int
     monotonic_ns: int
-    """Time of the frame in ns of CLOCK_MONOTONIC. It may be negative, because the past of a simulation may be before
-    the machine's boot."""
+    """Time of the frame in ns of CLOCK_MONOTONIC. It may be negative, because a simulation may begin before the machine
+    was booted."""
     time_ns: int
     directory_version: int
     rows: int
@@ -290,7 +292,7 @@ def slot_head(raw: bytes) -> SlotHead:
 
 
 class Superblock(NamedTuple):
-    """The process that writes a ring, and the time when it created the file."""
+    """The process that writes a ring, and the time at which it created the file."""
 
     generation: int
     boot_id: bytes
@@ -314,9 +316,11 @@ def pack_superblock(layout: Layout, writer: Superblock, offset: int) -> bytes:
 
 
 def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
-    """Return layout and writer of a ring. `raw`: its first 4096 bytes. `schema`: the bytes that follow.
+    """Return the layout and the writer of a ring.
 
-    Raises RingError if it is not a complete ring, or has a layout that this version of gpumon cannot read.
+    `raw`: the first 4096 bytes of the file. `schema`: the bytes that follow.
+
+    Raises RingError if the file is not a complete ring, or has a layout that this version of gpumon cannot read.
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is truncated: restart the daemon")

@@ -1,9 +1,10 @@
-"""The lock that makes sure that only one process writes to a directory.
+"""The lock that ensures that only one process writes to a directory.
 
 The lock is a separate file with mode 0600, because anyone who can open a file for reading could lock it with `flock`.
 If a daemon was killed while a driver call hung, it holds its lock forever, because its thread cannot end. So a new
-daemon takes over from an owner that is gone, a zombie, or silent, by renaming a new file over the old one. At each
-tick, the owner checks which file is at the path, and stops if it is a different file.
+daemon takes over the lock if its owner has ended, is a zombie, or has been silent for too long. To do so, the daemon
+renames a new file over the old one. At each tick, the owner checks which file is at the path, and stops if it is a
+different file.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from gpumon.common.procfs import is_alive, start_time
 def open_fresh(path: str) -> tuple[int, str]:
     """Create an empty file next to `path`. Return its descriptor and its path.
 
-    Raises GpumonError if the name is taken.
+    Raises GpumonError if the name is already in use.
     """
     name = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-        os.unlink(name)  # left by a dead process with our pid, or owned by one in another namespace, which tries again
+        os.unlink(name)  # left by a dead process with our pid, or made by one in another namespace, which tries again
     try:
         return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), name
     except FileExistsError:
@@ -43,7 +44,7 @@ def remove_left_over(path: str) -> None:
         for entry in entries:
             base, _, pid = entry.name.rpartition(".")
             if base == final and pid.isascii() and pid.isdigit() and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):  # already gone, or not ours to remove
+                with suppress(OSError):  # the file no longer exists, or this user may not remove it
                     os.unlink(entry.path)
 
 
@@ -53,11 +54,11 @@ _COMMAND = " command"
 NO_INODE = -1
 """Result of `inode_at` if there is no file at the path."""
 SILENT_AFTER = 30.0
-"""Seconds without a heartbeat after which an owner that is alive is assumed to hang."""
+"""Seconds without a heartbeat after which a living owner is assumed to hang."""
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, according to the record that it has written into the file."""
+    """The process that holds a lock, according to the record that this process wrote into the lock file."""
 
     pid: int
     """Pid of the process; 0 if the record is unreadable."""
@@ -66,11 +67,11 @@ class Holder(NamedTuple):
     uid: int
     """Uid of the owner of the lock file."""
     for_command: bool = False
-    """Whether the process samples only for a command (`gpumon run`), and ends when the command ends."""
+    """Whether the process samples only for a command (`gpumon run`). It then ends when the command ends."""
 
 
 def holder_of(path: str) -> Holder | None:
-    """Return the process that holds the lock at `path`; None if it is not locked or does not exist.
+    """Return the process that holds the lock at `path`; None if the file is not locked or does not exist.
 
     Raises OSError if the file cannot be read, for example because it belongs to another user.
     """
@@ -79,7 +80,7 @@ def holder_of(path: str) -> Holder | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # held only briefly; a daemon that starts meanwhile tries again
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # held only briefly; a daemon that starts just then tries again
     except BlockingIOError:
         pid, started, for_command = _owner(fd)
         return Holder(pid, started, os.fstat(fd).st_uid, for_command)
@@ -91,8 +92,9 @@ def holder_of(path: str) -> Holder | None:
 class WriterLock:
     """The exclusive right to write to a directory, until `release` is called or the process ends.
 
-    `heartbeat_age`: returns the seconds since the current owner last showed that it is alive. `for_command`: see
-    `Holder`. Raises AlreadyRunning if a living daemon holds the lock, GpumonError if it cannot be acquired.
+    `heartbeat_age`: function that returns the seconds since the current owner last showed that it is alive.
+    `for_command`: see `Holder`. Raises AlreadyRunning if a living daemon holds the lock, GpumonError if the lock cannot
+    be acquired.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class WriterLock:
                     f"cannot lock {path}: {error.strerror or error}; pass a --dir on a local disk"
                 ) from None
             try:
-                # A different file may have been renamed to the path between our open and our lock.
+                # Between our open and our lock, a different file may have been renamed to the path.
                 if inode_at(path) == os.fstat(fd).st_ino:
                     record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
                     os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
@@ -132,7 +134,7 @@ class WriterLock:
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Return whether this process still holds the lock, and no other has taken over.
+        """Return whether this process still holds the lock. False if another process has taken it over.
 
         Raises OSError if that cannot be checked.
         """
@@ -143,7 +145,7 @@ class WriterLock:
         return inode_at(self._path) == NO_INODE
 
     def release(self) -> None:
-        """Release the lock. The file stays, and means nothing while no process locks it."""
+        """Release the lock. The file is kept, but has no effect while no process locks it."""
         os.close(self._fd)
 
 
@@ -168,7 +170,7 @@ def _owner(fd: int) -> tuple[int, int, bool]:
 def _replace(path: str) -> None:
     fd, fresh = open_fresh(path)
     os.close(fd)
-    with suppress(FileNotFoundError):  # another new daemon has the lock, and removed our file
+    with suppress(FileNotFoundError):  # another new daemon holds the lock and has removed our file
         os.rename(fresh, path)
 
 

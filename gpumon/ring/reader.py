@@ -1,7 +1,7 @@
 """Reads a ring. Uses only the standard library, and trusts no byte of the file.
 
-A reader never locks, writes or maps the file. It remembers the number of the newest frame that it has seen; the writer
-does not know its readers.
+A reader never locks, writes or maps the file. It remembers the number of the newest frame that it has seen, because the
+writer keeps no record of readers.
 """
 
 import os
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from gpumon.ring.sums import Sums
 
 _TIMES = slice(16, 40)
-"""Bytes of a slot with number, monotonic ns and time ns of its frame, 8 bytes each."""
+"""The bytes of a slot that contain the number, monotonic ns and time ns of its frame, 8 bytes each."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
-"""Number of bytes to read first for superblock and schema. This is nearly always all of them."""
+"""Number of bytes to read first for the superblock and the schema. They are nearly always complete in this first
+read."""
 FIRST_READ = 8192
-"""Number of bytes to read first of a slot. These are nearly always all bytes in use."""
+"""Number of bytes to read first of a slot. They nearly always include all bytes in use."""
 _LAPPED = 2
-"""Number of oldest frames that are dropped if the CRC is not checked, because they may be overwritten at any time."""
+"""Number of the oldest frames to leave out if the CRC is not checked, because they may be overwritten at any time."""
 
 
 class Heartbeat(NamedTuple):
@@ -56,14 +57,14 @@ class Heartbeat(NamedTuple):
     head: int
     state: int
     age: float
-    """Seconds since the last heartbeat; infinite if it was before the last boot."""
+    """Seconds since the last heartbeat; infinite if the heartbeat was before the last boot."""
 
 
 class RingReader:
-    """Reads the ring behind a file descriptor, which it closes at the end."""
+    """Reads the ring of a file descriptor, and closes the descriptor at the end."""
 
     def __init__(self, fd: int) -> None:
-        """If `fd` is not a ring that this version can read, closes it and raises RingError."""
+        """If `fd` is not a ring that this version can read, `fd` is closed and RingError is raised."""
         self.fd = fd
         try:
             head = os.pread(fd, _HEAD_READ, 0)
@@ -87,7 +88,10 @@ class RingReader:
         os.close(self.fd)
 
     def heartbeat(self) -> Heartbeat:
-        """Return when the writer last showed that it is alive. Raises RingError if the file was truncated."""
+        """Return the time at which the writer last showed that it is alive.
+
+        Raises RingError if the file was truncated.
+        """
         head, heartbeat, state, _ = self._hot()
         if self.written_by.boot_id != boot_id():
             return Heartbeat(head, STOPPED, float("inf"))
@@ -115,7 +119,9 @@ class RingReader:
         return None if raw is None else self.decode(raw)
 
     def since(self, number: int, limit: int = 1 << 30) -> list[Frame]:
-        """Return the frames after number `number`, oldest first. If there are more than `limit`, returns the newest.
+        """Return the frames after number `number`, oldest first.
+
+        If there are more than `limit`, only the newest are returned.
 
         Only the last `FULL_FRAMES` are complete. Older ones have only values and events (see `Frame.is_full`).
         """
@@ -149,7 +155,7 @@ class RingReader:
         return frames
 
     def events(self, first: int, last: int) -> Mapping[int, Events]:
-        """Return the events of the frames `first` to `last`, by number of the frame."""
+        """Return the events of the frames `first` to `last`. The keys are the numbers of the frames."""
         return read_events(self.fd, self.layout, self.directory(), first, last)
 
     def boundaries(self) -> list[Boundary]:
@@ -192,7 +198,7 @@ class RingReader:
 
     def sums(self) -> "Sums | None":
         """Return the newest running sums; None if the writer stores none."""
-        from gpumon.ring.sums import read_sums  # views do not need it
+        from gpumon.ring.sums import read_sums  # views do not need this module
 
         return read_sums(self.fd, self.layout)
 
@@ -210,11 +216,11 @@ class RingReader:
         return self._directory
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of a complete frame; None if the ring does not have it."""
+        """Return the bytes of the slot that contains a complete frame; None if the ring has no such slot."""
         return self._whole(self._full, number)
 
     def raw_values(self, number: int) -> bytes | None:
-        """Return the bytes of the slot with only the values of a frame; None if the ring does not have it."""
+        """Return the bytes of the slot that contains only the values of a frame; None if the ring has no such slot."""
         return self._whole(self._values, number) if self._values.slots else None
 
     def decode(self, raw: bytes) -> Frame:
@@ -224,7 +230,10 @@ class RingReader:
         return decode(raw, self.layout, self._directory)
 
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and bytes of each valid slot, in any order. A frame may have a full slot and one of values."""
+        """Yield the frame number and the bytes of each valid slot, in any order.
+
+        A frame may have two slots, one complete and one with only values.
+        """
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))
@@ -242,7 +251,7 @@ class RingReader:
         return raw if frame_number(raw, area.min_size) == number else None
 
     def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
-        """Return the position of a GPU metric: the area, and the offset and the format in the area's slots."""
+        """Return the position of a GPU metric: its area, and its offset and format in the slots of that area."""
         layout = self.layout
         if layout.n_values:
             return self._values, value_column(layout, metric)

@@ -1,9 +1,9 @@
 """Running sums over the ticks of a daemon, at the end of the ring file.
 
 There are two copies of `Layout.sums` bytes, and record `number` is in copy `number & 1`. A record consists of `HEAD`, a
-JSON object with the names of the tables (columns, and the key of each row), and the f8 values by row. The CRC32 covers
-all bytes after it. If a record is incomplete, the previous one in the other copy is valid. The names rarely change, and
-are encoded only when they do.
+JSON object with the names of the tables (columns, and the key of each row), and the f8 values row by row. The CRC32
+covers all bytes that follow it. If a record is incomplete, the previous record in the other copy is valid. The names
+rarely change, and are encoded only when they do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
 
 
 class SumNames:
-    """The names of all columns and rows of a record, in encoded form."""
+    """The encoded names of all columns and rows of a record."""
 
     def __init__(self, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
         """`tables`: for each table, its columns and the keys of its rows."""
@@ -81,7 +81,7 @@ class SumTimes(NamedTuple):
 
 
 class SumLocation(NamedTuple):
-    """The position of the sums in a ring file. A `Layout` would compute it at each access."""
+    """The position of the sums in a ring file. A `Layout` would recompute it at each access."""
 
     at: int
     room: int
@@ -116,7 +116,7 @@ def read_sums(fd: int, layout: Layout) -> Sums | None:
 
 
 def copy_sums(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
-    """Copy the newest complete record to a new ring file, if it fits there."""
+    """Copy the newest complete record to a new ring file, if the record fits into it."""
     raw = _newest(old_fd, old)
     if raw is not None and len(raw) <= layout.sums:
         _store(fd, SumLocation.from_layout(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
@@ -130,7 +130,7 @@ def _newest(fd: int, layout: Layout) -> bytes | None:
     if layout.sums < HEAD.size:
         return None
     location = SumLocation.from_layout(layout)
-    for _ in range(_TRIES):  # while the writer writes one copy, the other one is whole
+    for _ in range(_TRIES):  # while the writer writes one copy, the other copy is complete
         heads = [os.pread(fd, HEAD.size, location.offset(copy)) for copy in (0, 1)]
         copies = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
         for number, length in sorted(copies, reverse=True):

@@ -1,4 +1,4 @@
-"""Helpers for replacing a ring file, which copy the frames of the previous file and plan the layout of the new one."""
+"""Helpers for replacing a ring file. They copy the frames of the previous file and plan the layout of the new file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpumon.ring.reader import RingReader
 
 
 class Predecessor:
-    """The frames of the previous ring file that are complete and match its directory."""
+    """Those frames of the previous ring file that are complete and match its directory."""
 
     def __init__(self, reader: RingReader) -> None:
         self.reader = reader
@@ -44,20 +44,20 @@ class Predecessor:
             if slot_head(raw).directory_version <= self.known.version:
                 numbers.add(number)
                 row_states = raw[SLOT.size : reader.layout.metrics_at : ROW.size]
-                states[row_states] = max(number, states.get(row_states, 0))  # nearly all frames have equal states
+                states[row_states] = max(number, states.get(row_states, 0))  # nearly all frames have the same states
         since = max(numbers, default=0) - reader.layout.frames
         self.numbers = sorted(number for number in numbers if number > since)
         self._rows: dict[int, int] = {}
-        """Newest frame that has a sample of the row's device, by row."""
+        """For each row, the number of the newest frame that has a sample of the row's device."""
         for row_states, number in states.items():
             for row, state in enumerate(row_states):
                 if state and number > since and row in self.known.devices:
                     self._rows[row] = max(number, self._rows.get(row, 0))
 
     def drop_devices(self, uuids: Collection[str], limit: int) -> None:
-        """Drop former devices, which are not in `uuids`, until at most `limit` devices are left.
+        """Drop former devices until at most `limit` devices are left.
 
-        The devices that were last seen the longest time ago are dropped first.
+        Former devices are those that are not in `uuids`. The device whose last sample is oldest is dropped first.
         """
         gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
         gone.sort(key=self._rows.__getitem__)
@@ -65,7 +65,7 @@ class Predecessor:
             del self._rows[row]
 
     def count_devices(self, uuids: Collection[str]) -> int:
-        """Return the number of different devices in its frames and in `uuids`."""
+        """Return the number of different devices in the frames and in `uuids`."""
         return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
 
     def row_map(self, directory: Directory) -> Mapping[int, int]:
@@ -103,8 +103,8 @@ def tick_from_frame(frame: Frame, known: StoredDirectory) -> Tick:
 def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
     """Return the previous ring; None if its frames cannot be used.
 
-    It is read from the descriptor `former`, or if that is None, from the file at `path`. It must have been written
-    since the last boot, with samples from `source`.
+    The ring is read from the descriptor `former` or, if that is None, from the file at `path`. Its frames can be used
+    if it was written since the last boot, with samples from `source`.
     """
     try:
         reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
@@ -114,35 +114,38 @@ def open_predecessor(path: str, source: str, former: int | None) -> RingReader |
         if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
             return reader
     except RingError:
-        pass  # without its directory, its frames cannot be decoded
+        pass  # without the directory, the frames cannot be decoded
     reader.close()
     return None
 
 
 DIR_CAPACITY = 256 * 1024
-# Numbers of processes and runs for which a full slot has room. Boundaries use the room that processes and runs leave
-# free. If there is none, they wait for the next frame.
+# Numbers of processes and runs for which a full slot has space. Boundaries use the space that processes and runs leave
+# free. If no space is left, boundaries wait for the next frame.
 PROCESS_ROOM = 256
 RUN_ROOM = 48
 FULL_FRAMES = 120
-"""Number of frames that are stored with processes and runs. At one per second, these are two minutes."""
+"""Number of frames that are stored with processes and runs. At one frame per second, they cover two minutes."""
 EVENTS = 2048
 """Number of events that a ring can store."""
 
 SUMS_ROOM = 64 * 1024
-"""Bytes of one copy of the sums, which is enough for `MAX_ROWS` devices and some hundred users on them."""
+"""Bytes of one copy of the sums. They are sufficient for `MAX_ROWS` devices and some hundred users."""
 
 
 MAX_ROWS = 128
-"""Maximum number of rows if some are for former devices: enough for 8 GPUs with 7 MIG instances each, and as many
-former devices."""
+"""Maximum number of rows if some are for former devices. This is sufficient for 8 GPUs with 7 MIG instances each, and
+as many former devices."""
 SPARE_ROWS = 7
-"""Number of extra rows in a new file that was needed because a device found no free row. More devices may follow: a GPU
-has up to 7 MIG instances."""
+"""Number of spare rows in a new file that replaces a file without a free row for a new device. More devices may follow,
+because a GPU has up to 7 MIG instances."""
 
 
 def plan_layout(rows: int, frames: int) -> Layout:
-    """Return the layout of a file with this number of rows and frames. If there are few frames, all are complete."""
+    """Return the layout of a file with this number of rows and frames.
+
+    If there are only a few frames, all of them are complete.
+    """
     gpu = tuple(metric.name for metric in GPU_METRICS)
     host = tuple(metric.name for metric in HOST_METRICS)
     wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
@@ -179,7 +182,7 @@ _NO_ROW = 0xFFFF
 
 
 class _ValueGrid(NamedTuple):
-    """A block with the values of all rows, metric by metric, and its offsets in the old and the new slot."""
+    """A block with the values of all rows, metric by metric, and its offsets in the old and in the new slot."""
 
     code: Literal["f", "d"]
     metrics: int
@@ -188,7 +191,7 @@ class _ValueGrid(NamedTuple):
 
 
 class _KeptBytes(NamedTuple):
-    """A range of bytes that is copied unchanged, and its offset in the new slot."""
+    """A range of bytes that is copied unchanged, and the offset of these bytes in the new slot."""
 
     begin: int
     end: int
@@ -196,7 +199,7 @@ class _KeptBytes(NamedTuple):
 
 
 class Widening:
-    """Converts slots to a layout that differs only in its rows. `rows`: the new row for each old row."""
+    """Converts slots to a layout that differs only in its rows. `rows`: for each old row, the new row."""
 
     def __init__(self, old: Layout, new: Layout, rows: Mapping[int, int]) -> None:
         self._old, self._new = old, new
@@ -223,13 +226,13 @@ class Widening:
         self._nothing = rowless + struct.pack(f"<{nans}d", *[float("nan")] * nans)
 
     def slot(self, raw: bytes) -> bytes:
-        """Convert a slot that has only values."""
+        """Convert a slot that contains only values."""
         whole = bytearray(self._no_values)
         self._move(raw, whole, *self._of_values)
         return self._headed(whole, slot_head(raw))
 
     def full_slot(self, raw: bytes) -> bytes | None:
-        """Convert a slot with a complete frame; None if it does not fit."""
+        """Convert a slot with a complete frame. Return None if the frame does not fit into the new slot."""
         head, old = slot_head(raw), self._old
         rest = bytearray(raw[old.variable_at : head.length + CRC_FROM])
         if self._new.variable_at + len(rest) > self._new.slot_size:
@@ -265,6 +268,6 @@ class Widening:
 
 
 def can_widen(old: Layout, new: Layout) -> bool:
-    """Return whether `Widening` can convert the slots of one layout to the other: they differ only in their rows."""
+    """Return whether `Widening` can convert slots between these layouts, because they differ only in their rows."""
     has_same_metrics = (old.gpu, old.host, old.wide) == (new.gpu, new.host, new.wide)
     return has_same_metrics and old.n_values > 0 and new.n_values > 0

@@ -1,7 +1,8 @@
 """Writes a ring.
 
-A ring file is written by a single process. A restart, more devices than rows, or a new version require a new file.
-Frames of the old file are copied to it, and it is renamed over the old one. A ring file is never truncated or repaired.
+A ring file is written by a single process. A restart, more devices than rows, or a new version require a new file. The
+frames of the old file are copied to the new file, which is then renamed over the old one. A ring file is never
+truncated or repaired.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ from gpumon.ring.takeover import (
 )
 
 FRAME_LADDER = (3600, 1800, 900, 300)
-"""Number of frames in a ring. If the file system has no room for it, the next smaller number is tried."""
+"""Possible numbers of frames in a ring. If the file system has no space for one of them, the next smaller one is
+tried."""
 _BACKLOG = 8192
 _BATCH = 64
-"""Maximum number of decoded frames in memory while frames are converted. An hour of frames would need too much."""
+"""Maximum number of decoded frames in memory while frames are converted. An hour of frames would need too much
+memory."""
 _U32 = 0xFFFFFFFF
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -58,7 +61,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 class RingWriter:
     """Writes ticks into a ring file.
 
-    `lost_writes` counts the frames that could not be written (disk full, I/O error). The daemon continues without them.
+    `lost_writes` counts the frames that could not be written (disk full, I/O error). The daemon continues without those
+    frames.
     """
 
     def __init__(
@@ -67,16 +71,16 @@ class RingWriter:
         self.fd = fd
         self.path = path
         self._unpublished = ""
-        """Temporary path of the file while readers must not find it; empty once it is at `path`."""
+        """Temporary path of the file while readers must not find it; empty once the file is at `path`."""
         self.layout = layout
         self.lost_writes = 0
         self.is_failing = False
-        """True if the newest frame could not be written."""
+        """Whether writing the newest frame failed."""
         self.head = 0
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
-        # Stored here, because a layout computes its offsets at each access.
+        # Stored here, because a layout recomputes its offsets at each access.
         self._full, self._values, self._size = layout.full, layout.values, layout.size
         self._events = EventWriter(fd, layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
@@ -112,12 +116,12 @@ class RingWriter:
     ) -> RingWriter:
         """Create a ring at `path` with a row for each of `devices` devices, and `spare` additional rows.
 
-        `uuids`: UUIDs of the devices, if known. `interval`: planned ns between frames. Without `publish`, the file is
-        at `path` only after a call of `publish()`.
+        `uuids`: UUIDs of the devices, if available. `interval`: planned ns between frames. Without `publish`, the file
+        appears at `path` only after a call of `publish()`.
 
-        The frames of the old ring are copied if it was written since the last boot, with samples from the source
-        `continues`. `former`: a descriptor of the old ring, if it is no longer at `path`. The caller must hold the lock
-        of the directory. Raises NoRoom if not even the smallest ring fits.
+        The frames of the old ring are copied if that ring was written since the last boot, with samples from the source
+        `continues`. `former`: a descriptor of the old ring, if that file is no longer at `path`. The caller must hold
+        the lock of the directory. Raises NoRoom if not even the smallest ring fits.
         """
         remove_left_over(path)
         old = open_predecessor(path, continues, former) if continues else None
@@ -148,7 +152,7 @@ class RingWriter:
         cls, devices: int, interval: int, frames: int = FRAME_LADDER[0], *,
         former: int | None = None, uuids: Collection[str] = (), spare: int = 0,
     ) -> RingWriter:  # fmt: skip
-        """Create a ring in memory for this process only. It is read through `fd`.
+        """Create a ring in memory, for this process only. The ring is read through `fd`.
 
         `former`: descriptor of a private ring whose frames are copied. The other arguments are as in `create`.
         """
@@ -156,7 +160,7 @@ class RingWriter:
         rows = _rows(devices, past, uuids) + spare
         layout = plan_layout(rows, frames)
         fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
-        os.ftruncate(fd, layout.size)  # sparse: pages are allocated as frames are written
+        os.ftruncate(fd, layout.size)  # the file is sparse, so pages are allocated as frames are written
         writer = cls(fd, layout, None, interval, past.directory(rows) if past else None)
         if past is not None:
             writer._take_over(past)
@@ -167,7 +171,7 @@ class RingWriter:
     def append(self, tick: Tick) -> int:
         """Write a tick as the next frame, and return the number of the frame.
 
-        Raises RowsExhausted if there is no row for a device. Nothing has then been written.
+        Raises RowsExhausted, and writes nothing, if there is no row for a device.
         """
         directory = self._directory
         directory.rows(tick.samples)
@@ -178,7 +182,7 @@ class RingWriter:
         try:
             for _ in range(self._write(tick, number, waiting)):
                 self._boundaries.popleft()
-        except OSError:  # no space, read-only, I/O error, or a network file system that has lost the file
+        except OSError:  # disk full, read-only, I/O error, or a network file system that has lost the file
             self.count_lost()
         return number
 
@@ -197,7 +201,7 @@ class RingWriter:
     def heartbeat(self, state: int = RUNNING) -> None:
         """Show readers that the writer is alive, without a new frame.
 
-        If this cannot be written, readers consider the writer silent.
+        If the heartbeat cannot be written, readers consider the writer silent.
         """
         if self.is_failing and state == RUNNING:
             return
@@ -207,7 +211,7 @@ class RingWriter:
     def is_intact(self) -> bool:
         """Return whether header, schema and directory are unchanged.
 
-        The file may have been truncated or overwritten.
+        They differ if the file was truncated or overwritten.
         """
         fd, schema, stored = self.fd, self.layout.schema, self._stored
         begin = os.pread(fd, SCHEMA_OFFSET + len(schema), 0)
@@ -219,7 +223,7 @@ class RingWriter:
         )
 
     def is_at_path(self) -> bool:
-        """Return whether the file at the path is still this one. Raises OSError if that cannot be checked."""
+        """Return whether the path still refers to this file. Raises OSError if that cannot be checked."""
         assert self.path is not None
         try:
             status = os.lstat(self.path)
@@ -235,7 +239,7 @@ class RingWriter:
             self._unpublished = ""
 
     def close(self) -> None:
-        """Record that the writer has stopped. The file stays for readers, unless it was never published."""
+        """Record that the writer has stopped. The file is kept for readers, unless it was never published."""
         self.heartbeat(STOPPED)
         os.close(self.fd)
         if self._unpublished:
@@ -249,7 +253,7 @@ class RingWriter:
         if directory.is_crowded:
             directory.evict(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
-        # The full frame is written last, so that its values and events exist if it is complete.
+        # The full frame is written last. So if it is complete, its values and events exist, too.
         if self._values.slots:
             values = encoder.values
             self._events.write(tick, boundaries[:sent], number)
@@ -264,7 +268,7 @@ class RingWriter:
     def _store(self, area: Area, buffer: bytearray, end: int, tick: Tick, number: int, counts: tuple[int, ...]) -> None:
         """Add the header to `buffer`, and write its bytes up to `end` to the slot of frame `number`.
 
-        `counts`: the counts for the header, with the number of dropped runs at the end.
+        `counts`: the counts for the header. The last of them is the number of dropped runs.
         """
         SLOT.pack_into(
             buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns, self._version,
@@ -279,7 +283,7 @@ class RingWriter:
         directory, layout = self._directory, self.layout
         if not directory.dirty:
             return
-        # Overwrite the older copy, so that readers of the current one are not disturbed.
+        # Overwrite the older copy, so that processes that read the current copy are not disturbed.
         version = self._version + 1
         packed = directory.pack(version, layout.dir_capacity)
         os.pwrite(self.fd, packed, self._directory_at(version))
@@ -291,7 +295,7 @@ class RingWriter:
     def _take_over(self, past: Predecessor) -> None:
         """Copy all complete frames, events and sums of the previous file.
 
-        If layout and rows are the same, the bytes are copied unchanged.
+        If the layout and the rows are the same, the bytes are copied unchanged.
         """
         old = past.reader
         self._version = past.known.version
@@ -338,20 +342,20 @@ class RingWriter:
             if widened is not None:
                 os.pwrite(self.fd, widened, self._full.at(number))
                 continue
-            frame = old.decode(raw)  # the slot does not fit: with fewer rows, there is room for fewer processes
+            frame = old.decode(raw)  # the slot does not fit, because there is space for fewer processes with fewer rows
             tick = self._tick(frame, past)
             end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
             self._store(self._full, self._encoder.buffer, end, tick, number, (*counts, dropped_runs))
 
     def _tick(self, frame: Frame, past: Predecessor) -> Tick:
-        """Convert a frame of the previous file to a tick. Devices that have no row in the new file are left out."""
+        """Convert a frame of the previous file to a tick. Devices without a row in the new file are left out."""
         row_of = self._directory.row_of
         samples = [sample for sample in frame.samples if row_of(sample.device.uuid) >= 0]
         return tick_from_frame(frame, past.known)._replace(samples=samples)
 
 
 def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int:
-    """Return the number of rows for the current devices and for former ones that have frames in `past`.
+    """Return the number of rows for the current devices and for former devices that have frames in `past`.
 
     `devices`: number of current devices. Former devices above the limit `MAX_ROWS` are dropped from `past`.
     """

@@ -1,1 +1,1 @@
-"""Publishes the state of a training in a file, its board, and reads the boards in the daemon."""
+"""Publishes the state of a training in a file, called its board. The daemon reads all boards."""

@@ -50,10 +50,10 @@ P = ParamSpec("P")
 
 
 class ActiveRun(RunTags):
-    """A run that has been started. Its methods may be called from several threads. The last call takes effect.
+    """A run that has been started. Its methods may be called from several threads, and the last call takes effect.
 
-    The run belongs to the process that started it. In a forked child, and as a copy or after unpickling, it does
-    nothing. A program that becomes a daemon by forking starts its run after that.
+    The run belongs to the process that started it. In a forked child, and after copying or unpickling, the object does
+    nothing. A program that forks to become a daemon must start its run after the fork.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class ActiveRun(RunTags):
         self._restart = restart
         self._planned = epochs
         self._logged_step = 0
-        """Number of steps passed to `log(step=…)`. It is the step count of the run as long as nothing else counts
-        steps.
+        """Number of steps passed to `log(step=…)`. If nothing else counts the steps, this is the step count of the run.
         """
 
     @overload
@@ -79,11 +78,11 @@ class ActiveRun(RunTags):
     def epochs(self, over: Iterable[T] | int | None = None, *, start: int = 0) -> Iterator[T] | Iterator[int]:
         """Iterate over the epochs, and record when each begins and ends, even if the loop is left early.
 
-        `over` is the total number of epochs, or an iterable. Without it, epochs are counted up to the `epochs` of the
-        run, or forever if that is unknown. `start` is the number of the first epoch. After a resume, this is the first
-        epoch that has not been done yet. If the items of an iterable are integers, they are the epoch numbers. Other
-        items are numbered from `start`. As in a plain `for` loop, whatever the iterable raises passes through, and a
-        number like 2.5 raises TypeError.
+        `over` is the total number of epochs, or an iterable. Without `over`, epochs are counted up to the `epochs`
+        passed to `gpumon.run`, or without end if none was passed. `start` is the number of the first epoch. After a
+        resume, pass the first epoch that is still to be done. If the items of an iterable are integers, they are the
+        epoch numbers. Other items are numbered from `start`. As in a plain `for` loop, exceptions of the iterable are
+        not caught, and a number like 2.5 raises TypeError.
         """
         first = whole(start)
         if first is None:
@@ -106,10 +105,10 @@ class ActiveRun(RunTags):
                 yield item
             except GeneratorExit:
                 if not self.on:
-                    raise  # at the end of the process, when this module may be gone
+                    raise  # at the end of the process, when this module may already be unloaded
                 self._board.is_left = left = self._is_within_epoch()
                 self._end_epoch(opened, aborted=left)
-                if not left:  # apparently at the end of the epoch, but `finish` may find that it was left early
+                if not left:  # seems to be the end of the epoch, but `finish` may find that the epoch was left early
                     self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
             self._end_epoch(opened)
@@ -127,14 +126,14 @@ class ActiveRun(RunTags):
         is_last = self._board.epoch + 1 >= self._board.description.epochs
         is_short = self._is_short() or (not is_last and self._is_within_epoch())
         self._end_epoch(opened)
-        if is_short:  # if the run ends now, the epoch was left by `return` or `break`
+        if is_short:  # if the run ends next, the epoch was left by `return` or `break`
             self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns(), is_short)
 
     def steps(self, loader: Iterable[T]) -> Steps[T]:
         """Iterate over `loader`. Each batch counts as a step, and the time spent waiting for it is measured.
 
-        The result has the `len()` of the loader, and exceptions of the loader pass through. Steps are counted over the
-        whole run. If two loaders are zipped, each pair counts as one step.
+        The returned iterable has the same `len()` as the loader. Exceptions of the loader are not caught. Steps are
+        counted over the whole run. If two loaders are zipped, each pair counts as one step.
         """
         if not self._board.description.facts.batch:
             self.batch_of(loader)
@@ -160,7 +159,7 @@ class ActiveRun(RunTags):
     def phase(self, name: str) -> Iterator[None]:
         """Record the body of a `with` statement as phase `name`, such as validate, test or checkpoint.
 
-        At its end, the previous phase continues.
+        After the statement, the previous phase continues.
         """
         previous = self.begin_phase(name)
         try:
@@ -169,18 +168,18 @@ class ActiveRun(RunTags):
             left = self._left_loader
             was_left_now = left is not None and left.event == self._board.events and self._fewest > 0
             self.begin_phase(previous)
-            if left is not None and was_left_now:  # the end of this phase is no sign that the epoch continues
+            if left is not None and was_left_now:  # ending this phase does not mean that the epoch continues
                 self._left_loader = left._replace(event=self._board.events)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, *args: object, **named: object) -> None:
         """Log numbers by name. They are shown with the run and stored with the current epoch.
 
-        Up to 8 names are used: those chosen with `metrics=` of `gpumon.run`, else the most informative ones. An epoch
-        stores the last value of each name. The chart over time shows the last value for each of its points. A CUDA
-        tensor is never waited for, so its value appears with a later step or log. `step=`, or a second positional
-        argument as in other loggers, is the number of steps done so far. In a run without epochs, the values are stored
-        with the range of steps that contains this step, by default the newest one. If the loop uses neither `steps()`
-        nor `step()`, this number also counts its steps.
+        Up to 8 names are used: those chosen with `metrics=` of `gpumon.run`, or else the most informative ones. For
+        each name, an epoch stores the last value. A chart over time also shows the last value at each point. `log`
+        never waits for a CUDA tensor, so the value of a tensor appears at a later step or log. `step=` is the number of
+        steps done so far. As in other loggers, it may also be the second positional argument. A run without epochs
+        stores the values with the range of steps that contains this step, by default with the newest range. If the loop
+        uses neither `steps()` nor `step()`, this number also becomes the step count of the run.
         """
         self._log_arrived()
         step_argument = named.pop("step", args[0] if args else None)
@@ -202,7 +201,7 @@ class ActiveRun(RunTags):
             self._board.log(known)
 
     def _step_of_log(self, step_argument: object) -> int:
-        """Return the step to which the numbers of a log belong; 0 if they belong to no step.
+        """Return the step to which logged numbers belong; 0 if they belong to no step.
 
         `step_argument`: as passed to `log`.
         """
@@ -211,7 +210,7 @@ class ActiveRun(RunTags):
             warn_once("log step", f"run.log(step={shown(step_argument)}): not a number of steps")
             step = None
         if step is not None and self._logged_step <= step <= LARGEST and board.steps == self._logged_step:
-            self._logged_step = board.steps = step  # nothing else counts the steps of this loop
+            self._logged_step = board.steps = step  # no other call counts the steps of this loop
             if (now := monotonic_ns()) >= self._due:
                 self._at_due(now)
         if self._first is not None or board.trained or not board.steps:
@@ -221,10 +220,12 @@ class ActiveRun(RunTags):
         return board.steps if step is None else min(max(1, step), board.steps)
 
     def finish(self, *, failed: bool = False) -> None:
-        """End the run. It counts as interrupted while a KeyboardInterrupt is being handled. A second call does nothing.
+        """End the run.
 
-        If another exception has left an epoch and is being handled, the run counts as stopped, because only a `with`
-        statement can tell whether that exception is a failure.
+        If a KeyboardInterrupt is being handled, the run counts as interrupted. A second call does nothing.
+
+        If another exception ended an epoch early and is being handled now, the run counts as stopped. Only a `with`
+        statement can tell whether such an exception is a failure.
         """
         error = sys.exc_info()[1]
         if failed or isinstance(error, KeyboardInterrupt):
@@ -246,7 +247,7 @@ class ActiveRun(RunTags):
         return self._is_even and 0 < self._board.steps - self._epoch_step < self._fewest
 
     def _is_within_epoch(self) -> bool:
-        """Whether the loop of the open epoch seems to be left before its last batch, judged by its steps."""
+        """Whether the number of steps suggests that the loop of the open epoch was left before its last batch."""
         steps = self._board.steps - self._epoch_step
         if not self._has_loader:
             return 0 < steps < self._fewest
@@ -256,7 +257,7 @@ class ActiveRun(RunTags):
         return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
 
     def _is_in_steps(self) -> bool:
-        """Whether this thread is in a loop over batches, and has so far done fewer steps than every earlier epoch."""
+        """Whether this thread is in a loop over batches and the open epoch has fewer steps than every earlier epoch."""
         steps = self._board.steps - self._epoch_step
         return get_ident() in self._loaders and not 0 < self._fewest <= steps
 
@@ -281,10 +282,10 @@ class ActiveRun(RunTags):
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():
-            return  # this module may be gone
+            return  # this module may already be unloaded
         board = getattr(self, "_board", None)
         if board is not None and board.on and board.events == 1 and not board.steps and not board.must_end:
-            # The run was created and dropped in one line. It is meant to last for the rest of the program.
+            # The result of `gpumon.run` was not kept. The run is meant to last for the rest of the program.
             warn_once(
                 "kept",
                 f"write 'run = gpumon.run(…)': {self.name!r} was not assigned to a variable, so its epochs cannot be "
@@ -298,7 +299,8 @@ class ActiveRun(RunTags):
 
 for _method in (*vars(RunTags).values(), *vars(ActiveRun).values()):
     if isinstance(_method, FunctionType):
-        # Called within a tf.function, AutoGraph would convert it, or warn that it cannot. So it does for its own code:
+        # If this is called within a tf.function, AutoGraph would convert it, or warn that it cannot. AutoGraph marks
+        # its own code with this attribute, too:
         # https://github.com/tensorflow/tensorflow/blob/v2.21.0/tensorflow/python/autograph/impl/api.py
         _method.autograph_info__ = None  # type: ignore[attr-defined]
 
@@ -319,10 +321,13 @@ def _is_iterable(value: object) -> bool:
 
 
 def _is_scalar_array(value: object) -> bool:
-    """Whether `value` is an array or tensor with a single number. Its class is iterable, but the value is not."""
+    """Whether `value` is an array or tensor with a single number.
+
+    Such a value is not iterable, although its class is.
+    """
     try:
         return getattr(value, "shape", None) == ()
-    except Exception:  # a user's object whose attributes may do anything
+    except Exception:  # reading an attribute of a user's object may raise anything
         return False
 
 
@@ -333,18 +338,18 @@ def _epoch_number(item: object, default: int) -> int:
 
 
 def _unpickle(description: Description, epochs: int | None, step: int) -> ActiveRun:
-    """Return the object that replaces an unpickled run. It counts steps and yields items, but publishes nothing."""
+    """Return the object that an unpickled run becomes. It counts steps and yields items, but publishes nothing."""
     copy = ActiveRun(Board(None, description), epochs)
     copy._board.steps = step
     return copy
 
 
 LOG_WAIT = 3.0
-"""Default of `log_wait`: maximum seconds that the end of a run waits for the values of its last epochs to log."""
+"""Default of `log_wait`: maximum seconds to wait at the end of a run for the values of its last epochs."""
 LONGEST_WAIT = 3600
 _starts: Counter[str] = Counter()
-"""Number of runs that this process has started, by name. A run that only rank 0 starts must not shift the numbers of
-other runs, which are part of their ids."""
+"""For each name, the number of runs that this process has started. The number is part of the id of a run. Names are
+counted separately, because a run that only rank 0 starts must not shift the numbers of other runs."""
 
 
 def run(
@@ -368,16 +373,16 @@ def run(
     Use it as a context manager, as a decorator (each call of the function is a run), or keep the returned object and
     call `finish()` at the end.
 
-    `name` defaults to the name of the script or notebook. `epochs` and `steps` are the planned numbers, `steps` over
-    the whole run. `batch` is the number of samples per step of this process, needed only if its loader does not have a
-    batch size. `devices` are UUIDs (`GPU-…`, `MIG-…`) or CUDA's device numbers in this process, needed only if gpumon
-    cannot find them. `tags` are words to find the run by. `metrics` are the names of logged numbers to show, or
-    patterns such as `rewards/*`; the default is the eight most informative ones. `run_id` is shared by all ranks of a
-    run and comes from the launcher by default.
+    `name` defaults to the name of the script or notebook. `epochs` and `steps` are the planned numbers, with `steps`
+    counted over the whole run. `batch` is the number of samples per step of this process, and is needed only if the
+    loader has no batch size. `devices` are UUIDs (`GPU-…`, `MIG-…`) or CUDA's device numbers in this process, and are
+    needed only if gpumon cannot find them. `tags` are words to find the run by. `metrics` are the names of logged
+    numbers to show, or patterns such as `rewards/*`; the default is the eight most informative ones. `run_id` is shared
+    by all ranks of a run and comes from the launcher by default.
 
-    `log_to` names where gpumon writes its values of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
-    logger, a function of a dict and the epoch's number, or a list of these (docs/train/loggers.md). The end of the
-    run waits at most `log_wait` seconds for the values of the last epochs.
+    `log_to` says where gpumon writes its measurements of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
+    logger, a function of a dict and the epoch's number, or a list of these (docs/train/loggers.md). At the end of the
+    run, gpumon waits at most `log_wait` seconds for the values of the last epochs.
 
     Raises nothing: an invalid argument is ignored with a warning, and if the run cannot be published, the returned
     object works but publishes nothing. Only an unknown argument name raises TypeError, as for any Python function.
@@ -387,7 +392,7 @@ def run(
             name, epochs=epochs, steps=steps, devices=devices, framework=framework, batch=batch, tags=tags,
             metrics=metrics, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
         )  # fmt: skip
-    except Exception as error:  # no free descriptor, an unreadable module: the training continues without a run
+    except Exception as error:  # no free descriptor, or an unreadable module; the training continues without a run
         warn_once("run", f"this training will not show in gpumon: {type(error).__name__}: {error}")
         return ActiveRun(Board(None, Description(name="run", id="run")), whole(epochs))
 
@@ -461,12 +466,12 @@ def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, plac
         warn_once("log_wait", f"log_wait={shown(log_wait)}: give seconds from 0 to {LONGEST_WAIT}")
         log_wait = LOG_WAIT
     try:
-        # Imported by name, since it reads the ledger: a training without loggers must not import that.
+        # Imported only here, because this module imports the ledger, which a training without loggers must not load.
         attach = import_module("gpumon.loggers.attach")
         log = attach.epoch_log(log_to, run=active_run.id, places=places, wait=log_wait)
     except UsageError as error:
         warn_once("log_to", str(error))
-    except Exception as error:  # an unreadable module
+    except Exception as error:  # such as an unreadable module
         warn_once("log_to", f"nothing is written to log_to: {type(error).__name__}: {error}")
     else:
         log.start(active_run._board.path)
@@ -474,7 +479,7 @@ def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, plac
 
 
 def _count(name: str, value: object, advice: str) -> int | None:
-    """Return `value` as a count; None if it is None or infinity, or, with a warning, if it is not a count."""
+    """Return `value` as a count; None if it is None or infinite. Anything else gives a warning and None."""
     if value is None or (isinstance(value, float) and value == inf):
         return None
     number = whole(value)
@@ -485,18 +490,18 @@ def _count(name: str, value: object, advice: str) -> int | None:
 
 
 def _text(name: str, value: object) -> str:
-    """Return `value` as text; empty if it is None, or, with a warning, if it cannot be converted."""
+    """Return `value` as text; empty if it is None. If the conversion fails, warns and returns an empty text."""
     if value is None:
         return ""
     try:
         return os.fsdecode(value) if isinstance(value, os.PathLike | bytes) else str(value)
-    except Exception as error:  # a user's object that may do anything
+    except Exception as error:  # converting a user's object may raise anything
         warn_once(name, f"{name}={type(value).__name__}: {type(error).__name__}: {error}")
         return ""
 
 
 def _path(name: str, value: object) -> str | None:
-    """Return `value` as a path; None if it is None, or, with a warning, if it is not a path."""
+    """Return `value` as a path; None if it is None. If it is not a path, warns and returns None."""
     if value is None or isinstance(value, str | bytes | os.PathLike):
         return _text(name, value) or None
     warn_once(name, f"{name}={shown(value)}: give a path, or omit it")
@@ -506,9 +511,9 @@ def _path(name: str, value: object) -> str | None:
 def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     """Return the UUIDs in `devices`, and its device numbers in the form of CUDA_VISIBLE_DEVICES.
 
-    Without numbers in `devices`, the second text is CUDA_VISIBLE_DEVICES of `env`. It is empty if its numbers are not
-    the driver's. Anything else in `devices` is ignored with a warning. So are device objects of a framework, because
-    gpumon finds those devices itself.
+    Without numbers in `devices`, the second text is CUDA_VISIBLE_DEVICES of `env`, or empty if the numbers in that
+    variable are not the driver's. Anything else in `devices` is ignored with a warning. This includes device objects of
+    a framework, because gpumon finds those devices itself.
     """
     if isinstance(devices, str) and "," in devices:
         devices = devices.split(",")
@@ -535,7 +540,7 @@ def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, 
 
 
 def _number(device: object) -> int | None:
-    """Return the number of a device given as 0, "0" or "cuda:0"; None if it has none."""
+    """Return the number of a device given as 0, "0" or "cuda:0"; None if `device` is no such value."""
     if isinstance(device, str):
         text = device.strip().removeprefix("cuda:")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None

@@ -15,18 +15,19 @@ class BatchSize(NamedTuple):
     batch: int
     """Samples of each step except perhaps the last one."""
     mean: float = 0.0
-    """Mean over a whole pass if the last batch is smaller; 0 if all batches have the same size, or if unknown."""
+    """Mean samples per step over a whole pass, if the last batch is smaller. 0 if all batches have the same size, or if
+    the mean cannot be determined."""
 
 
 def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
     """Return the samples per step if a step takes `times` batches of `loader`; None if the loader does not report its
     batch size.
 
-    Also finds the loader inside `enumerate`, tqdm and the iterator of a DataLoader. Exceptions of attributes of the
-    user's loader are not caught.
+    Also finds the loader inside `enumerate`, tqdm and the iterator of a DataLoader. If an attribute of the user's
+    loader raises an exception, it is not caught here.
     """
     loader = _unwrap(loader)
-    # Not `or`, which would call the length of the sampler: the sampler of an IterableDataset has none.
+    # `or` would call `len()` of the sampler, which the sampler of an IterableDataset does not have.
     batches = getattr(loader, "batch_sampler", None)
     if batches is None:
         batches = getattr(loader, "_index_sampler", None)
@@ -43,10 +44,10 @@ def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
 def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -> BatchSize:
     """Return the samples per step if a step takes `times` batches.
 
-    `batch`: samples in a full batch. `samples`, `batches`: number of samples and of batches in one pass over the data,
-    0 if unknown.
+    `batch`: samples in a full batch. `samples`, `batches`: number of samples and of batches in one pass over the data;
+    0 if not available.
     """
-    # The shard of a rank may report the samples of all ranks. Then the numbers do not match, and the mean is unknown.
+    # The shard of one rank may report the samples of all ranks. Then the numbers do not match, and no mean is given.
     if 0 < samples < batch * batches and -(-samples // batch) == batches:
         return BatchSize(batch * times, samples / -(-batches // times))
     return BatchSize(batch * times)
@@ -64,5 +65,5 @@ def _unwrap(loader: Any) -> Any:
 def _length(sampler: Any) -> int:
     try:
         return len(sampler)
-    except Exception:  # an endless sampler, or a user's class that may do anything
+    except Exception:  # such as an endless sampler, or a user's class, which may raise anything
         return 0

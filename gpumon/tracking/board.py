@@ -1,8 +1,8 @@
-"""Creates the board of a training, a small file, and publishes the state and events of the run in it.
+"""Creates the board of a training and publishes the state and events of the run in it. A board is a small file.
 
-The file gets its name only when it is complete and locked. Its POSIX lock shows that the process is alive. The kernel
-releases this lock when the process dies *or closes any descriptor of that file*. So a process must never open its own
-board again.
+The file gets its final name only when it is complete and locked. The POSIX lock on it shows that the process is alive.
+The kernel releases this lock when the process dies *or closes any descriptor of that file*. So a process must never
+open its own board again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from gpumon.tracking.warn import warn_once
 Inode = tuple[int, int]
 """Device and inode number of a file."""
 _UNKNOWN = -2
-"""Placeholder for a descriptor whose number is unknown, because another thread took the expected number meanwhile."""
+"""Stands for a descriptor whose number could not be determined, because another thread took the expected number
+first."""
 _names: set[str] = set()
 """Names of all boards that this process created."""
 
@@ -40,14 +41,15 @@ class BoardFile(NamedTuple):
     fd: int
     """Descriptor of the file. It stays open, because closing it drops the lock."""
     mapped_fd: int
-    """The mapping's own descriptor, which is closed with the mapping; -1 if it has none, `_UNKNOWN` if unknown."""
+    """The mapping's own descriptor, which is closed with the mapping; -1 if the mapping has none, `_UNKNOWN` if its
+    number could not be determined."""
     mapped: mmap.mmap
     path: str
     inode: Inode
 
 
 def is_open(fd: int, inode: Inode) -> bool:
-    """Return whether `fd` still refers to the file `inode`, since another library may have closed it."""
+    """Return whether `fd` still refers to the file `inode`. Another library may have closed it."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -84,8 +86,9 @@ def make_board(
 ) -> BoardFile:
     """Create a board of this process in `directory`.
 
-    `monotonic`, `now`: return the time of CLOCK_MONOTONIC and the wall clock in ns. `replaced`: name and content of the
-    board that the new one replaces, if any. Raises OSError, or BoardError if the description is too long.
+    `monotonic`, `now`: functions that return the time of CLOCK_MONOTONIC and of the wall clock in ns. `replaced`: name
+    and content of the board that the new one replaces, if any. Raises OSError, or BoardError if the description is too
+    long.
     """
     import fcntl  # Windows has none
 
@@ -93,7 +96,7 @@ def make_board(
 
     uid, pid = os.geteuid(), os.getpid()
     name = replaced[0] if replaced else f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
-    _names.add(name)  # before the file exists: another thread may be sweeping
+    _names.add(name)  # added before the file exists, because another thread may be removing old boards
     sweep(directory, uid, _names, now())
     path, unfinished = f"{directory}/{name}", f"{directory}/.{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,7 +107,7 @@ def make_board(
         status = os.fstat(fd)
         inode = (status.st_dev, status.st_ino)
         mapped, mapped_fd = _map(fd, inode)
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # last: closing any descriptor of the file would drop it
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # last: closing a descriptor drops the lock
         if replaced:
             mapped[:] = replaced[1][:]
         else:
@@ -131,14 +134,17 @@ def _relock(file: BoardFile) -> BoardFile:
     fd = file.fd
     if not is_open(fd, file.inode):
         fd = os.open(file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with suppress(BlockingIOError):  # another process has locked it, which does no harm
+    with suppress(BlockingIOError):  # another process holds the lock, which does no harm
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     is_kept = file.mapped_fd < 0 or is_open(file.mapped_fd, file.inode)
     return file._replace(fd=fd, mapped_fd=file.mapped_fd if is_kept else _UNKNOWN)
 
 
 def _map(fd: int, inode: Inode) -> tuple[mmap.mmap, int]:
-    """Map the board, and find the descriptor that the mapping opens for itself, which gets the lowest free number."""
+    """Map the board, and return the mapping and its own descriptor.
+
+    A mapping opens a descriptor for itself, which gets the lowest free number.
+    """
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, wire_format.SIZE, trackfd=False), -1
     lowest = os.dup(fd)
@@ -156,7 +162,10 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
 
 
 def write_about(mapped: mmap.mmap, version: int, about: Metadata) -> Metadata:
-    """Write the metadata of the run into one of the two slots, chosen by `version`. Return the part that fits."""
+    """Write the metadata of the run into one of the two slots, chosen by `version`.
+
+    Return the part of the metadata that fits.
+    """
     text, kept = encode_metadata(about)
     offset, header = wire_format.ABOUT_TEXTS[version & 1], wire_format.ABOUTS[version & 1]
     mapped[offset : offset + len(text)] = text
@@ -185,20 +194,21 @@ _SLOTS = tuple(slice(offset, offset + wire_format.STATE_SIZE) for offset in wire
 NO_EPOCH = -1
 """Epoch number for values that are logged after the training."""
 SETTLED_AFTER = 600_000_000_000
-"""ns after the start of the run at which waiting metrics get slots, whether or not more informative metrics have
-appeared.
+"""ns after the start of the run at which waiting metrics get slots even if no more informative metrics have appeared.
 """
 _MAX_WAITING = 64
 _FOR_HELD_OUT, _FOR_MEASURES = 3, 6
-"""Number of slots reserved for metrics with a `metric_rank` below 2, and number reserved for a rank below 3."""
+"""Number of slots reserved for metrics whose `metric_rank` is below 2, and number reserved for those whose rank is
+below 3."""
 _FOR_VALIDATION = 2
 """Number of slots reserved for validation metrics, whenever they first appear."""
 EVENTS_AT_ONCE = 200
-"""Events that may be published at once, after which EVENTS_A_SECOND applies. The board holds `wire_format.EVENT_COUNT`
-events, so that a reader that polls once a second misses none. Further epochs are folded into the previous one."""
+"""Number of events that may be published at once. After that, `EVENTS_A_SECOND` applies, and epochs beyond this rate
+are folded into the previous epoch. A board holds `wire_format.EVENT_COUNT` events, so a reader that polls once a second
+misses none."""
 EVENTS_A_SECOND = 240
 _CHECK_EVERY, _RETRY_AFTER = 1_000_000_000, 10_000_000_000
-"""ns between two checks of a board's file, and ns until the next check after a failed repair."""
+"""ns until the next check of a board's file: after a normal check, and after a failed repair."""
 _never_closed: list[mmap.mmap] = []
 _EVENT_HEAD = slice(wire_format.EVENT_HEAD, wire_format.EVENT_HEAD + 8)
 
@@ -214,7 +224,7 @@ class _Position(NamedTuple):
 
     @property
     def times(self) -> tuple[int, int]:
-        """Time of the position by the monotonic and the wall clock, in ns."""
+        """Time of the position in ns, by the monotonic and by the wall clock."""
         return self.monotonic_ns, self.time_ns
 
     @property
@@ -223,10 +233,10 @@ class _Position(NamedTuple):
 
 
 class Board:
-    """The board of one run. Any method may be called at any time and from any thread. The last call takes effect.
+    """The board of one run. Any method may be called at any time and from any thread, and the last call takes effect.
 
-    `directory` returns the directory of the file and may raise OSError. A board is *off*, which means that its methods
-    do nothing, if it could not be created, was closed, or was inherited by a forked child.
+    `directory` returns the directory of the file and may raise OSError. A board is *off* if it could not be created,
+    was closed, or was inherited by a forked child. The methods of a board that is off do nothing.
     """
 
     def __init__(
@@ -242,15 +252,15 @@ class Board:
         self.steps = 0
         """Number of steps since the run began. Like `wait_ns`, it is written with the next state or event."""
         self.wait_ns = 0
-        """Wait for data since the run began, in ns; 0 if it was never measured."""
+        """Time spent waiting for data since the run began, in ns; 0 if it was never measured."""
         self.peak = wire_format.NOT_KNOWN
-        """The framework's peak of allocated bytes, which is written with the next event only."""
+        """The framework's peak of allocated bytes. It is written only with the next event."""
         self.must_end = False
         """Whether the run counts as failed if it is still open when it is dropped or when the process ends."""
         self.is_left = False
-        """Whether the loop was left in the middle of an epoch and no other epoch has begun since."""
+        """Whether the loop was left in the middle of an epoch, and no other epoch has begun since then."""
         self.cpu_time: Callable[[], float] | None = None
-        """Returns the CPU seconds of the run so far. It is called when the run ends."""
+        """Function that returns the CPU seconds of the run so far. It is called when the run ends."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
@@ -272,38 +282,38 @@ class Board:
         """Values logged in the published epoch and those folded into it, while the start of the newest is held back."""
         self._in_epoch = False
         self._room = float(EVENTS_AT_ONCE)
-        """Number of events that may be published without delay; negative after more events than allowed."""
+        """Number of events that may still be published without delay; negative after too many events."""
         self._room_at = 0
         self._begin: _Position | None = None
-        """Start of the newest epoch while the end of a published epoch is held back; else None."""
+        """Start of the newest epoch, while the end of a published epoch is held back; otherwise None."""
         self._end = _Position(-1, 0, 0, 0, 0)
-        """End of the newest ended epoch while it is held back."""
+        """End of the last epoch that has ended, while this event is held back."""
         self._has_folded = False
         """Whether the start of the epoch at `_begin` was not published."""
         self._folded = 0
-        """Number of epochs that were folded into the previous one and so have no row."""
+        """Number of epochs that were folded into the previous epoch and therefore have no row of their own."""
         self._published = -1
         """Number of the newest epoch whose start was published."""
         self._last_sign = self._ended_at = (0, 0)
-        """When the training last published its state, and when it ended if later events must be backdated; else (0, 0).
-
-        Times are ns of the monotonic and of the wall clock.
+        """Time of the last published state, and time of the training's end if later events must be backdated to it, or
+        else (0, 0). Each time is given in ns of the monotonic and of the wall clock.
         """
         self.trained = False
         """Whether the training is over, so that values logged later belong to no epoch."""
         self._paused = (0, 0)
-        """When the run was last paused, in ns of the monotonic and of the wall clock."""
+        """Time at which the run was last paused, in ns of the monotonic and of the wall clock."""
         self._memory = 0
         self._tail = wire_format.pack_tail(self._metrics)
         self.chosen: tuple[str, ...] = ()
         """Names of the metrics to show, or patterns (`rewards/*`). If empty, the most informative ones are shown."""
         self._waiting: dict[str, float] = {}
-        """Metrics that get a slot after the first epoch if any remain, with their last values."""
+        """Metrics that get a slot after the first epoch if slots remain, with their last values."""
         self._epochs_begun = 0
         self._settles_at = self._monotonic() + SETTLED_AFTER
         self._is_over = False
         """Whether no further metrics are expected, so that no slots need to be reserved."""
-        # Held for microseconds, and only for operations that happen a few times per epoch. A step never acquires it.
+        # This lock is held for microseconds, and only for operations that happen a few times per epoch. A step never
+        # takes it.
         self._lock = threading.RLock()
         if directory is None:
             return
@@ -313,7 +323,7 @@ class Board:
                 return
             file = make_board(directory(), description, monotonic, now)
             self._file, self._map, self.path, self._version = file, file.mapped, file.path, 1
-        except Exception as error:  # no directory, no space, no lock: the training continues without a board
+        except Exception as error:  # no directory, space or lock; the training continues without a board
             self._turn_off()
             warn_once("board", f"this training will not show in gpumon: {error}")
         else:
@@ -337,7 +347,7 @@ class Board:
                     new = make_board(self._directory(), self.description, self._monotonic, self._now, replaced)
                     self._file, self._map, self.path = new, new.mapped, new.path
                     _close_file(file)
-                    self.publish()  # includes what another thread wrote meanwhile
+                    self.publish()  # includes what another thread wrote during the repair
             else:
                 self._file = _relock(file)
         except Exception:  # no directory, no space, no descriptor
@@ -349,11 +359,11 @@ class Board:
         return self._map is not None
 
     def publish(self, monotonic_ns: int = 0) -> None:
-        """Write the current state. `monotonic_ns`: the current time, if the caller has just read the clock, else 0."""
+        """Write the current state. `monotonic_ns`: the current time if the caller has just read the clock, else 0."""
         mapped = self._map
         if mapped is None:
             return
-        # No shared buffer: concurrent threads write whole records, one after the other.
+        # There is no shared buffer, so concurrent threads write whole records, one after the other.
         self._number = number = self._number + 1
         try:
             self._last_sign = times = monotonic_ns or self._monotonic(), self._now()
@@ -368,13 +378,13 @@ class Board:
     def begin_epoch(self, epoch: int) -> None:
         """Publish that epoch number `epoch` begins now, in the phase `train` unless another phase is open.
 
-        If epochs are too short to publish each of them (`is_folding`), it counts as part of the previous one.
+        If epochs are too short to publish each of them (`is_folding`), this epoch counts as part of the previous epoch.
         """
         with self._lock:
             if self._epochs_begun and self._waiting:
                 if self._settles_at:
                     self._settle()
-                self._waiting.clear()  # their numbers belong to the previous epoch
+                self._waiting.clear()  # these values belong to the previous epoch
             self._epoch = epoch
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
@@ -396,9 +406,9 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, aborted: bool = False) -> None:
-        """Publish that the epoch ends now, or hold this event back if epochs are too short to publish each of them.
+        """Publish that the epoch ends now. If epochs are too short to publish each of them, this event is held back.
 
-        `aborted`: the epoch was left early. This also corrects an end that was already published.
+        `aborted`: the epoch was left early. If its end has already been published as complete, this corrects it.
         """
         with self._lock:
             if self._phase == 1:
@@ -416,11 +426,11 @@ class Board:
 
     @property
     def is_folding(self) -> bool:
-        """Whether epochs are too short to publish each of them, so that several are published as one."""
+        """Whether epochs are so short that several of them are published as one."""
         return self._begin is not None
 
     def _has_room(self) -> bool:
-        """Whether one more event may be published without overwriting events before readers have read them."""
+        """Whether one more event can be published without overwriting an event that readers may not have read yet."""
         now = self._monotonic()
         self._room = min(EVENTS_AT_ONCE, self._room + (now - self._room_at) * EVENTS_A_SECOND / 1e9)
         self._room_at = now
@@ -438,7 +448,7 @@ class Board:
                 self._unfold()
 
     def _unfold(self) -> None:
-        """Publish the events that are held back, so that the last of the folded epochs gets its own row."""
+        """Publish the events that were held back, so that the last of the folded epochs gets a row of its own."""
         begin, end = self._begin, self._end
         if begin is None:
             return
@@ -484,7 +494,7 @@ class Board:
             self._logged = list(wire_format.NOTHING_LOGGED)
 
     def pause(self) -> None:
-        """Publish that the run ends now, unless a phase or an epoch of the same run begins later."""
+        """Publish that the run ends now. If a phase or an epoch of the run begins later, the run continues."""
         with self._lock:
             self.must_end = False
             self._publish_cpu_time()
@@ -494,7 +504,10 @@ class Board:
             self.phase(PAUSED)
 
     def backdate_end(self) -> None:
-        """Give all later events the time of the last activity. Used if the training ended without reporting its end."""
+        """Give all further events the time of the last activity.
+
+        Used if the training ended without reporting its end.
+        """
         self._ended_at = self._last_sign
 
     @property
@@ -508,7 +521,7 @@ class Board:
         return self._epoch
 
     def memory(self, devices: Sequence[wire_format.Memory]) -> None:
-        """Publish the framework's memory, one record for each device."""
+        """Publish the framework's memory. `devices` has one record for each device."""
         mapped = self._map
         if mapped is None:
             return
@@ -528,9 +541,9 @@ class Board:
         """Publish logged values by name.
 
         There is room for eight names, and the most informative ones are used (`metric_rank`). `epoch`: number of the
-        epoch to which the values belong, by default the open or last one. `step`: a step in the row to which they
-        belong, 0 for the open row. Values of an earlier epoch or row are published as a separate event, so that they
-        are stored with that epoch or row.
+        epoch to which the values belong, by default the open epoch or else the last one. `step`: a step in the row to
+        which the values belong; 0 for the open row. Values of an earlier epoch or row are published as a separate
+        event, so that they are stored with that epoch or row.
         """
         if self._map is None:
             return
@@ -551,7 +564,7 @@ class Board:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value
             try:
                 self._tail = wire_format.pack_tail(self._metrics)
-            except Exception as error:  # not a number
+            except Exception as error:  # a value is not a number
                 self._fail(error)
             if is_late:
                 self._event(wire_format.LOG, epoch=epoch, logged=logged, aux=step if is_of_row else 0)
@@ -593,7 +606,7 @@ class Board:
             self.describe(metrics=tuple(names))
 
     def _settle(self, *, is_over: bool = False) -> None:
-        """Assign slots to waiting metrics. `is_over`: no further metrics will come, so no slots are reserved."""
+        """Assign slots to waiting metrics. `is_over`: no further metrics are expected, so no slots are reserved."""
         self._settles_at, self._is_over = 0, is_over
         waiting, self._waiting = self._waiting, {}
         if waiting:
@@ -606,7 +619,7 @@ class Board:
         with self._lock:
             try:
                 self._write_description(self.description._replace(**changes))  # type: ignore[arg-type]
-            except BoardError as error:  # too long: the previous description stays
+            except BoardError as error:  # the new description is too long; the previous one stays
                 warn_once("description", str(error))
             except Exception as error:
                 self._fail(error)
@@ -639,14 +652,14 @@ class Board:
         """Publish the end of the run, and close the board. The file stays so that a daemon can read the end.
 
         The daemon removes the file after it has read it. Without a daemon, the user's next training removes it.
-        `withdrawn`: hide the run as if it had never begun. `stopped`: the run was ended early on purpose; this is
-        ignored if `failed`.
+        `withdrawn`: the run is hidden as if it had never begun. `stopped`: the run was ended early on purpose. Ignored
+        if `failed` is set.
         """
         with self._lock:
             if self._map is None:
                 return
             if paused := self.description.phases[self._phase] == PAUSED:
-                failed = interrupted = stopped = False  # the training was over before, however the process ends now
+                failed = interrupted = stopped = False  # the training had already ended successfully
             elif not withdrawn:
                 self._publish_cpu_time()
             if not withdrawn:
@@ -715,7 +728,7 @@ class Board:
     def _publish_cpu_time(self) -> None:
         try:
             seconds = round(self.cpu_time(), 2) if self.cpu_time is not None else 0.0
-        except Exception as error:  # an unexpected /proc
+        except Exception as error:  # unexpected content of /proc
             warn_once("cpu", f"the CPU time of this training is unknown: {type(error).__name__}: {error}")
             return
         if seconds:
@@ -746,7 +759,8 @@ class Board:
         warn_once("board", f"this training no longer shows in gpumon: {type(error).__name__}: {error}")
 
     def _turn_off(self) -> None:
-        # The mapping lives until the last reference is gone: a thread may be in the middle of a write.
+        # The mapping is closed only when its last reference is dropped, because a thread may be in the middle of a
+        # write.
         self._map = None
         file, self._file = self._file, None
         if file is not None:
@@ -754,12 +768,12 @@ class Board:
 
     def abandon(self) -> None:
         """Turn the board off in a forked child without publishing anything, because it belongs to the parent."""
-        self._lock = threading.RLock()  # another thread of the parent may have held it
+        self._lock = threading.RLock()  # another thread of the parent may have held the lock at the fork
         self._turn_off()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # In a reference cycle, the board may be collected before the callback that would have closed it.
-        if getattr(self, "_map", None) is not None and not is_finalizing():  # while finalizing, this module may be gone
+        # In a reference cycle, the board may be collected before the callback that was to close it.
+        if getattr(self, "_map", None) is not None and not is_finalizing():  # when finalizing, modules may be gone
             self.close(failed=self.must_end, stopped=self.is_left)
 
 
@@ -774,7 +788,7 @@ def _reserved_for_better(rank: int, names: Sequence[str]) -> int:
 
 
 def _reserved_for_validation(rank: int, names: Sequence[str]) -> int:
-    """Return the number of slots that a metric of this rank must leave free for a validation.
+    """Return the number of slots that a metric of this rank must leave free for validation metrics.
 
     `names`: metrics that already have slots.
     """
@@ -782,11 +796,14 @@ def _reserved_for_validation(rank: int, names: Sequence[str]) -> int:
 
 
 def _close_file(file: BoardFile) -> None:
-    """Close the descriptors that still belong to the board. Others may already belong to other files."""
+    """Close those descriptors that still belong to the board.
+
+    The numbers of the others may now belong to other files.
+    """
     if is_open(file.fd, file.inode):
         os.close(file.fd)
     if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.inode):
-        _never_closed.append(file.mapped)  # closing it would close another file that now has its number
+        _never_closed.append(file.mapped)  # closing it would close the other file that now has this descriptor
 
 
 def _int64(number: int) -> int:

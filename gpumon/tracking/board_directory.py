@@ -1,7 +1,7 @@
-"""Helpers for the daemon to read directories of boards: new files, limits per user, retries, and owners of boards.
+"""Helpers with which the daemon reads directories of boards: new files, limits per user, retries, and owners of boards.
 
-Any user may put files into a shared directory. The limits keep the boards of one user from delaying the sampling for
-all others.
+Any user may put files into a shared directory. The limits prevent the boards of one user from delaying the sampling for
+everyone else.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from gpumon.tracking.stale_boards import lock_holder
 from gpumon.tracking.wire_format import NAME, BoardHeader
 
 EVENTS = 512
-"""Maximum events to read per user and second. A hundred ranks with epochs of 1 s need two fifths of it."""
+"""Maximum number of events to read per user and second. A hundred ranks with epochs of 1 s use 40% of this limit."""
 BYTES = 64 * 1024
 """Maximum bytes of descriptions and metadata to read per user and second. The rest is read later."""
 FOR_DESCRIPTIONS = 256 * 1024
-"""Bytes that only descriptions may use, not metadata, because the events of a run cannot be decoded without its
-description.
+"""Bytes reserved for descriptions, which metadata must not use. Without its description, the events of a run cannot be
+decoded.
 """
 BURST = 8
-"""Seconds of unused budget that may be used at once, for example by a new daemon that reads the boards of many ranks.
+"""Maximum seconds of unused budget that accumulate. A new daemon that reads the boards of many ranks needs them at
+once.
 """
 
 _MAX_SUBUID_BYTES = 1 << 20
@@ -40,17 +41,17 @@ _MAX_UIDS = 4096
 
 
 class BudgetOwners:
-    """Finds the user whose limits apply to a uid. Subordinate uids listed in /etc/subuid share their user's limits.
+    """Finds the user whose limits apply to a uid. The subordinate uids in /etc/subuid share the limits of their user.
 
-    /etc/subuid gives each user 65,536 additional uids, for example for rootless containers. With separate limits for
-    each of them, a user could multiply the limits.
+    /etc/subuid gives each user 65,536 additional uids, for example for rootless containers. If each uid had its own
+    limits, a user could use them many times over.
     """
 
     def __init__(self, path: str = "/etc/subuid") -> None:
         self._path = path
         self._stamp = 0
         self._ranges: list[tuple[int, int, int]] = []
-        """First uid, end (exclusive) and user of each range of subordinate uids, sorted."""
+        """Sorted ranges of subordinate uids, each with its first uid, its end (exclusive) and its user."""
         self._owners: dict[int, int] = {}
 
     def of(self, uid: int) -> int:
@@ -73,7 +74,7 @@ class BudgetOwners:
                 return
             lines = read_regular(self._path, _MAX_SUBUID_BYTES, follow=True).decode("utf-8", "replace").splitlines()
         except OSError:
-            return  # no such file, as in a container
+            return  # no such file, which is usual in a container
         self._stamp, ranges = stamp, []
         for line in lines:
             with suppress(ValueError, KeyError):  # no such user
@@ -85,8 +86,9 @@ class BudgetOwners:
 
 
 class Budget:
-    """The number of events and bytes that may still be read from one user's boards. Negative after reading a board that
-    had more.
+    """The number of events and bytes that may still be read from one user's boards.
+
+    A number is negative after a board has exceeded it.
     """
 
     def __init__(self, now: int) -> None:
@@ -107,16 +109,16 @@ class Budget:
 
 
 FILES_PER_POLL = 4096
-"""Maximum number of files to examine in one poll. Honest users of one machine have fewer."""
+"""Maximum number of files to examine in one poll. The honest users of a machine have fewer files."""
 _SETTLED = 3 * SECOND
 _RESCAN_AFTER = 10 * SECOND
-"""ns after which an unchanged directory is scanned again, because a file in it may have a different owner now."""
+"""ns after which an unchanged directory is scanned again, because the owner of a file in it may have changed."""
 _Stamp = tuple[int, int, int, int]
-"""Device, inode, and times of a directory (ns since 1970, by the kernel's clock)."""
+"""Device and inode of a directory, and its times in ns since 1970 by the kernel's clock."""
 
 
 class DirectoryScan:
-    """A scan of a directory, spread over several polls. Raises OSError if the directory cannot be read."""
+    """A scan of a directory that is spread over several polls. Raises OSError if the directory cannot be read."""
 
     def __init__(self, directory: str) -> None:
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -130,8 +132,8 @@ class DirectoryScan:
         """Names of files that this scan has found and that no reader holds open."""
 
     def next_files(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the next files that are named like a board. Sets `is_done` if these were the last."""
-        self.is_done = True  # also if the directory cannot be read further
+        """Yield the next files that are named like a board. Sets `is_done` if these were the last files."""
+        self.is_done = True  # even if the rest of the directory cannot be read
         with suppress(OSError):
             entries = list(islice(self._entries, FILES_PER_POLL))
             self.is_done = len(entries) < FILES_PER_POLL
@@ -158,12 +160,13 @@ class UnchangedDirectories:
     def settle(self, directory: str, now: int) -> None:
         """Record that `directory` was scanned completely after the last call of `is_unchanged`."""
         stamp = self._stamps.get(directory)
-        # Two changes within a tick of the kernel's clock, or a second on some file systems, have the same time.
+        # Two changes within one tick of the kernel's clock have the same time. On some file systems, a tick is a
+        # second.
         if stamp is not None and time_ns() - stamp[-1] > _SETTLED:
             self._scanned[directory] = stamp, now + _RESCAN_AFTER
 
     def forget(self, directory: str) -> None:
-        """Have `directory` scanned again, even if its modification time is still the same."""
+        """Request a new scan of `directory`, even if its modification time has not changed."""
         self._scanned.pop(directory, None)
 
 
@@ -193,12 +196,12 @@ __all__ = ["BoardOwner", "is_running", "lock_holder", "process_by_namespace", "r
 
 
 class BoardOwner(NamedTuple):
-    """Uid of a process, and its pid in its own pid namespace; from `/proc/<pid>/status`."""
+    """Uid of a process, and its pid in its own pid namespace, both read from `/proc/<pid>/status`."""
 
     uid: int
-    """Effective uid, which owns the files it creates; correct even if /proc/<pid> shows root as its owner."""
+    """Effective uid, which owns the files that the process creates. It is correct even if root owns /proc/<pid>."""
     inner_pid: int
-    """Pid in its innermost pid namespace."""
+    """Pid of the process in its innermost pid namespace."""
 
 
 def read_process(proc: str, pid: int) -> BoardOwner | None:
@@ -222,9 +225,9 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
 def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0, inode: int = 0) -> bool:
     """Return whether the program that created a board is still running, judged by the process's start time.
 
-    Used if a board has no lock, because a process can lose its lock. `pid`: pid of the process in this pid namespace, 0
-    if unknown. `uid`: owner of the board. `inode`: inode of the board, which the program maps; 0 if it may have
-    replaced the file.
+    Used for a board without a lock, because a living process can lose its lock. `uid`: owner of the board. `pid`: pid
+    of the process in this pid namespace; 0 if not determined. `inode`: inode of the board, which the program maps; 0 if
+    the program may have replaced the file.
     """
     if not pid:
         try:
@@ -256,8 +259,8 @@ def _may_map(proc: str, pid: int, inode: int) -> bool:
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
     """Return the pid, in this pid namespace, of the process that created a board; 0 if it is not found.
 
-    `header.pid` is its pid in another pid namespace. Needed if F_GETLK cannot report the pid of the lock's holder.
-    Reads all of /proc, so call it only once per board.
+    `header.pid` is its pid in another pid namespace. Needed if F_GETLK cannot report the pid of the lock's holder. This
+    reads all of /proc, so call it only once per board.
     """
     try:
         names = os.listdir(proc)
@@ -283,7 +286,10 @@ class _Retry(NamedTuple):
 
 
 class RetryBackoff:
-    """Remembers files that could not be read as boards, and when to try each again. The delay doubles each time."""
+    """Remembers which files could not be read as boards, and when to try each of them again.
+
+    The delay doubles each time.
+    """
 
     def __init__(self) -> None:
         self._retries: dict[BoardPath, _Retry] = {}
@@ -299,7 +305,8 @@ class RetryBackoff:
     def add(self, path: BoardPath, now: int) -> None:
         """Try `path` again later, after twice the previous delay."""
         if len(self._retries) >= _MAX_RETRIES:
-            # Drop the entries of the user who has the most, whose files are then tried again, some in each poll.
+            # Drop the entries of the user with the most entries. The files of that user are then tried again, some in
+            # each poll.
             ((largest, _),) = Counter(name_uid(name) for _, name in self._retries).most_common(1)
             self._retries = {key: retry for key, retry in self._retries.items() if name_uid(key[1]) != largest}
         previous = self._retries.get(path)
@@ -307,10 +314,10 @@ class RetryBackoff:
         self._retries[path] = _Retry(now + delay, delay)
 
     def forget(self, path: BoardPath) -> None:
-        """Remove `path`, because it is now a board or no longer exists."""
+        """Remove `path`. Called when the file has become a board or no longer exists."""
         self._retries.pop(path, None)
 
     def keep(self, directory: str, names: set[str]) -> None:
-        """Remove all files of `directory` that are not in `names`."""
+        """Remove the entries for all files of `directory` that are not in `names`."""
         for path in [path for path in self._retries if path[0] == directory and path[1] not in names]:
             del self._retries[path]

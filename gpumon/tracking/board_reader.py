@@ -1,7 +1,7 @@
 """Reads one board for the daemon until its run ends.
 
-Every byte of a board may be hostile. Only bytes covered by a CRC are parsed, numbers are clamped to their range,
-strings are cleaned, and no size in a board determines how much memory is allocated.
+No byte of a board is trusted. Only bytes covered by a CRC are parsed, numbers are clamped to their range, and strings
+are cleaned. No size in a board determines how much memory is allocated.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from gpumon.tracking.wire_format import (
 )
 
 KEPT_BOUNDARIES = 1024
-"""Boundaries of each run that are held in memory to attribute samples to epochs. Far fewer occur between a sample and
-its attribution."""
+"""Maximum number of boundaries of each run that are held in memory to attribute samples to epochs. Far fewer boundaries
+occur between a sample and its attribution."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _MAX_INT64 = (1 << 63) - 1
 _END_BITS = (
@@ -43,11 +43,11 @@ _END_BITS = (
     (wire_format.FLAG_WITHDRAWN, wire_format.RUN_WITHDRAWN),
     (wire_format.FLAG_STOPPED, wire_format.RUN_STOPPED),
 )
-"""Flag in the state of a run and bit in its last event, for each way in which a run can end."""
+"""For each way in which a run can end: the flag in its state, and the bit in its last event."""
 
 
 class ClockReading(NamedTuple):
-    """The current time by both clocks in ns, and the time and pid namespaces of this process (0: unknown)."""
+    """The current time by both clocks in ns, and the time and pid namespaces of this process (0 if not available)."""
 
     monotonic_ns: int
     time_ns: int
@@ -56,22 +56,22 @@ class ClockReading(NamedTuple):
 
 
 class BoardReader:
-    """Reads the board `name` in `directory`, which is a file descriptor.
+    """Reads the board `name` in a directory. `directory` is a file descriptor.
 
-    Raises BoardError if the file is no board or cannot be trusted, OSError if it cannot be read.
+    Raises BoardError if the file is not a board or cannot be trusted, OSError if it cannot be read.
     """
 
     def __init__(self, directory: int, name: str, proc: str) -> None:
         self.name = name
         self.claim = Claim()
         self.ended = 0
-        """When this reader found that the run had ended, in ns since 1970; 0 while it runs. If it had ended before this
-        reader first saw it, this is the time when the training last wrote its state."""
+        """Time at which this reader found that the run had ended, in ns since 1970; 0 while the run continues. If the
+        run had ended before this reader first saw it, this is the time at which the training last wrote its state."""
         self.withdrawn = False
         """Whether the training withdrew the run, because another run describes the same work in more detail."""
         self._fold = EpochFold()
         self._positions: list[RunPosition] = []
-        """Positions of the run in order of time, for `at`."""
+        """Positions of the run in chronological order. `at` uses them."""
         self._newest = 0
         """Time of the newest boundary, in ns of this machine's CLOCK_MONOTONIC."""
         self.memory: tuple[wire_format.Memory, ...] = ()
@@ -100,14 +100,14 @@ class BoardReader:
             os.close(self.fd)
             raise
         self.backlog = min(_head(front), wire_format.EVENT_COUNT)
-        """Number of events that the first poll has to read."""
+        """Number of events that the first poll must read."""
         self.inode = os.fstat(self.fd).st_ino
-        # The kernel does not report a process's own locks, and closing this descriptor would drop them.
+        # The kernel does not report the locks of the calling process, and closing this descriptor would drop them.
         self._is_own = self.header.pid == os.getpid() and self.header.started == start_time()
 
     @property
     def can_close(self) -> bool:
-        """Whether the descriptor may be closed. False while this process itself holds the lock of the board."""
+        """Whether the descriptor may be closed. False while this process holds the lock on the board."""
         return not self._is_own or self.ended > 0
 
     def poll(
@@ -120,11 +120,13 @@ class BoardReader:
     ) -> tuple[Run, list[Boundary]]:
         """Return the current run and its new boundaries. Raises BoardError if the board is not trustworthy.
 
-        `now`: returns the current time. `max_events`: if there are more new events, only the newest are read, and the
-        others count as lost. If `texts` is false, a new description of a running run is left for a later poll, together
-        with the events that need it. If `metadata` is false, new metadata is left for a later poll.
+        `now`: function that returns the current time. `max_events`: if there are more new events than this, only the
+        newest are read, and the others count as lost. `texts`: if false, a new description of a running run is left for
+        a later poll, together with the events that need it. `metadata`: if false, new metadata is left for a later
+        poll.
         """
-        # First check whether the process is alive, then read, because the board of a dead process no longer changes.
+        # Check first whether the process is alive, and then read the board. The board of a dead process no longer
+        # changes.
         holder = os.getpid() if self._is_own else lock_holder(self.fd)
         front = os.pread(self.fd, wire_format.FRONT, 0)
         state = unpack_state(front)
@@ -132,7 +134,7 @@ class BoardReader:
         is_over = not self.ended and (has_end or (holder is None and not self._is_running()))
         texts = texts or is_over or not self._version or self._is_described(front)
         events, lost = self._new_events(front, max_events) if texts else ([], 0)
-        clock = now()  # taken after the events were read, so that no valid event is later than this
+        clock = now()  # read after the events, so that no valid event is later than this time
         if texts:
             self._read_description(front)
         if metadata or is_over:
@@ -154,7 +156,7 @@ class BoardReader:
         return self._run(state, run_state, clock), boundaries
 
     def at(self, run: Run, monotonic_ns: int) -> Run | None:
-        """Return `run` as it was at `monotonic_ns`; None before it began."""
+        """Return `run` as it was at `monotonic_ns`; None if the run had not begun."""
         return attribute(run, self._positions, monotonic_ns)
 
     def is_removed(self) -> bool:
@@ -162,7 +164,10 @@ class BoardReader:
         return os.fstat(self.fd).st_nlink == 0
 
     def continue_in(self, other: BoardReader) -> None:
-        """Continue with the board `other`, which replaces this one. Raises BoardError if it is from another process."""
+        """Continue with the board `other`, which replaces this board.
+
+        Raises BoardError if `other` is from another process.
+        """
         if other.header != self.header or other.uid != self.uid:
             raise BoardError("another board of the same name")
         self.fd, other.fd = other.fd, self.fd
@@ -184,7 +189,7 @@ class BoardReader:
         first = max(self._last_event + 1, head - min(max_events, wire_format.EVENT_COUNT) + 1)
         events = [event for n in range(first, head + 1) if (event := unpack_event(ring, n, supplements)) is not None]
         if not events:
-            return [], 0  # no valid event up to this head: try again in the next poll
+            return [], 0  # there is no valid event up to this head; the next poll tries again
         newest = events[-1].number
         lost = newest - self._last_event - len(events)
         self._last_event = newest
@@ -231,7 +236,7 @@ class BoardReader:
         try:
             mark = Mark(event.mark)
         except ValueError:
-            mark = Mark.PHASE  # an unknown mark, whose epoch and phase are still valid
+            mark = Mark.PHASE  # the mark is unknown, but the epoch and phase of the event are valid
         boundary = Boundary(
             run=self.name,
             number=event.number,
@@ -253,21 +258,27 @@ class BoardReader:
         return boundary
 
     def _local_time(self, monotonic_ns: int, time_ns: int, clock: ClockReading) -> int:
-        """Convert a board's monotonic time to this machine's monotonic clock. Times in the future become now."""
+        """Convert a monotonic time in a board to this machine's monotonic clock.
+
+        A time in the future becomes the current time.
+        """
         offset = clock.time_ns - clock.monotonic_ns
         if self.header.time_namespace != clock.namespace and abs((time_ns - monotonic_ns) - offset) > SECOND:
             monotonic_ns = time_ns - offset
         return max(0, min(monotonic_ns, clock.monotonic_ns))
 
     def _set_end(self, aux: int) -> None:
-        """Set how the run ended, from the `aux` of its last event."""
+        """Set how the run ended. `aux`: this field of the last event."""
         failed = RunState.INTERRUPTED if aux & wire_format.RUN_INTERRUPTED else RunState.FAILED
         succeeded = RunState.STOPPED if aux & wire_format.RUN_STOPPED else RunState.FINISHED
         self._state = failed if aux & wire_format.RUN_FAILED else succeeded
         self.withdrawn = bool(aux & wire_format.RUN_WITHDRAWN)
 
     def _is_running(self) -> bool:
-        """Whether the process still runs without its lock, which it loses if other code in it closes a descriptor."""
+        """Whether the process is still running without its lock.
+
+        A process loses the lock if other code in it closes a descriptor of the board.
+        """
         inode = 0 if self.is_removed() else self.inode
         return not self.ended and is_running(self._proc, self.header, self.uid, self._pid, inode)
 

@@ -1,9 +1,10 @@
 """Detects the GPUs, framework, name and rank of this training process.
 
-No GPU is woken to find its UUID. torch is queried only if the training has imported it and initialized CUDA, and only
-for data that it returns without synchronizing or waiting for the driver. Otherwise CUDA_VISIBLE_DEVICES, or the
-variable of another vendor, may list UUIDs. Numbers in it are resolved by the daemon, because only the daemon can tell
-whether they are the driver's numbers (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
+Finding the UUID of a GPU never wakes the GPU. torch is queried only if the training has imported it and initialized
+CUDA, and only for data that torch returns without synchronizing or waiting for the driver. Otherwise
+CUDA_VISIBLE_DEVICES, or the variable of another vendor, may list UUIDs. If the variable lists numbers, the daemon
+resolves them, because only the daemon can tell whether they are the driver's numbers
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gpumon.tracking.description import ID_LENGTH
 
 
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
-    """Return the UUIDs of the devices that this process uses; empty while they are unknown.
+    """Return the UUIDs of the devices that this process uses; empty while they cannot be determined.
 
     `modules`: `sys.modules`. `env`: environment variables. `alone`: whether this process is the whole job, so that it
     uses all visible devices. One of several ranks uses only some of them. Never raises and never initializes CUDA.
@@ -28,7 +29,7 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
     visible = visible_uuids(visible_devices(env))
     try:
         uuids = _from_torch(modules.get("torch"), visible)
-    except Exception:  # an unexpected torch, a lost context: the daemon asks the driver instead
+    except Exception:  # an unexpected version of torch, or a lost context; the daemon asks the driver instead
         uuids = ()
     if uuids:
         return uuids
@@ -38,8 +39,9 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
 def detect_framework(modules: Mapping[str, Any]) -> str:
     """Return the framework that this process has imported, for a training loop without a callback; "" if there is none.
 
-    If several are imported, JAX is returned if its backend is initialized: a JAX training may load data with torch, and
-    TensorFlow imports JAX. Otherwise torch is preferred to TensorFlow, because TensorBoard imports TensorFlow.
+    If several frameworks are imported, the result is JAX if its backend is initialized. An import alone does not count,
+    because TensorFlow imports JAX, and a JAX training may load its data with torch. Otherwise torch is preferred to
+    TensorFlow, because TensorBoard imports TensorFlow.
     """
     if getattr(modules.get("jax._src.xla_bridge"), "_backends", None):
         return "jax"
@@ -77,7 +79,7 @@ def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
     `cuda` is the initialized module `torch.cuda`. `visible` is a result of `visible_uuids`.
     """
     if index < len(visible) and visible[index].startswith(PARTS):
-        return visible[index]  # torch's UUIDs of MIG instances differ between versions
+        return visible[index]  # versions of torch report different UUIDs for MIG instances
     uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
     return uuid if not uuid or uuid.startswith(IDENTIFIERS) else f"{NVIDIA.whole[0]}{uuid}"
 
@@ -97,7 +99,7 @@ def _has_memory(cuda: Any, index: int) -> bool:
 
 NOTEBOOK = "notebook"
 _KERNEL = "kernel_launcher"
-"""End of the names of the scripts that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
+"""Last part of the path of the scripts that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
 
 
 def default_name(
@@ -105,7 +107,8 @@ def default_name(
 ) -> str:
     """Return the name of the script (`train` for `python train.py`) or of the notebook.
 
-    `main` is the namespace of `__main__`, where VS Code stores the path of a notebook; Jupyter stores it in `env`.
+    `main` is the namespace of `__main__`, in which VS Code stores the path of a notebook. Jupyter stores the path in
+    `env`.
     """
     if is_notebook(argv):
         return _notebook(env or {}, main or {})
@@ -139,22 +142,26 @@ class RankInfo(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     identity: tuple[str, ...] = ()
-    """Strings that identify the job and are the same in all its ranks; empty for a single process."""
+    """Strings that identify the job and are the same in all ranks of the job; empty for a single process."""
     needs_parent: bool = False
     """Whether `identity` is unique only together with the parent process of the ranks, which all run on one machine."""
     starter: bool = False
-    """Whether this rank started the other ranks (Lightning's `ddp`), and so counts as their parent process."""
+    """Whether this rank started the other ranks, as in Lightning's `ddp`. It then counts as their parent process."""
     attempt: int = 0
-    """Number of times that the launcher has restarted the ranks. Agents on different nodes may count differently."""
+    """Number of times that the launcher has restarted the ranks. The agents on different nodes may report different
+    numbers."""
     spawn_group: str = ""
-    """Number that distinguishes ranks that multiprocessing spawned together from earlier ranks of the same parent."""
+    """Number that distinguishes ranks that were spawned together by multiprocessing from earlier ranks of the same
+    parent."""
 
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 
 
 def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> RankInfo:
-    """Return the rank from `env`, or else from torch.distributed if it is initialized, or else for a single process.
+    """Return the rank according to `env`, or else according to torch.distributed if it is initialized.
+
+    If neither has a rank, the result is that of a single process.
 
     `modules` is `sys.modules`, and `proc` is the root of procfs.
     """
@@ -171,11 +178,11 @@ def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None
 def run_id(name: str, rank: RankInfo, earlier: int, parent: str, uid: int) -> str:
     """Return an id that is the same for all ranks of a run, and different for every other run.
 
-    `name`: name of the run. `earlier`: number of runs that this process has started before. `parent`: result of
-    `parent_identity`. After a restart by the launcher, the id is the same, and `attempt_id` adds a suffix.
+    `name`: name of the run. `earlier`: number of runs that this process started before this one. `parent`: result of
+    `parent_identity`. After a restart by the launcher, the id is the same, and `attempt_id` adds a suffix to it.
     """
     if rank.world_size > 1 and rank.identity:
-        import hashlib  # takes 2 ms, which a single process need not pay
+        import hashlib  # the import takes 2 ms, and a single process does not need it
 
         parts = [
             str(uid),
@@ -208,7 +215,7 @@ def parent_identity(proc: str = "/proc", *, starter: bool = False) -> str:
     """
     parent = os.getpid() if starter else os.getppid()
     status = read_stat(parent, proc)
-    return f"{parent}/{status.started}" if status else str(parent)  # if the process is hidden, only its pid
+    return f"{parent}/{status.started}" if status else str(parent)  # /proc may hide the process
 
 
 def _number(env: Mapping[str, str], *names: str) -> int | None:
@@ -231,11 +238,11 @@ def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> RankInfo
         if not (group.is_available() and group.is_initialized()):
             return None
         rank, size = int(group.get_rank()), int(group.get_world_size())
-    except Exception:  # no torch, a partial or an unexpected one
+    except Exception:  # torch is missing, incomplete, or an unexpected version
         return None
     launched = _launched(env)
     if launched is not None and launched[:3:2] == (rank, size):
-        return launched  # it also identifies the job
+        return launched  # this also identifies the job
     return _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))
 
 
@@ -248,12 +255,12 @@ def _number_among_siblings(modules: Mapping[str, Any]) -> int | None:
     try:
         process = modules["multiprocessing.process"]
         return int(process.current_process()._identity[-1]) if process.parent_process() is not None else None
-    except Exception:  # not loaded, or an unexpected version
+    except Exception:  # multiprocessing is not loaded, or is an unexpected version
         return None
 
 
 def _started_others(env: Mapping[str, str], proc: str) -> bool:
-    """Whether this process is Lightning's first rank, which sets LOCAL_RANK itself and does not inherit it."""
+    """Whether this process is Lightning's first rank, which sets LOCAL_RANK itself instead of inheriting it."""
     if env.get("LOCAL_RANK") != "0" or "NODE_RANK" not in env or _launched(env) is not None:
         return False
     try:
@@ -276,13 +283,13 @@ def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | N
 
 
 def _slurm_job(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the Slurm job id, and how often the job was requeued. Both are the same on all its nodes."""
+    """Return the Slurm job id, and how often the job was requeued. Both are the same on all nodes of the job."""
     return env.get("SLURM_JOB_ID", ""), env.get("SLURM_RESTART_COUNT", "0")
 
 
 def _slurm(env: Mapping[str, str]) -> RankInfo | None:
     rank, size = _number(env, "SLURM_PROCID"), _number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    # Without a step, this is the batch script itself: a single process, however many tasks the job has.
+    # Without a step id, this is the batch script itself. It is a single process, however many tasks the job has.
     if rank is None or size is None or not env.get("SLURM_STEP_ID"):
         return None
     identity = ("slurm", *_slurm_job(env), env["SLURM_STEP_ID"])

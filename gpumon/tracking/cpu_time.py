@@ -1,4 +1,4 @@
-"""CPU time of this process and its children, including worker processes of loaders."""
+"""Measures the CPU time of this process and its children, including the worker processes of data loaders."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from gpumon.common.procfs import cpu_with_children
 
 _MAX_PROCESSES = 4096
-"""Maximum number of processes to visit, since the tree may grow while it is read."""
+"""Maximum number of processes to visit. A limit is needed because the process tree may grow while it is read."""
 
 
 class CpuTime:
     """Measures the CPU time of the child processes of this process and, if `own`, of this process itself.
 
-    It counts from the creation of this object or, with `since_start`, from the start of the process.
+    The time is counted from the creation of this object or, with `since_start`, from the start of the process.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CpuTime:
                 with open(f"{self._proc}/{pid}/task/{thread}/children") as file:
                     pids += file.read().split()
         except OSError:
-            return pids  # it has ended, or this kernel does not list children
+            return pids  # the process has ended, or this kernel does not list children
         return pids
 
     def _process_seconds(self, pid: str) -> float:
@@ -65,5 +65,5 @@ class CpuTime:
         try:
             with open(f"{self._proc}/{pid}/stat", "rb") as file:
                 return cpu_with_children(file.read()) / os.sysconf("SC_CLK_TCK")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             return 0.0

@@ -1,4 +1,4 @@
-"""`Steps`: counts the steps of a loop over batches, and measures the wait for each batch."""
+"""`Steps` counts the steps of a loop over batches, and measures how long the loop waits for each batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 class Steps(Generic[T]):
     """The batches of a loader, each of which counts as a step of the run.
 
-    If two such iterators are zipped, each pair of batches counts as one step. In a loop inside another one, such as a
-    validation in the middle of an epoch, each batch counts as a step. Such a loop is recognized because several of its
-    batches come without a batch of the outer loader in between.
+    If two such iterators are zipped, each pair of batches counts as one step. In a loop inside another loop, such as a
+    validation in the middle of an epoch, each batch counts as a step. The two cases differ in the order of the batches:
+    in an inner loop, several batches come without a batch of the outer loader in between.
     """
 
     def __init__(self, run: ActiveRun, loader: Iterable[T]) -> None:
@@ -32,7 +32,7 @@ class Steps(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         # The work per batch is inlined, and only the clock is called. A training step evicts this code from the CPU
-        # caches, so that each further call would cost as much as everything else here.
+        # caches, so each additional call would take as long as all the rest of it.
         run, board, clock, thread = self._run, self._run._board, monotonic_ns, get_ident()
         if thread in run._loaders:
             yield from self._iterate_nested()
@@ -57,16 +57,16 @@ class Steps(Generic[T]):
             if since:
                 board.wait_ns += clock() - since
             if not is_over and run._unpaired == board.steps:
-                board.steps -= 1  # the other zipped loader had no batch for this one
+                board.steps -= 1  # the other zipped loader had no batch to go with this one
             if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - first_step:
                 run._left_loader = LeftLoader(board.events, clock())
 
     def _iterate_nested(self) -> Iterator[T]:
         """Iterate over a second loader that starts inside the loop over another one.
 
-        If both are zipped, their batches alternate, and each pair counts as one step. In a separate loop, such as a
-        validation in the middle of an epoch, two batches come without one of the outer loader in between. Then each
-        batch counts as a step.
+        If both loaders are zipped, their batches alternate, and each pair counts as one step. In a separate loop, such
+        as a validation in the middle of an epoch, two batches come without a batch of the outer loader in between. Then
+        each batch counts as a step.
         """
         run, board, thread = self._run, self._run._board, get_ident()
         others = run._loaders.count(thread)
@@ -78,7 +78,7 @@ class Steps(Generic[T]):
                 now = monotonic_ns()
                 board.wait_ns += now - since
                 since = 0
-                if run._loaders.count(thread) <= others:  # the outer loader is over
+                if run._loaders.count(thread) <= others:  # the outer loader has ended
                     uncounted, board.steps = 0, board.steps + 1
                 elif board.steps == steps_before:
                     uncounted, board.steps = 0, board.steps + 1 + uncounted
@@ -103,5 +103,5 @@ def _length(loader: object) -> int:
     """Return the number of batches of a loader; 0 if it has no length."""
     try:
         return len(cast("Sequence[object]", loader))
-    except Exception:  # no length, or a __len__ that raises anything
+    except Exception:  # the loader has no length, or its __len__ raises an exception
         return 0

@@ -1,7 +1,7 @@
-"""The description of a run in its board, stored as JSON: name, user, devices and so on.
+"""The description of a run, with its name, user, devices and so on. It is stored as JSON in the run's board.
 
-The training writes it with `encode`, and the daemon reads it with `decode`. Both apply the same limits: the writer
-ensures that the text fits, and the reader must not trust any byte, because the process may be hostile.
+The training writes it with `encode`, and the daemon reads it with `decode`. Both apply the same limits. The writer
+ensures that the text fits. The reader trusts no byte of it, because the training process may be hostile.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Description(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     devices: tuple[str, ...] = ()
-    """UUIDs of the devices, if the training knows them."""
+    """UUIDs of the devices, if the training process could determine them."""
     visible: str = ""
     """Value of CUDA_VISIBLE_DEVICES; empty if not set."""
     order: str = ""
     """Value of CUDA_DEVICE_ORDER; empty if not set."""
     epochs: int = 0
-    """Planned number of epochs; 0 if unknown."""
+    """Planned number of epochs; 0 if not specified."""
     first_epoch: int = 0
     base: int = 0
     """Number of the framework's first epoch: 0 or 1."""
     metrics: tuple[str, ...] = ()
     """Names of the metric slots in use."""
     phases: tuple[str, ...] = ("", TRAIN)
-    """Names of the phases. New names are appended, so that the index of a name never changes."""
+    """Names of the phases. New names are appended, so the index of a name never changes."""
     facts: RunFacts = RunFacts()
 
 
@@ -102,7 +102,7 @@ def decode(text: bytes) -> Description:
         return value if isinstance(value, list) else []
 
     def slots_of(key: str, count: int) -> tuple[str, ...]:
-        # An invalid name keeps its place, because slots are identified by their index.
+        # An invalid name is kept as an empty one, because slots are identified by their index.
         return tuple(clean(name, WORD_LENGTH) if isinstance(name, str) else "" for name in list_of(key)[:count])
 
     return Description(

@@ -1,7 +1,7 @@
 """Finds the git commit of a program, and whether its files differ from that commit.
 
-The commit is read from git's files. For the differences, git runs in a process for which the training never waits. If
-git does not finish in time, it is unknown whether the files differ.
+The commit is read from git's files. To find differences, git is run in a separate process, for which the training never
+waits. If git does not finish in time, it is not recorded whether the files differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gpumon.common.paths import read_regular
 _MAX_DEPTH = 32
 _MAX_BYTES = 1 << 22
 _MAX_INDEX = 1 << 25
-"""Maximum bytes of the index, enough for some 300,000 files. Comparing more would load the machine too much."""
+"""Maximum bytes of the index, which are sufficient for some 300,000 files. Comparing more files would load the machine
+too much."""
 _TIMEOUT = 10_000_000_000
 """ns after which git is killed."""
 _DIGITS = frozenset("0123456789abcdef")
@@ -28,8 +29,8 @@ _DIFF = (
 )  # fmt: skip
 _ENV = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 _INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME")
-"""Environment variables that are needed to find git, and by git to read the user's settings. Their values are not
-stored.
+"""Environment variables that are needed to find git, and that git needs to read the user's settings. Their values are
+not stored.
 """
 
 
@@ -87,7 +88,7 @@ class DirtyCheck:
 
     def __init__(self, repository: Repository, env: Mapping[str, str], script: str = "") -> None:
         self.answer: bool | None = None
-        """Whether the tree differs; None while this is unknown."""
+        """Whether the tree differs; None until git has answered."""
         self._pid = 0
         self._start_ns = monotonic_ns()
         self._tree = repository.tree
@@ -97,7 +98,7 @@ class DirtyCheck:
             if os.stat(f"{repository.git_dir}/index").st_size <= _MAX_INDEX:
                 self._spawn(_DIFF)
         except OSError:
-            return  # no index: nothing was ever added
+            return  # without an index, nothing was ever added to the repository
 
     def is_over(self) -> bool:
         """Return whether git has ended, with or without an answer. Never waits."""
@@ -105,7 +106,7 @@ class DirtyCheck:
             return True
         try:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:  # other code of this process has waited for it, or this is a forked child
+        except ChildProcessError:  # other code of this process has already waited for git, or this is a forked child
             self._pid = 0
             return True
         if not pid:
@@ -123,10 +124,10 @@ class DirtyCheck:
         return True
 
     def _spawn(self, arguments: Sequence[str]) -> None:
-        """Start git. If that fails, the answer stays unknown."""
+        """Start git. If that fails, there is never an answer."""
         files = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         with suppress(OSError, ValueError):
-            # No thread, which would disturb a training that forks, and no fork, which would disturb a large one.
+            # A thread would disturb a training that forks, and a fork would disturb a training that uses much memory.
             self._pid = os.posix_spawnp("git", ["git", "-C", self._tree, *arguments], self._env, file_actions=files)
 
 

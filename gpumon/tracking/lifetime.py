@@ -1,8 +1,8 @@
 """Ends boards when a process forks, exits, or raises an exception.
 
 A forked child, such as a DataLoader worker, leaves the boards to its parent. A process that exits closes its open
-boards: a run without a `with` statement then counts as finished, or as failed or interrupted if an exception ended the
-process. An exception that is caught elsewhere can only be seen by a `with` statement.
+boards. A run without a `with` statement then counts as finished, or as failed or interrupted if an exception ended the
+process. If an exception is caught before the process ends, only a `with` statement can see it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 
 class OpenBoard(Protocol):
-    """A board that must be closed before the process ends, as far as this module uses it."""
+    """A board that must be closed before the process ends. Has only the attributes that this module uses."""
 
     must_end: bool
     """Whether the run counts as failed if it is still open at the end of the process."""
@@ -32,27 +32,27 @@ class Ending(NamedTuple):
 
     failed: bool = False
     interrupted: bool = False
-    """The user interrupted the run. `failed` is then set, too."""
+    """Whether the user interrupted the run. `failed` is then also set."""
     stopped: bool = False
-    """The program stopped the run on purpose."""
+    """Whether the program stopped the run on purpose."""
 
 
 _STOPS = (
     ("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("concurrent", "CancelledError"), ("trio", "Cancelled"),
     ("lightning", "SIGTERMException"), ("pytorch_lightning", "SIGTERMException"), ("unittest", "SkipTest"),
 )  # fmt: skip
-"""Package and class of exceptions with which a program stops something on purpose."""
+"""Package and class of each exception with which programs stop something on purpose."""
 _INTERRUPTS = (("click", "Abort"), ("typer", "Abort"), ("bdb", "BdbQuit"))
-"""Package and class of exceptions that report an interruption by the user."""
+"""Package and class of each exception that reports an interruption by the user."""
 _EXITS = (("click", "Exit"), ("typer", "Exit"))
-"""Package and class of exceptions that are used like SystemExit and have an `exit_code`."""
+"""Package and class of each exception that is used like SystemExit and has an `exit_code`."""
 
 _open: weakref.WeakSet[OpenBoard] = weakref.WeakSet()
 _kept: list[OpenBoard] = []
 
 
 def ending_of(error: BaseException | None) -> Ending:
-    """Return how a run ends if its code raised `error`. `error` is None if it raised nothing."""
+    """Return how a run ends if its code raised `error`, or raised nothing (None)."""
     if error is None:
         return Ending()
     if isinstance(error, BaseExceptionGroup):
@@ -74,8 +74,9 @@ def _combine(parts: Sequence[Ending]) -> Ending:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether programs raise `error` to stop something on purpose. If such an error is caught, the run has not
-    failed.
+    """Return whether `error` is an exception that programs raise to stop something on purpose.
+
+    If such an exception is caught, the run has not failed.
     """
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
@@ -91,7 +92,8 @@ def register(board: OpenBoard) -> None:
     _open.add(board)
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
-        # A forked child of multiprocessing exits without `atexit`; it has finalizers of its own.
+        # A forked child of multiprocessing exits without calling the functions of `atexit`. It has finalizers of its
+        # own.
         util.Finalize(None, close_all, exitpriority=1)
 
 
@@ -104,10 +106,10 @@ def keep(board: OpenBoard) -> None:
 def close_all() -> None:
     """End all runs that are still open."""
     ending = ending_of(_uncaught_error())
-    failed = ending.failed or ending.stopped  # an exception that stops something is a failure if nothing catches it
+    failed = ending.failed or ending.stopped  # an exception that stops something is a failure if it is not caught
     for board in [*_open]:
         if board.must_end and not failed:
-            board.backdate_end()  # its training ended earlier with an exception that was caught
+            board.backdate_end()  # the training ended earlier, with an exception that was caught
         board.close(failed=failed or board.must_end, interrupted=ending.interrupted, stopped=board.is_left)
     _kept.clear()
 
@@ -115,7 +117,7 @@ def close_all() -> None:
 def _uncaught_error() -> BaseException | None:
     """Return the exception that ends this process, if any."""
     error = sys.exc_info()[1]
-    if error is None and not hasattr(sys, "ps1"):  # an interactive session outlives its exceptions
+    if error is None and not hasattr(sys, "ps1"):  # an interactive session continues after an exception
         error = getattr(sys, "last_value", None)
     return error
 

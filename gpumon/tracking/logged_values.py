@@ -1,7 +1,8 @@
-"""Values that a training logs: reads them without waiting for a GPU, ranks them, and divides steps into rows.
+"""Reads the values that a training logs without waiting for a GPU, ranks them, and divides steps into rows.
 
 `float(tensor)` of a CUDA tensor blocks the training until the GPU has finished its queued work. So the value is copied
-asynchronously to pinned memory, followed by a CUDA event. A later call reads it when that event has completed.
+asynchronously to pinned memory, and a CUDA event is recorded after the copy. A later call reads the value when that
+event has completed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gpumon.tracking.wire_format import NOT_KNOWN
 
 
 class RowEnd(NamedTuple):
-    """The end of a row of steps: the time at which the training had completed a round number of steps."""
+    """The end of a row of steps, which is the time at which the training had completed a round number of steps."""
 
     step: int
     monotonic_ns: int
@@ -33,9 +34,9 @@ class StepMarker:
         self._previous = RowEnd(0, 0, 0)
         self._size = 1
         self.ended = 0
-        """Step at which the newest row ended; 0 before the first."""
+        """Step at which the newest row ended; 0 before the end of the first row."""
         self.next = 0
-        """Step at which the next row ends, unless rows have become longer by then."""
+        """Step at which the next row ends, unless rows become longer before."""
 
     def advance(self, now: RowEnd) -> list[RowEnd]:
         """Return the ends of rows between the previous call and `now`.
@@ -45,7 +46,7 @@ class StepMarker:
         previous = self._previous
         self.restart(now)
         size = self._size
-        # The times of the steps before the first call are unknown.
+        # The steps before the first call have no times.
         first = previous.step // size * size + size if previous.monotonic_ns else max(size, now.step // size * size)
         ends = [_interpolate(previous, now, step) for step in range(first, now.step + 1, size)]
         if ends:
@@ -64,7 +65,7 @@ class StepMarker:
 
 
 def _interpolate(previous: RowEnd, now: RowEnd, step: int) -> RowEnd:
-    """Return the estimated time and wait at `step`, between two known positions."""
+    """Return the time and wait at `step`, estimated by interpolation between two measured positions."""
     if not previous.monotonic_ns or step == now.step or NOT_KNOWN in (previous.wait_ns, now.wait_ns):
         return now._replace(step=step)
     share = (step - previous.step) / (now.step - previous.step)
@@ -76,7 +77,7 @@ def _interpolate(previous: RowEnd, now: RowEnd, step: int) -> RowEnd:
 
 
 _MAX_EPOCHS = 4
-"""Maximum number of epochs or rows whose last value may be pending at the same time, for each name."""
+"""For each name, the maximum number of epochs or rows whose last value may be pending at the same time."""
 
 _FIRST = frozenset(("loss", "train_loss", "reward", "kl", "accuracy", "acc"))
 _MEASURES = frozenset((
@@ -91,7 +92,7 @@ _POSITIONS = frozenset(("epoch", "global", "iteration", "step", "trainer"))
 """Words for the progress of a training. A metric whose name consists only of such words is the least informative."""
 
 
-@lru_cache(maxsize=256)  # asked at every log call for the names without room
+@lru_cache(maxsize=256)  # each log call asks for the names that have no slot
 def metric_rank(name: str) -> int:
     """Return how informative a metric is, judged by its name, from 0 (most informative) to 4.
 
@@ -123,7 +124,7 @@ def _words(name: str) -> list[str]:
 
 
 class PendingNumber(Protocol):
-    """A number that is still being copied from a GPU."""
+    """A number that is being copied from a GPU."""
 
     def ready(self) -> bool:
         """Return whether the number has arrived. Never waits."""
@@ -151,7 +152,9 @@ class _CudaCopy:
 
 
 def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -> float | PendingNumber | None:
-    """Return `value` as a number, or as a pending number if it is on a GPU. None, with one warning, if it is neither.
+    """Return `value` as a number, or as a pending number if it is on a GPU.
+
+    If it is neither, warns once and returns None.
 
     `name`: name of the metric, for the warning. `modules`: `sys.modules`.
     """
@@ -171,9 +174,9 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
             return float(value.detach() if hasattr(value, "detach") else value)
         torch = (sys.modules if modules is None else modules).get("torch")
         if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1:
-            # During graph capture, a copy or an allocation here would become part of the graph.
+            # During graph capture, a copy or an allocation made here would become part of the graph.
             return None if torch.cuda.is_current_stream_capturing() else _CudaCopy(torch, value)
-    except Exception:  # not a number, or no value yet. The framework's message would not help, as it is about its calls
+    except Exception:  # not a number, or no value yet. The framework's message is about its own calls, so it is no help
         device = ""
     if "Tracer" in kind.__name__ or "Symbolic" in kind.__name__:
         reason = "a compiled function has no values while it is traced; log what it returns"
@@ -199,7 +202,7 @@ def whole(value: Any) -> int | None:
         if hasattr(value, "__index__"):
             return index(value)
         number = float(value)
-    except Exception:  # not a number, or a user's type that may do anything
+    except Exception:  # not a number, or a user's type, which may raise anything
         return None
     return int(number) if number.is_integer() else None
 
@@ -207,9 +210,9 @@ def whole(value: Any) -> int | None:
 class PendingNumbers:
     """Numbers that are still being copied from a GPU.
 
-    For each name, this holds the oldest number, the newest one, and the last one of each epoch. The oldest is held so
-    that a training process that logs faster than its GPU computes still shows a value. The last one of an epoch is held
-    because it is stored with the epoch.
+    For each name, this holds the oldest number, the newest number, and the last number of each epoch. The oldest is
+    held so that a training process that logs faster than its GPU computes still shows a value. The last number of an
+    epoch is held because it is stored with the epoch.
     """
 
     def __init__(self) -> None:
@@ -221,7 +224,8 @@ class PendingNumbers:
     def add(self, name: str, number: PendingNumber, epoch: int = -1, row: int = 0) -> None:
         """Add a pending number of an epoch, or, in a run without epochs, of the row that ends with step `row`.
 
-        It replaces an earlier pending number of the same name, epoch and row, unless that is the oldest.
+        It replaces an earlier pending number of the same name, epoch and row, unless the earlier one is the oldest
+        number of that name.
         """
         waiting, key = self._waiting.get(name, []), (epoch, row)
         kept = [entry for i, entry in enumerate(waiting) if i == 0 or entry[0] != key]
@@ -242,7 +246,7 @@ class PendingNumbers:
                 while waiting and waiting[0][1].ready():
                     key, number = waiting.pop(0)
                     arrived.setdefault(key, {})[name] = number.value()
-            except Exception as error:  # a lost context, a tensor that is not a number
+            except Exception as error:  # such as a lost context, or a tensor that is not a number
                 waiting.clear()
                 warn_once(f"metric {name}", f"{name} is not shown: its value did not arrive ({type(error).__name__})")
             if not waiting:

@@ -1,4 +1,4 @@
-"""Finds the devices of each run by checking the devices that it claims against the driver's process list.
+"""Finds the devices of each run by checking the devices that the run claims against the driver's process list.
 
 A user can claim any GPU in a board. So a claim is accepted only if the driver's process list does not contradict it.
 After the first seconds of a run, the list must also show a process of that user on the GPU.
@@ -37,7 +37,7 @@ class RunPosition:
     number: int
     """Number of the boundary."""
     epoch: int
-    """Number of the open epoch, or of the last one until the next one begins; -1 before the first."""
+    """Number of the open epoch. Between two epochs, the number of the last one; -1 before the first."""
     phase: str
     began: float
     """Start of the epoch in seconds since 1970; NaN if the boundary at its start was lost."""
@@ -68,7 +68,7 @@ def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> 
     """Return `run` with its epoch, phase and state at `monotonic_ns` (ns of CLOCK_MONOTONIC).
 
     Returns None if the run had not begun at that time. `positions`: positions of the run in order of time. If
-    boundaries were lost, the epoch is unknown (-1) until the next boundary with an epoch.
+    boundaries were lost, the epoch is -1 (unknown) until the next boundary that has an epoch.
     """
     after = bisect_right(positions, monotonic_ns, key=attrgetter("monotonic_ns"))
     if after == 0:
@@ -84,7 +84,7 @@ def attribute(run: Run, positions: Sequence[RunPosition], monotonic_ns: int) -> 
         state = run.state
     began = last.began
     if not is_known(began) and after == len(positions) and last.epoch == run.epoch:
-        began = run.epoch_started  # the boundary was lost, but the state in the board has the start of the epoch
+        began = run.epoch_started  # the boundary was lost, but the board's state contains the start of the epoch
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 
 
@@ -98,7 +98,8 @@ def with_run_memory(
 ) -> list[Sample]:
     """Return `samples` with the framework memory of each device's run, summed over the processes of the run.
 
-    `memory`: framework memory of each process, by its key. A sum is unknown if the value of any process is unknown.
+    `memory`: framework memory of each process, by the key of its run. A sum is NaN if the value of any process is
+    missing.
     """
     if not runs:
         return list(samples)
@@ -126,8 +127,8 @@ def _add_memory(
     listed = {
         process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in ranks
     }
-    # The driver's list may be seconds old, may be missing, and does not show the processes of every container. A
-    # process whose memory grows holds more than the list reports.
+    # The driver's list may be missing or seconds old, and it does not show the processes of every container. A process
+    # whose memory grows holds more memory than the list reports.
     is_incomplete = PROCESSES in sample.device.missing or any(
         entry is not None and _has_memory(entry) and (pid not in listed or _bytes(entry.reserved) > listed[pid])
         for pid, entry in entries.items()
@@ -139,8 +140,8 @@ def _add_memory(
 def memory_entry(uuid: str, devices: Sequence[str], entries: Sequence[Memory]) -> Memory | None:
     """Return the memory record of a process for device `uuid`; None if there is none.
 
-    `entries`: all memory records of the process. `devices`: UUIDs of its devices in the order in which it sees them. A
-    framework that reports no UUIDs numbers its devices in this order.
+    `entries`: all memory records of the process. `devices`: UUIDs of the devices of the process, in the order in which
+    the process sees them. A framework that reports no UUIDs numbers its devices in this order.
     """
     mark = _mark(uuid)
     for entry in entries:
@@ -166,20 +167,21 @@ def _sum(values: Iterable[float]) -> float:
 
 
 UNPROVEN_FOR = 60 * SECOND
-"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on it. This covers
-the time until the first CUDA call of a training process, and until the process list is read again.
+"""ns for which a user's claim to a GPU is accepted although the driver shows no process of that user on the GPU. This
+covers the time until a training process makes its first CUDA call and the process list is read again.
 """
 _FORGET_AFTER = 3600 * SECOND
-"""ns after a user's last unproven claim to a GPU until a new unproven claim is accepted again."""
+"""ns that must pass after a user's last unproven claim to a GPU before another unproven claim is accepted."""
 _MAX_CLAIMS = 4096
-"""Maximum number of pairs of user and device to remember. Further claims need a process at once."""
+"""Maximum number of pairs of user and device to remember. Any further claim is accepted only if the driver shows a
+process."""
 
 
 class Claim(NamedTuple):
     """The devices that a run claims to use."""
 
     pid: int = 0
-    """Pid on this machine, from the kernel; 0 if unknown."""
+    """Pid on this machine, as reported by the kernel; 0 if not available."""
     uid: int = 0
     user: str = ""
     devices: tuple[str, ...] = ()
@@ -188,7 +190,8 @@ class Claim(NamedTuple):
     order: str = ""
     world_size: int = 1
     is_numbered_here: bool = True
-    """Whether numbers in `visible` can be device numbers of this machine. False for another pid namespace."""
+    """Whether numbers in `visible` can be device numbers of this machine. False if the run is in another pid
+    namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class Match:
 
     devices: tuple[str, ...] = ()
     refused: str = ""
-    """Reason why devices were rejected, in one line for a log; empty if none was."""
+    """One line for the log that says why devices were rejected; empty if none was rejected."""
     unproven: tuple[str, ...] = ()
     """Claimed devices on which the driver's complete list has no process of the run's user."""
     proven: tuple[str, ...] = ()
@@ -207,17 +210,18 @@ class Match:
 class UnprovenClaims:
     """Measures for how long each user has claimed devices on which the driver shows no process of that user.
 
-    The time is counted per user, over all runs and subordinate uids. Otherwise a user could extend it by starting one
-    run after another, each under another uid. For the same reason, no time is forgotten to make room for another.
+    The time is counted per user, over all runs and subordinate uids. Otherwise a user could extend the time by starting
+    one run after another, each under a different uid. For the same reason, no entry is dropped to make room for
+    another.
     """
 
     def __init__(self, owners: BudgetOwners | None = None) -> None:
         self._owners = owners or BudgetOwners()
         self._times: dict[tuple[int, str], tuple[int, int]] = {}
-        """First and last time of an unproven claim, in ns, by user and device."""
+        """For each user and device, the times of the first and of the last unproven claim in ns."""
 
     def expired(self, uid: int, uuids: Iterable[str]) -> list[str]:
-        """Return the devices of `uuids` for which this user's claims are no longer accepted without a process."""
+        """Return those devices of `uuids` for which a claim of this user is no longer accepted without a process."""
         owner = self._owners.of(uid)
         return [uuid for uuid in uuids if self._is_expired((owner, uuid))]
 
@@ -249,18 +253,19 @@ def match_devices(
     *,
     is_complete: bool = True,
 ) -> Match:
-    """Return the UUIDs of the devices that a run uses, which may be MIG instances; empty if unknown.
+    """Return the UUIDs of the devices that a run uses; empty if they cannot be determined. They may be MIG instances.
 
     The result comes from the first of these that exists: the devices that the training claims, the devices on which the
     driver lists its pid, and the numbers in CUDA_VISIBLE_DEVICES if they are the driver's numbers. A claimed device is
-    rejected if only other users have processes on it. If the driver shows no process of its user on the device, it is
-    also rejected if it is in `expired`, or if the driver shows the training on other devices. `is_complete`: whether a
-    process that is not in `processes` is certainly not on the GPU. This is false in a container, which cannot identify
-    the owner of a pid.
+    rejected if only other users have processes on it. If the driver shows no process of the run's user on the device,
+    the device is also rejected if it is in `expired`, or if the driver shows the training on other devices.
+
+    `is_complete`: whether a process that is not in `processes` is certainly not on the GPU. This is false in a
+    container, where the owner of a pid cannot be determined.
     """
     # A process on a GPU in MIG mode runs on one of the instances, and the driver's list shows on which one.
     whole = [device for device in devices if not device.is_divided]
-    is_numbered = len(whole) == len(devices)  # CUDA numbers instances in its own order
+    is_numbered = len(whole) == len(devices)  # CUDA numbers MIG instances in an order of its own
     devices = whole
     listed = [device.uuid for device in devices if _lists(processes, device.uuid, claim.pid)]
     claimed = _claimed(claim, devices)
@@ -271,7 +276,7 @@ def match_devices(
     complete = {device.uuid for device in devices if is_complete and PROCESSES not in device.missing}
     unproven = tuple(uuid for uuid in candidates if uuid in complete and _is_unproven(uuid, claim, processes))
     reason = f"{', '.join(refused)}: in use, but by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
-    if listed and {*candidates} <= {*unproven}:  # it trains on other devices than it claims
+    if listed and {*candidates} <= {*unproven}:  # the run trains on devices other than those that it claims
         return Match(tuple(listed), reason, unproven, tuple(listed))
     accepted = [uuid for uuid in candidates if uuid not in refused and not (uuid in unproven and uuid in expired)]
     proven = tuple(uuid for uuid in accepted if uuid in complete and uuid not in unproven)
@@ -279,7 +284,10 @@ def match_devices(
 
 
 def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
-    """Return `samples`, each with the key of the run on its device. If several runs use it, the newest is taken."""
+    """Return `samples`, each with the key of the run on its device.
+
+    If several runs use a device, the newest run is taken.
+    """
     by_device: dict[str, Run] = {}
     for run in runs:
         if run.state == RunState.RUNNING:
@@ -298,7 +306,7 @@ def _claimed(claim: Claim, devices: Sequence[Device]) -> list[str]:
     """Return the devices whose UUIDs the training reports."""
     uuids = [_by_uuid(uuid, devices) for uuid in claim.devices]
     if claim.devices != visible_uuids(claim.visible):
-        return [uuid for uuid in uuids if uuid]  # reported by the framework, and not copied from the variable
+        return [uuid for uuid in uuids if uuid]  # these were reported by the framework, not copied from the variable
     return _as_cuda_reads(uuids)
 
 
@@ -318,7 +326,10 @@ def _as_cuda_reads(entries: Sequence[str | None]) -> list[str]:
 
 
 def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
-    """Return the only device that matches `uuid`, which may be shortened or have the wrong prefix; else None."""
+    """Return the device that matches `uuid`; None if no device or several match.
+
+    `uuid` may be shortened or have the wrong prefix.
+    """
     exact = [device.uuid for device in devices if device.uuid == uuid]
     if exact:
         return exact[0]
@@ -332,10 +343,10 @@ def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    # Only NVIDIA's numbers are used. The numbers of other vendors differ from those of their drivers.
+    # Only NVIDIA's numbers are used. For other vendors, the numbers in the variable differ from those of the driver.
     whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
     if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
-        return []  # CUDA numbers the fastest GPU first, and the driver numbers by PCI bus
+        return []  # CUDA numbers GPUs from the fastest to the slowest, but the driver numbers them by PCI bus
     numbers = []
     for text in claim.visible.split(","):
         text = text.strip()
@@ -343,8 +354,8 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
             break  # as in CUDA, the first invalid entry ends the list
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
-        return []  # one of several ranks sees all devices but uses only one, and it is unknown which
-    is_mixed = len(whole) < len(devices)  # CUDA counts only its own GPUs, from 0
+        return []  # each of several ranks sees all devices but uses only one of them, which cannot be determined here
+    is_mixed = len(whole) < len(devices)  # CUDA numbers only its own GPUs, from 0
     by_index = {position if is_mixed else device.index: device.uuid for position, device in enumerate(whole)}
     return _as_cuda_reads([by_index.get(number) for number in numbers])
 
@@ -359,7 +370,7 @@ def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:
 
 def _only_others(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
     listed = [process for process in processes if process.uuid == uuid]
-    # A process of an unknown user is evidence neither for nor against a claim.
+    # If the user of a process is not known, the process is evidence neither for nor against a claim.
     return bool(listed) and all(process.user not in ("", claim.user) and process.pid != claim.pid for process in listed)
 
 
@@ -377,7 +388,7 @@ class RunIdentity(NamedTuple):
     uid: int
     """Uid of the owner of the board, from the kernel."""
     pid: int
-    """Pid of the run's process; 0 if unknown, for example after its end."""
+    """Pid of the run's process; 0 if it is not available, which is usual after the process has ended."""
     key: str = ""
     """Name of the run's board."""
     rank: int = 0
@@ -392,22 +403,22 @@ class RunIds:
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
-        """User whose runs have an id without a suffix, by id."""
+        """For each id, the user whose runs are shown with this id, without a suffix."""
         self._attempts: dict[str, tuple[str, int]] = {}
-        """Id of a run without the suffix for the attempt, and number of the attempt from 1, by key of the run."""
+        """For each key of a run, the id without the suffix for the attempt, and the number of the attempt (from 1)."""
 
     def resolve(self, runs: Sequence[RunIdentity], start_time: Callable[[int], int]) -> list[str]:
         """Return the id under which each run is shown.
 
-        If several users use the same id, all but the first user get their uid appended. If such runs are found in the
-        same poll, the user whose process started first counts as the first. `start_time`: returns the start time of a
-        pid, 0 if unknown.
+        If several users use the same id, the uid is appended for all users but the first. If such runs are found in the
+        same poll, the user whose process started first counts as the first. `start_time`: function that returns the
+        start time of the process with a pid; 0 if it is not available.
         """
         used = {(run.id, run.uid) for run in runs}
         owners = {id: uid for id, uid in self._owners.items() if (id, uid) in used}
         if len(used) > len({id for id, _ in used}):
             runs_by_age = sorted(runs, key=lambda run: (run.pid and start_time(run.pid)) or inf)
-        else:  # the usual case, in which no start time is needed
+        else:  # the usual case, which needs no start times
             runs_by_age = list(runs)
         for run in runs_by_age:
             owners.setdefault(run.id, run.uid)

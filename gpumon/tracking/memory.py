@@ -1,12 +1,12 @@
-"""Reads how much device memory the training's framework uses, which only the training process itself can find out.
+"""Reads how much device memory the training's framework uses. Only the training process itself can determine this.
 
-The training's own thread reads statistics that the framework collects anyway, at boundaries and otherwise at most every
-half second. Nothing here waits for a GPU, wakes one, or resets a peak, which only the user may do. A framework that is
-not imported, or that has not initialized a GPU yet, is not queried.
+The training's own thread reads statistics that the framework collects anyway. It reads them at boundaries, and
+otherwise at most every half second. Nothing here waits for a GPU or wakes one. Peaks are never reset, because only the
+user may do that. A framework that is not imported, or that has not initialized a GPU yet, is not queried.
 
-TensorFlow reports the memory in use, but not the memory that it has taken from the driver. In JAX, only `pool_bytes` is
-the memory taken from the driver: `bytes_limit` is the maximum that it may take, and `bytes_reserved` is a stack outside
-the heap.
+TensorFlow reports the memory in use, but not the memory that it has taken from the driver. JAX reports the memory taken
+from the driver as `pool_bytes`. Its `bytes_limit` is the maximum that it may take, and `bytes_reserved` is a stack
+outside the heap.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 EVERY = 500_000_000
 """Nanoseconds between two reads of the framework's memory."""
 BOUNDARIES_AT_ONCE = 5_000_000
-"""Total ns that may be spent reading at boundaries before the limit `BOUNDARIES_SHARE` applies."""
+"""Total ns that may be spent on reads at boundaries before the limit `BOUNDARIES_SHARE` applies."""
 BOUNDARIES_SHARE = 200
-"""At most 1/`BOUNDARIES_SHARE` of the time may be spent reading at boundaries. If epochs are very short, some reads are
-skipped.
+"""At most 1/`BOUNDARIES_SHARE` of the time may be spent on reads at boundaries. If epochs are very short, some reads
+are skipped.
 """
 SCAN_EVERY = 10_000_000_000
 """ns between two scans of the devices that torch sees but does not use. Reading such a device takes as long as reading
-one in use.
+a device in use.
 """
 NEVER = 1 << 63
 _UUID_LENGTH = 40
@@ -54,7 +54,7 @@ _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
 class MemoryReader:
     """Publishes the framework memory of this process on `board`, and reports out-of-memory errors there.
 
-    Never raises. If a framework's memory cannot be read, it gives one warning and no longer reads that framework.
+    Never raises. If the memory of a framework cannot be read, the reader warns once and no longer reads that framework.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class MemoryReader:
         reporter: out_of_memory.OutOfMemoryReporter = out_of_memory.REPORTER,
     ) -> None:
         self.due_ns = 0 if board.on else NEVER
-        """When the next `read` is due (ns, monotonic). The caller compares this itself, which saves a call per step."""
+        """Time at which the next `read` is due (ns, monotonic). The caller compares this itself, which saves a call per
+        step."""
         self._board = board
         self._modules = sys.modules if modules is None else modules
         self._monotonic = monotonic
@@ -83,7 +84,7 @@ class MemoryReader:
             reporter.add(board)
 
     def read(self, now: int = 0) -> None:
-        """Read and publish the memory. `now`: the current time (ns), if the caller has just read the clock, else 0."""
+        """Read and publish the memory. `now`: the current time (ns) if the caller has just read the clock, else 0."""
         if not self._board.on:
             self.due_ns = NEVER
             return
@@ -93,18 +94,18 @@ class MemoryReader:
         for framework, reader in list(self._readers.items()):
             try:
                 devices += reader(self._modules, now)
-            except Exception as error:  # an unexpected version, a lost context
+            except Exception as error:  # such as an unexpected version or a lost context
                 self._readers.pop(framework, None)
                 warn_once(f"memory {framework}", f"{framework}'s memory is not shown: {type(error).__name__}: {error}")
         self._peak = _sum(device.peak for device in devices)
-        if devices or self._published:  # an empty record withdraws values that are no longer known
+        if devices or self._published:  # an empty record withdraws values that are no longer available
             self._published = bool(devices)
             self._board.memory(devices)
 
     def read_at_boundary(self) -> None:
         """Read the peak before an epoch or phase begins or ends, and publish it with that event.
 
-        If the peak has risen since the previous boundary, it was reached in the time between the two.
+        If the peak has risen since the previous boundary, it was reached between the two boundaries.
         """
         if self.due_ns == NEVER:
             return
@@ -161,7 +162,7 @@ class _TensorFlow:
         config = getattr(modules.get("tensorflow"), "config", None)
         context = getattr(modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None)()
         if config is None or not getattr(context, "_initialized", False):
-            return []  # any call of `config` would initialize it
+            return []  # any call of `config` would initialize TensorFlow
         logical, physical = config.list_logical_devices("GPU"), config.get_visible_devices("GPU")
         devices = []
         for number, device in enumerate(logical):
@@ -181,7 +182,8 @@ class _Jax:
         self._visible = visible
 
     def __call__(self, modules: Mapping[str, Any], now: int) -> list[Memory]:
-        # All public functions of JAX initialize it, and asking whether it is initialized may wait for another thread.
+        # All public functions of JAX initialize it. The function that tells whether JAX is initialized may wait for
+        # another thread.
         backends = getattr(modules.get("jax._src.xla_bridge"), "_backends", {})
         devices = []
         for backend in [backends[name] for name in list(backends) if name in ("cuda", "rocm", "gpu")]:
@@ -197,7 +199,7 @@ class _Jax:
                         allocated,
                         reserved=pool if pool >= allocated else NOT_KNOWN,
                         peak=count_of(stats.get("peak_bytes_in_use")),
-                        # Earlier versions of XLA leave it at zero on GPUs.
+                        # Earlier versions of XLA always report zero for GPUs.
                         largest_free=count_of(stats.get("largest_free_block_bytes")) or NOT_KNOWN,
                     )
                 )
@@ -241,17 +243,17 @@ def _from_torch(number: int, mark: int, stats: Mapping[str, Any]) -> Memory:
     for field, (key, which) in _TORCH_BYTES.items():
         fields[field] = count_of(stats.get(key, {}).get("all", {}).get(which))
     if fields["active"] == 0 < fields["allocated"] < NOT_KNOWN:
-        # An allocator other than torch's own, such as cudaMallocAsync, returns zero for counters that it does not have.
+        # Allocators other than torch's own, such as cudaMallocAsync, report zero for counters that they do not have.
         fields.update(dict.fromkeys(_TORCH_NATIVE, NOT_KNOWN))
     return Memory(number, mark, **fields)
 
 
 def _mark(uuid: str) -> int:
-    # A UUID from CUDA_VISIBLE_DEVICES may be shortened. Its mark would then match no device.
+    # A UUID from CUDA_VISIBLE_DEVICES may be shortened. The mark of a shortened UUID would match no device.
     return device_mark(uuid) if len(uuid) >= _UUID_LENGTH else 0
 
 
 def _visible_mark(ordinal: str, visible: tuple[str, ...]) -> int:
-    """Return the mark of the visible device with the number `ordinal`; 0 if unknown."""
+    """Return the mark of the visible device with the number `ordinal`; 0 if it cannot be determined."""
     is_index = ordinal.isascii() and ordinal.isdigit() and int(ordinal) < len(visible)
     return _mark(visible[int(ordinal)]) if is_index else 0

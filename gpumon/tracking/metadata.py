@@ -1,6 +1,6 @@
 """Metadata of a run: facts about its program (script, commit, library versions), parameters, notes and tags.
 
-To find these facts, no library is imported and the command line is not read. No environment variable is stored.
+Finding these facts imports no library and does not read the command line. No environment variable is stored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Program:
         script, directory = _script(argv, main, env)
         if script:
             self._facts[SCRIPT] = script
-        # A repository that contains a Python environment is not the repository of the programs installed in it.
+        # A repository that contains a Python environment is not the repository of the programs installed in that
+        # environment.
         repository = find_repository(directory) if directory and not _is_installed(directory) else None
         if repository is not None and (commit := read_commit(repository)):
             self._facts[COMMIT] = commit
@@ -72,15 +73,16 @@ _program: list[Program] = []
 
 
 def current_program(env: Mapping[str, str]) -> Program:
-    """Return the program of this process. It is inspected only once, or in a notebook at each call."""
+    """Return the program of this process. The program is inspected only once, or in a notebook at each call."""
     if not _program or is_notebook(sys.argv):
         _program[:] = [Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env)]
     return _program[0]
 
 
 def script_facts(path: str) -> dict[str, Parameter]:
-    """Return the script name and the git commit for the program of another process. `path`: path of its script. Starts
-    no process.
+    """Return the script name and the git commit for the program of another process, without starting a process.
+
+    `path`: path of that program's script.
     """
     facts: dict[str, Parameter] = {SCRIPT: os.path.basename(path)}
     repository = find_repository(os.path.dirname(os.path.abspath(path)))
@@ -93,7 +95,7 @@ def _script(argv: Sequence[str], main: Mapping[str, Any], env: Mapping[str, str]
     """Return the name of the script or notebook and its directory; both empty for interactive code."""
     path = main.get("__file__")
     if is_notebook(argv):
-        return default_name(argv, env, main), os.getcwd()  # a kernel is started in its notebook's directory
+        return default_name(argv, env, main), os.getcwd()  # a kernel is started in the directory of its notebook
     if not isinstance(path, str):
         return "", ""
     return os.path.basename(path), os.path.dirname(os.path.abspath(path))
@@ -109,7 +111,7 @@ def _is_installed(directory: str) -> bool:
 def _versions(modules: Mapping[str, Any]) -> dict[str, Parameter]:
     versions: dict[str, Parameter] = {}
     for name in LIBRARIES:
-        # Not read with getattr, because some modules import others on attribute access.
+        # `getattr` is avoided, because some modules import other modules on attribute access.
         version = getattr(modules.get(name), "__dict__", {}).get("__version__")
         if isinstance(version, str):
             versions[name] = str.__str__(version)
@@ -123,7 +125,8 @@ _MAX_LENGTH = 4096
 class RunMetadata:
     """Publishes the metadata of one run in its board.
 
-    `find_program`: returns the program, or None if another process of the run publishes it.
+    `find_program`: function that returns the program, or None if another process of the run publishes the facts about
+    it.
     """
 
     def __init__(self, board: Board, find_program: Callable[[], Program] | None = None) -> None:
@@ -139,7 +142,7 @@ class RunMetadata:
         if self._find_program is not None and self._board.on:
             try:
                 self._program = self._find_program()
-            except Exception as error:  # a directory that is gone, an unusual module
+            except Exception as error:  # such as a removed directory, or an unusual module
                 warn_once("program", f"script and commit are not recorded: {type(error).__name__}: {error}")
         self.update_program()
 
@@ -159,14 +162,14 @@ class RunMetadata:
         self.is_pending = not is_settled
 
     def config(self, values: object, named: Mapping[str, object], *, by_framework: bool = False) -> None:
-        """Publish parameters. If `by_framework`, they do not replace parameters that the user gave."""
+        """Publish parameters. With `by_framework`, they do not replace parameters that the user gave."""
         if not self._board.on:
             return
         try:
-            from gpumon.tracking.parameters import parameters  # most trainings never need it
+            from gpumon.tracking.parameters import parameters  # most trainings never need this module
 
             fresh = parameters(values, named)
-        except Exception as error:  # a user's mapping that may do anything
+        except Exception as error:  # reading a user's mapping may raise anything
             kind = type(values).__name__
             warn_once("config", f"run.config({kind}): its values could not be read ({type(error).__name__})")
             return
@@ -217,7 +220,7 @@ def metadata_of(board: Board, env: Mapping[str, str], local_rank: int) -> RunMet
 def _safe_line(text: object) -> str:
     try:
         return _line(text)
-    except Exception as error:  # a user's type of text, a module that cannot be loaded
+    except Exception as error:  # such as a user's type of text, or a module that cannot be loaded
         warn_once("note", f"a note or tag is left out: {type(error).__name__}: {error}")
         return ""
 
@@ -226,7 +229,7 @@ def _line(text: object) -> str:
     if not isinstance(text, str | int | float | os.PathLike):
         warn_once("note", f"a note or tag must be a string, not a {type(text).__name__}")
         return ""
-    from gpumon.tracking.secrets import masked_text  # its patterns take milliseconds
+    from gpumon.tracking.secrets import masked_text  # compiling the patterns of this module takes milliseconds
 
     return bounded_text(masked_text(" ".join(str(text)[:_MAX_LENGTH].split())), NOTE_LENGTH)
 
@@ -234,5 +237,5 @@ def _line(text: object) -> str:
 def _is_empty(values: object) -> bool:
     try:
         return not values
-    except Exception:  # arrays raise
+    except Exception:  # comparing arrays raises an exception
         return False

@@ -2,7 +2,8 @@
 
 When an allocation fails, torch's allocator calls an observer with the requested and the free bytes before it raises the
 exception (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). The observer is a private API, and only torch's
-own allocator has it. With other allocators, TensorFlow and JAX, the error is detected only if it ends a run.
+own allocator has it. With other allocators of torch, and in TensorFlow and JAX, an error is detected only if it ends a
+run.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
 _FREE = re.compile(_AMOUNT + r" (?:is )?free\b", re.IGNORECASE)
 _OLDER_TORCH = re.compile(r"(?:CUDA|HIP) (error: )?out of memory\b")
-"""Message of the plain RuntimeError that torch raised before it had `OutOfMemoryError` (torch 1.13) and
-`AcceleratorError` (torch 2.8).
+"""Message of the plain RuntimeError that earlier versions of torch raise. torch 1.13 introduced `OutOfMemoryError`, and
+torch 2.8 introduced `AcceleratorError`.
 """
 _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 
 class _Failure(NamedTuple):
-    """An out-of-memory error, parsed from its message. Amounts are bytes, or `NOT_KNOWN`."""
+    """An out-of-memory error, parsed from its message.
+
+    Amounts are in bytes; `NOT_KNOWN` if the message does not contain them.
+    """
 
     torch: bool
     asked: int
@@ -49,14 +53,14 @@ class OutOfMemoryReporter:
     """Reports out-of-memory errors of this process to its boards. Never raises."""
 
     def __init__(self) -> None:
-        # Replaced as a whole, since the observer may run on any thread that allocates.
+        # Replaced as a whole, because the observer may run on any thread that allocates memory.
         self._boards: tuple[weakref.ref[Board], ...] = ()
         self._observed_torch: Any = None
         self._has_observed = False
-        """Whether torch's observer has reported an error. It then reports all errors of torch."""
+        """Whether torch's observer has reported an error. If so, it reports all errors of torch."""
 
     def add(self, board: Board) -> None:
-        """Report later errors to `board`, as long as it exists and is on."""
+        """Report later errors to `board`, as long as the board exists and is on."""
         alive = [ref for ref in self._boards if (other := ref()) is not None and other.on]
         self._boards = (*alive, weakref.ref(board))
 
@@ -81,7 +85,7 @@ class OutOfMemoryReporter:
             attach(failed)
         except (
             Exception
-        ):  # an allocator without observers, such as cudaMallocAsync: `report_error` recognizes the error
+        ):  # for an allocator without observers, such as cudaMallocAsync, `report_error` recognizes the error
             return
 
     def report_error(self, error: BaseException | None, modules: Mapping[str, Any] | None = None) -> None:
@@ -132,9 +136,9 @@ def _recognize(error: BaseException, modules: Mapping[str, Any]) -> _Failure | N
     torch = "OutOfMemoryError" in names
     if not torch:
         lower = message.lower()
-        if "AcceleratorError" in names:  # raised outside torch's allocator, for example by a context or a library
+        if "AcceleratorError" in names:  # not raised by torch's allocator, but for example by a context or a library
             is_out_of_memory = "out of memory" in lower
-        elif "ResourceExhaustedError" in names:  # also raised for host memory, and for a message that is too long
+        elif "ResourceExhaustedError" in names:  # also raised if host memory is short, or if a message is too long
             on_gpu = "device:cpu" not in lower and "by allocator cpu" not in lower
             phrases = ("oom when", "out of memory", "failed to allocate")
             is_out_of_memory = on_gpu and any(phrase in lower for phrase in phrases)
@@ -169,12 +173,13 @@ def _device_uuid(failure: _Failure, modules: Mapping[str, Any]) -> str:
 def _uuid(torch: Any, device: int, visible: tuple[str, ...]) -> str:
     try:
         return torch_uuid(torch.cuda, device, visible)
-    except Exception:  # no such device, a lost context: reported without a device
+    except Exception:  # no such device, or a lost context; the error is reported without a device
         return ""
 
 
 @atexit.register
 def _report_uncaught() -> None:
-    # Runs before the boards are closed: the exception that ends the process may not have passed through a run.
-    if not hasattr(sys, "ps1"):  # an interactive session outlives its exceptions
+    # This runs before the boards are closed, because the exception that ends the process may not have passed through a
+    # run.
+    if not hasattr(sys, "ps1"):  # an interactive session continues after an exception
         REPORTER.report_error(getattr(sys, "last_value", None))

@@ -1,6 +1,6 @@
 """Flattens the parameters of a training, given as a dict, argparse namespace, dataclass or similar object.
 
-All conversions are fast: nothing is read from a GPU, and objects other than numbers and strings are stored as the name
+All conversions are fast. Nothing is read from a GPU, and objects other than numbers and strings are stored as the name
 of their type.
 """
 
@@ -21,17 +21,18 @@ _MAX_ITEMS = 64
 _MAX_VALUES = 4 * MAX_PARAMETERS
 _MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
-"""Modules of the standard library whose objects are stored as strings, because their `str()` is short."""
+"""Modules of the standard library whose objects are stored as the result of `str()`, which is short for them."""
 _CONFIGS = ("collections", "ml_collections", "omegaconf")
-"""Packages whose lists and dictionaries are read like Python's own. Other packages may compute each item."""
+"""Packages whose lists and dictionaries are read like those of Python. The containers of other packages may compute
+each item."""
 _NAMES = ("dtype", "device")
-"""Types of frameworks whose objects are stored as text."""
+"""Types of frameworks whose objects are stored as strings."""
 
 
 def parameters(values: object, named: Mapping[str, object]) -> dict[str, Parameter]:
     """Return parameters by name, limited in number and length. Secrets are masked.
 
-    `values`: dict, namespace or similar object, or None. `named`: keyword arguments, which replace parameters of the
+    `values`: dict, namespace or similar object, or None. `named`: keyword arguments. They replace parameters of the
     same name in `values`.
     """
     flat: dict[str, Parameter] = {}
@@ -58,7 +59,7 @@ def _flatten(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Para
 
 
 def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
-    """Return the names and values in `value`; None if it is a plain value."""
+    """Return the names and values that `value` contains; None if `value` is a plain value."""
     if isinstance(value, Mapping) or (_is_config(value) and hasattr(value, "keys")):
         return ((name, _item(value, name)) for name in value)
     if isinstance(value, type):
@@ -100,9 +101,9 @@ def _items(values: Sequence[object]) -> list[object]:
 
 
 def _item(container: Any, key: object) -> object:
-    """Return an item of a container, or the name of the error if this fails.
+    """Return an item of a container, or the name of the error if the item cannot be read.
 
-    It fails, for example, for a mandatory value that is not set.
+    Reading fails, for example, for a mandatory value that is not set.
     """
     try:
         return container[key]
@@ -134,7 +135,7 @@ def _plain(value: object) -> Parameter:
 
 
 def _number(value: Any, kind: type) -> Parameter:
-    """Return a scalar of numpy or a framework as a number if it is in host memory, else the name of its type."""
+    """Return a scalar of numpy or of a framework as a number if it is in host memory; else the name of its type."""
     shape = getattr(value, "shape", None)
     if shape is not None and len(shape) == 0 and "cpu" in str(getattr(value, "device", "cpu")).lower():
         item = value.item()
@@ -145,7 +146,7 @@ def _number(value: Any, kind: type) -> Parameter:
 
 
 def _join(values: Collection[object]) -> str:
-    """Return a list as one string. If it is a command line, the value after an option with a secret is masked."""
+    """Return a list as one string. If the list is a command line, the value after an option for a secret is masked."""
     texts: list[str] = []
     is_secret = False
     for value in islice(values, _MAX_ITEMS):

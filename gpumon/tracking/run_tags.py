@@ -1,4 +1,5 @@
-"""Publishes the epochs, phases and steps of a run. Callbacks use this directly, and training loops use `ActiveRun`.
+"""Publishes the epochs, phases and steps of a run. Callbacks use `RunTags` directly, and training loops use
+`ActiveRun`.
 
 Nothing here raises, waits, or uses a GPU, because it must never disturb the training.
 """
@@ -24,31 +25,32 @@ from gpumon.tracking.warn import shown, warn_once
 from gpumon.tracking.wire_format import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
-"""Maximum ns between the time when an exception leaves an epoch and the time when it reaches the end of the run."""
+"""Maximum ns that an exception takes from the epoch in which it was raised to the end of the run."""
 AT_ONCE = 100_000_000
-"""Maximum ns between leaving the loop over batches and the loop over epochs, if both are left together."""
+"""Maximum ns between leaving the loop over batches and leaving the loop over epochs, if both are left together."""
 _MAX_LATE_LOGS = 16
-"""Maximum number of logs for ended rows between two published steps. Values of further logs go to the open row."""
+"""Maximum number of logs that are added to ended rows between two published steps. The values of further logs are added
+to the open row."""
 STEP_EVERY = 50_000_000
 """ns between two published steps."""
 
 
 class UnclosedEpoch(NamedTuple):
-    """An epoch whose loop was left, by `break` or by an exception, so that it is unclear whether it was complete."""
+    """An epoch whose loop was left by `break` or by an exception, so that the epoch may be incomplete."""
 
     event: int
     """Number of the event that ended the epoch."""
     at_ns: int
-    """When the loop was left, in ns of the monotonic clock."""
+    """Time at which the loop was left, in ns of the monotonic clock."""
     is_short: bool = False
-    """Whether the epoch had fewer steps than each earlier one."""
+    """Whether the epoch had fewer steps than each earlier epoch."""
 
 
 class LeftLoader(NamedTuple):
     """A loop over batches that was left before the last batch."""
 
     event: int
-    """Number of the newest event at that time."""
+    """Number of the newest event when the loop was left."""
     at_ns: int
     """Time at which the loop over the loader was left, in ns of CLOCK_MONOTONIC."""
 
@@ -69,7 +71,10 @@ class EpochListener(Protocol):
         """
 
     def run_ended(self, rows_to: int, *, waits: bool) -> None:
-        """Called when the run is over. `waits`: whether this call may wait for data. `rows_to`: as for `run_paused`."""
+        """Called when the run has ended.
+
+        `waits`: whether this call may wait for data. `rows_to`: as in `run_paused`.
+        """
 
 
 class RunTags:
@@ -85,7 +90,7 @@ class RunTags:
         self._metadata = RunMetadata(board) if metadata is None else metadata
         self._find_devices = find_devices
         self._due = 0 if board.on else NEVER
-        """When the next step is published, in ns of the monotonic clock."""
+        """Time at which the next step is to be published, in ns of the monotonic clock."""
         self._published_steps = 0
         self._epoch: object | None = None
         """Token of the open epoch."""
@@ -94,13 +99,13 @@ class RunTags:
         self._has_batch = board.description.facts.batch > 0
         self._unclosed = UnclosedEpoch(0, 0)
         self._left_loader: LeftLoader | None = None
-        """The last loop over batches of the open epoch, if it was left early."""
+        """The last loop over batches in the open epoch, if that loop was left early."""
         self._has_loader = False
         """Whether the open epoch has a loop over batches."""
         self._epoch_step = 0
         """Number of steps before the open epoch."""
         self._fewest = 0
-        """Number of steps of the shortest completed epoch; 0 before the first."""
+        """Number of steps of the shortest completed epoch; 0 before the first epoch is complete."""
         self._is_even = True
         """Whether all completed epochs had the same number of steps."""
         self._pending = PendingNumbers()
@@ -108,11 +113,13 @@ class RunTags:
         self._rows = StepMarker()
         self._late_logs = 0
         self._loaders: list[int] = []
-        """The thread of each loader in use. A batch counts as a step when it is fetched, before the step is done."""
+        """For each loader in use, the thread that uses it. A batch counts as a step when it is fetched, before the step
+        is done."""
         self._unpaired = -1
-        """Number of steps when one of two zipped loaders had no batch for the last batch of the other; else -1."""
+        """Number of steps at the time when one of two zipped loaders had no batch to go with the last batch of the
+        other; otherwise -1."""
         self.finds_framework = False
-        """Whether to detect the framework from the imported modules, which also happens after the start of the run."""
+        """Whether to detect the framework from the imported modules. This is repeated after the start of the run."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -137,12 +144,15 @@ class RunTags:
         return f"<run {self.id}{epoch}, step {self._board.steps}{'' if self.on else ', off'}>"
 
     def _repr_html_(self) -> str:
-        from html import escape  # only notebooks need it
+        from html import escape  # only notebooks need this module
 
         return f"<code>{escape(repr(self))}</code>"
 
     def begin_epoch(self, number: int) -> None:
-        """End the open epoch, if any, and begin epoch `number`. For callbacks. A loop uses `epochs` or `epoch`."""
+        """End the open epoch, if any, and begin epoch `number`.
+
+        For callbacks; a training loop uses `epochs` or `epoch`.
+        """
         self._begin_epoch(number)
 
     def end_epoch(self) -> None:
@@ -151,7 +161,7 @@ class RunTags:
             self._end_epoch(self._epoch)
 
     def begin_phase(self, name: str) -> str:
-        """Begin phase `name`. Return the name of the previous phase, so that the caller can begin it again.
+        """Begin phase `name`. Return the name of the previous phase, so that the caller can return to it.
 
         For callbacks.
         """
@@ -159,7 +169,7 @@ class RunTags:
             return ""
         self._memory.read_at_boundary()
         if self._first is None:
-            # No row of steps may contain parts of two phases.
+            # No row of steps may contain steps of two phases.
             now = monotonic_ns()
             if self._board.steps:
                 self._mark_rows(now)
@@ -169,8 +179,8 @@ class RunTags:
     def at_step(self, step: int, since: int = 0) -> None:
         """Set the number of steps done in the whole run. For callbacks.
 
-        `since`: when the training began to wait for data, if this wait has just ended (ns of CLOCK_MONOTONIC); 0 if it
-        did not wait.
+        `since`: if the training has just waited for data, the time at which the wait began (ns of CLOCK_MONOTONIC);
+        else 0.
         """
         now, board = monotonic_ns(), self._board
         if since and board.wait_ns != NOT_KNOWN:
@@ -182,7 +192,7 @@ class RunTags:
     def skip_to_step(self, step: int) -> None:
         """Set the number of steps of the whole run without ending a row of steps. For callbacks.
 
-        Used if the times of the single steps are unknown.
+        Used if there are no times for the individual steps.
         """
         now, board = monotonic_ns(), self._board
         board.steps = step
@@ -190,12 +200,12 @@ class RunTags:
         board.publish(now)
 
     def waited(self, nanoseconds: int) -> None:
-        """Add a wait for data, which is published with the next step. For callbacks."""
+        """Add `nanoseconds` of waiting for data. They are published with the next step. For callbacks."""
         if self._board.wait_ns != NOT_KNOWN:
-            self._board.wait_ns += max(1, nanoseconds)  # 0 would mean that it was not measured
+            self._board.wait_ns += max(1, nanoseconds)  # 0 would mean that the wait was not measured
 
     def wait_unknown(self) -> None:
-        """Report the wait for data of this training as unknown from this time on. For callbacks."""
+        """From now on, report that the time this training waits for data is unknown. For callbacks."""
         self._board.wait_ns = NOT_KNOWN
 
     def batch_of(self, loader: object, times: int = 1) -> None:
@@ -205,7 +215,7 @@ class RunTags:
         """
         try:
             size = read_batch_size(loader, times)
-        except Exception:  # a user's loader whose attributes may do anything
+        except Exception:  # reading an attribute of a user's loader may raise anything
             return
         if size is not None:
             self.set_batch_size(size)
@@ -223,8 +233,8 @@ class RunTags:
     def plan(self, *, epochs: object = None, steps: object = None) -> None:
         """Publish the number of planned epochs or steps, from which the remaining time is estimated. For callbacks.
 
-        Values other than positive integers are ignored. Numbers passed to `gpumon.run` take precedence. `steps` is the
-        number for the whole run, like `max_steps` of a trainer.
+        Values other than positive integers are ignored. Numbers passed to `gpumon.run` take precedence. `steps` counts
+        the whole run, like `max_steps` of a trainer.
         """
         description = self._board.description
         planned = whole(steps) or 0
@@ -235,13 +245,14 @@ class RunTags:
             self._board.describe(epochs=planned)
 
     def pause(self) -> None:
-        """End the training as successful, unless something else begins later, such as a test. For callbacks.
+        """End the training as successful, unless another phase or epoch, such as a test, begins later. For callbacks.
 
         The run is then in the phase `paused`, which does not count in any measurement. `begin_phase` or `begin_epoch`
-        continues the run. If neither is called, the run ended at the time of this call, however the process ends.
+        continues the run. If neither is called, the time of this call becomes the end of the run, however the process
+        ends.
         """
         if self._epoch is not None:
-            self._end_epoch(self._epoch, aborted=True)  # a framework ends each completed epoch itself
+            self._end_epoch(self._epoch, aborted=True)  # frameworks end every completed epoch themselves
         self._log_arrived()
         self._memory.read_at_boundary()
         self._board.pause()
@@ -257,7 +268,7 @@ class RunTags:
         self._metadata.config(values, named)
 
     def framework_config(self, values: Mapping[str, object]) -> None:
-        """Store parameters that the framework knows. They do not replace parameters that the user gave.
+        """Store parameters that the framework reports. They do not replace parameters that the user gave.
 
         For callbacks.
         """
@@ -268,7 +279,7 @@ class RunTags:
         self._metadata.note(text)
 
     def tag(self, *tags: str) -> None:
-        """Add tags, words by which the run can be found later, such as 'baseline'."""
+        """Add tags. A tag is a word, such as 'baseline', by which the run can be found later."""
         self._metadata.tag(tags)
 
     def must_end(self) -> None:
@@ -284,16 +295,17 @@ class RunTags:
     ) -> None:
         """End the run. For callbacks.
 
-        `error`: the exception that ended it. `failed`: it failed, even if `error` is None. `stopped`: it was ended
-        early on purpose. `late`: it ended earlier without reporting its end, so the time of its last activity is used.
+        `error`: the exception that ended the run. `failed`: the run failed, even if `error` is None. `stopped`: the run
+        was ended early on purpose. `late`: the run ended earlier without reporting its end, so the time of its last
+        activity is used.
         """
         if late:
             self._board.backdate_end()
         ending = ending_of(error)
         stopped = stopped or ending.stopped
         failed = ending.failed or (failed and not ending.stopped)
-        is_broken_off = failed or ending.stopped or error is not None  # also by sys.exit(0), which is not a failure
-        # Checked before anything is published below, since that would look like progress of the training.
+        is_broken_off = failed or ending.stopped or error is not None  # including sys.exit(0), which is no failure
+        # Checked before anything is published below, because publishing would look like progress of the training.
         left = (is_broken_off or self._unclosed.is_short) and self._left_epoch_just_now()
         if failed:
             out_of_memory.REPORTER.report_error(error)
@@ -312,7 +324,7 @@ class RunTags:
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:
-            self._end_epoch(self._epoch)  # its loop was left without being closed
+            self._end_epoch(self._epoch)  # the loop of this epoch was left without being closed
         if self.listener is not None and self._board.on:
             self.listener.poll()
         self._epoch = token = object()
@@ -339,7 +351,7 @@ class RunTags:
             return
         self._epoch = None
         if not self._board.on:
-            return  # at the end of the process this module may be gone
+            return  # at the end of the process, this module may already be unloaded
         steps = self._board.steps - self._epoch_step
         if steps > 0 and not aborted:
             self._is_even = self._is_even and steps == (self._fewest or steps)
@@ -351,14 +363,17 @@ class RunTags:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_epoch_just_now(self) -> bool:
-        """Whether an epoch was left just now: nothing has been published since, and almost no time has passed."""
+        """Whether an epoch was left just now.
+
+        If so, nothing has been published since then, and almost no time has passed.
+        """
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:
         """Publish a step and do the periodic work.
 
-        Called at most every 50 ms; each step compares the time to ensure this. Readers do not poll more often. After a
-        real training step, which leaves cold CPU caches, publishing takes 20 times as long as in a tight loop.
+        Called at most every 50 ms, because each step first compares the time. Readers do not poll more often than that.
+        After a real training step, the CPU caches are cold, and publishing takes 20 times as long as in a tight loop.
         """
         if not self._board.on:
             self._due = NEVER
@@ -378,7 +393,7 @@ class RunTags:
         self._board.repair_file()
         self._published_steps += 1
         if not self._published_steps & (self._published_steps - 1):
-            # CUDA may have been initialized, or the model moved, since the last check. Checks are at 1, 2, 4, 8, …
+            # CUDA may have been initialized, or the model moved, since the last check. Checks are made at 1, 2, 4, 8, …
             self._update_devices()
             self._metadata.update_program()
 
@@ -390,7 +405,7 @@ class RunTags:
             self._board.end_rows(ends)
 
     def _row_end(self, now: int) -> RowEnd:
-        """Return the end of a row at the current step, which excludes a step whose batch has only been fetched."""
+        """Return the end of a row at the current step. A step whose batch has only been fetched does not count."""
         board = self._board
         return RowEnd(board.steps - bool(self._loaders), now, board.wait_ns)
 
@@ -403,13 +418,13 @@ class RunTags:
                 self._board.log(metrics, epoch)
 
     def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
-        """Publish the values logged at `step` of a run without epochs, for the row of that step."""
+        """Publish the values that a run without epochs logged at `step`, for the row that contains this step."""
         is_late = step <= self._rows.ended and self._late_logs < _MAX_LATE_LOGS
         self._late_logs += is_late
         self._board.log(metrics, step=step if is_late else 0)
 
     def _update_devices(self) -> None:
-        """Publish the devices and the framework if they have changed, or could not be found before."""
+        """Publish the devices and the framework if they have changed or have only now been found."""
         if self._find_devices is None or not self._board.on:
             return
         if self.finds_framework and not self._board.description.framework and (name := detect_framework(sys.modules)):

@@ -1,6 +1,6 @@
 """Masks values that look like secrets before they are written to a board, which other users can read.
 
-A secret is recognized by its name or its form. In case of doubt, a value is masked.
+A secret is recognized by the name of the value or by its form. In case of doubt, a value is masked.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from gpumon.model.run import Parameter
 
 MASK = "***"
 _MAX_LENGTH = 4096
-"""Number of characters of a string that are searched for secrets. The stored string is shorter."""
+"""Number of characters at the start of a string that are searched for secrets. The stored string is shorter."""
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SECRET = frozenset(
     ("token", "password", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials")
 ) | {"auth", "authorization", "apikey", "bearer", "cookie", "jwt", "accesskey", "privatekey", "authtoken"}
 _NUMBERS_PASS = frozenset(("token", "auth"))
-"""Words that name a secret unless the value is a number, as it is for `max_token`."""
+"""Words that name a secret, unless the value is a number, as in `max_token`."""
 _KEYS = frozenset(
     ("api", "access", "private", "secret", "ssh", "encryption", "account", "license", "service", "signing", "webhook")
 )
-"""Words before `key` that make it the name of a secret."""
+"""Words which, before the word `key`, form the name of a secret."""
 _MAYBE = frozenset(("key", "keys", "tokens", "pass"))
 """If a name contains one of these words, a long random string is masked as a secret."""
 _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[\w+/=.~-]{16,}")
@@ -42,7 +42,7 @@ _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTAL
 _ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
 _OPTION = re.compile(r"(?<![\w-])(--?[\w-]{1,64})\s{1,4}")
 _VALUE = re.compile(r"""(?:bearer|basic)\s{1,4}\S+|"[^"]*"?|'[^']*'?|[^\s&;,}"']+""", re.IGNORECASE)
-"""Pattern of the value after a name, as in a command line, a URL or JSON."""
+"""Pattern of the value that follows a name in a command line, a URL or JSON."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -51,7 +51,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(name: str, value: Parameter) -> Parameter:
-    """Return the value of the parameter `name`, with all parts masked that look like secrets."""
+    """Return the value of the parameter `name`, with all parts that look like secrets masked."""
     if value is None or isinstance(value, bool) or value == "":
         return value
     secret = _secret_words(name)
@@ -65,7 +65,7 @@ def masked(name: str, value: Parameter) -> Parameter:
 
 
 def masked_text(text: str) -> str:
-    """Return `text` with the parts masked that look like secrets."""
+    """Return `text` with all parts that look like secrets masked."""
     text = _PRIVATE_KEY.sub(MASK, text[:_MAX_LENGTH])
     text = _LOGIN.sub(rf"\1{MASK}@", text)
     text = _SIGNED.sub(rf"\1{MASK}", text)
@@ -74,7 +74,7 @@ def masked_text(text: str) -> str:
 
 
 def _mask_values(text: str, names: re.Pattern[str]) -> str:
-    """Return `text` with the values after secret names masked."""
+    """Return `text` with the values that follow names of secrets masked."""
     result, position = "", 0
     for name in names.finditer(text):
         if name.start() >= position and is_secret_name(name[1]) and (value := _VALUE.match(text, name.end())):

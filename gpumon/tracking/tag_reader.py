@@ -1,7 +1,8 @@
-"""Reads all boards for the daemon, to find which trainings are running and when their epochs begin and end.
+"""Reads all boards for the daemon. The daemon learns from them which trainings are running and when epochs begin and
+end.
 
-`TagReader.poll` is called once per tick. A board without new data takes one lock query and one read. After the poll,
-`at` returns the runs with their epochs at the time of a sample.
+`TagReader.poll` is called once per tick. For a board without new data, this takes one lock query and one read. After
+the poll, `at` returns the runs with their epochs at the time of a sample.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ from gpumon.tracking.wire_format import Memory
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
 """ns for which a run stays in the list after its end."""
 NEWS_AFTER_END = round(NEWS_FOR * SECOND)
-"""ns for which a run that failed or died stays in the list, so that a user who returns later sees it."""
+"""ns for which a run that failed or died stays in the list, so that users who return later still see it."""
 _NEWS_PER_USER = 16
-"""Maximum number of failed runs per user that stay longer. A script that keeps failing must not fill the frames."""
+"""Maximum number of failed runs per user that stay in the list for the longer time. A script that keeps failing must
+not fill the frames."""
 BOARDS_PER_USER = 256
 """Maximum number of boards to read per user. If there are more, boards of ended runs are closed for new ones."""
 _EVICT_AFTER = 2
-"""Number of polls that report a run as ended before its board may be closed. The sampler then has its last events."""
+"""Number of polls that report a run as ended before its board may be closed. By then, the sampler has the last events
+of the run."""
 _NEW_PER_POLL = 256
 """Maximum number of boards of one user to open in one poll."""
 _INVALID_PER_POLL = 32
@@ -60,7 +63,7 @@ class Poll(NamedTuple):
     runs: list[Run]
     """Running runs, and recently ended ones."""
     boundaries: list[Boundary]
-    """Boundaries that are new since the last poll. For each run, they are in order."""
+    """Boundaries that are new since the last poll. The boundaries of each run are in chronological order."""
     claims: Mapping[str, Claim]
     """Claims for `matching.match_devices`, by key of the run."""
     withdrawn: Sequence[str] = ()
@@ -77,17 +80,17 @@ class _End(NamedTuple):
     """The end of a run, by the monotonic clock."""
 
     poll: int
-    """Number of the first poll that reported the run as ended."""
+    """Number of the first poll that reported that the run had ended."""
     monotonic_ns: int
-    """Time of the end in ns. For a run that ended before the first poll, it is computed from the run's own times."""
+    """Time of the end in ns. For a run that ended before the first poll, it is computed from the times in its board."""
 
 
 class TagReader:
     """Reads all boards that this user can see, under the directories of `places`.
 
-    `proc` is the root of procfs. With `past`, the first poll that finds a run that ended long ago still returns it, so
-    that a ledger can record it. Otherwise such runs are skipped. No content of a board directory makes this class
-    raise, wait, or grow without bound.
+    `proc` is the root of procfs. With `past`, a run that ended long ago is returned once, by the poll that finds it, so
+    that a ledger can record it. Otherwise such runs are skipped. Whatever a board directory contains, this class never
+    raises an exception, never waits, and does not grow without bound.
     """
 
     def __init__(self, places: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:
@@ -97,7 +100,7 @@ class TagReader:
         self._clock = clock or SystemClock()
         self._boards: dict[BoardPath, BoardReader] = {}
         self._forgotten: dict[BoardPath, tuple[int, int]] = {}
-        """Boards that were read to their end and closed. For each, the file's inode and the end of the run (ns,
+        """Boards that were read completely and closed. For each, the file's inode and the end of the run (ns,
         CLOCK_MONOTONIC).
         """
         self._invalid = RetryBackoff()
@@ -109,10 +112,10 @@ class TagReader:
         self._polls = 0
         self._ended: dict[BoardPath, _End] = {}
         self._failed: set[tuple[int, str]] = set()
-        """User and id of the runs of which the last poll showed a rank that ended badly."""
+        """User and id of each run that had a failed rank in the last poll."""
         self._news_since: dict[int, int] = {}
-        """For each user with at least `_NEWS_PER_USER` ended runs: failed runs that ended before this time (monotonic
-        ns) are no longer in the list."""
+        """A time (monotonic ns) for each user with at least `_NEWS_PER_USER` ended runs. Failed runs that ended before
+        this time are no longer in the list."""
         self._owners = BudgetOwners()
         self._budgets: dict[int, Budget] = {}
         """Budget of each user, by user id."""
@@ -148,7 +151,7 @@ class TagReader:
                 self._forget(path, board, self._end(path, board, clock))
                 continue
             ended_badly = run.state in ENDED_BADLY
-            # The other ranks are shown as long as the failed ones, because the run is shown by all its ranks.
+            # The other ranks are shown as long as the failed ones, because a run is shown with all its ranks.
             is_news = ended_badly or (board.uid, run.id) in failed
             is_past = bool(board.ended) and self._is_past(path, board, is_news, clock)
             if ended_badly and not is_past:
@@ -157,7 +160,7 @@ class TagReader:
                 self._forget(path, board, self._end(path, board, clock))
                 continue
             boundaries += new
-            if board.name not in self._runs:  # a user may have boards of the same name in two directories
+            if board.name not in self._runs:  # a user may have boards with the same name in two directories
                 user = self._user(board.claim.uid)
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
@@ -192,11 +195,11 @@ class TagReader:
     def _read(self, board: BoardReader, remaining: Counter[int]) -> tuple[Run, list[Boundary]]:
         """Read a board within its user's budget, which is divided equally among the boards still to be read.
 
-        `remaining`: number of those boards by user.
+        `remaining`: for each user, the number of boards still to be read.
         """
         owner = self._owners.of(board.uid)
         budget, bytes_before = self._budgets[owner], board.text_bytes
-        backlog, board.backlog = board.backlog, 0  # subtracted when the board was opened; more events may have come
+        backlog, board.backlog = board.backlog, 0  # subtracted when the board was opened; there may be more events now
         max_events = backlog + max(1, budget.events // remaining[owner])
         remaining[owner] -= 1
         run, new = board.poll(self._now, max_events, texts=budget.bytes > 0, metadata=budget.bytes > FOR_DESCRIPTIONS)
@@ -226,7 +229,7 @@ class TagReader:
         return self._ended[path]
 
     def _is_past(self, path: BoardPath, board: BoardReader, is_news: bool, clock: ClockReading) -> bool:
-        """Whether a run ended so long ago that it is no longer shown. `is_news`: whether a rank of it ended badly."""
+        """Whether a run ended so long ago that it is no longer shown. `is_news`: whether a rank of the run failed."""
         end = self._end(path, board, clock).monotonic_ns
         ago = clock.monotonic_ns - end
         if ago <= SHOWN_AFTER_END or not is_news:
@@ -234,14 +237,14 @@ class TagReader:
         return ago > NEWS_AFTER_END or end < self._news_since.get(self._owners.of(board.uid), end)
 
     def _oldest_news(self) -> dict[int, int]:
-        """Return the times for `_news_since`, by user: the end of the `_NEWS_PER_USER`-th newest ended run."""
+        """Return the times for `_news_since`: for each user, the end of the `_NEWS_PER_USER`-th newest ended run."""
         ends: dict[int, list[int]] = {}
         for path, end in self._ended.items():
             ends.setdefault(self._owners.of(self._boards[path].uid), []).append(end.monotonic_ns)
         return {uid: sorted(times)[-_NEWS_PER_USER] for uid, times in ends.items() if len(times) >= _NEWS_PER_USER}
 
     def _forget(self, path: BoardPath, board: BoardReader, end: _End) -> None:
-        """Close a board that was read to its end."""
+        """Close a board that was read completely."""
         self._forgotten[path] = (board.inode, end.monotonic_ns)
         self._drop(path, board)
 
@@ -252,9 +255,9 @@ class TagReader:
         try:
             scan = self._scans.pop(directory, None) or DirectoryScan(directory)
         except OSError:
-            return 0  # gone meanwhile, or another user's
+            return 0  # the directory no longer exists, or is not readable
         self._scanned.add(directory)
-        opened: Counter[int] = Counter()  # by user, so that no user uses up the limit of another
+        opened: Counter[int] = Counter()  # counted by user, so that no user can use up the limit of another
         invalid: Counter[int] = Counter()
         boards = Counter(self._owners.of(board.uid) for board in self._boards.values())
         unread = 0
@@ -271,7 +274,7 @@ class TagReader:
                 self._unlink_old(scan.fd, path, clock)
             elif self._invalid.must_wait(path, clock.monotonic_ns):
                 scan.seen.add(entry.name)
-            elif invalid[owner] >= _INVALID_PER_POLL:  # checked before the system call for the file's owner
+            elif invalid[owner] >= _INVALID_PER_POLL:  # checked before the system call that determines the file's owner
                 if path in self._invalid:
                     scan.seen.add(entry.name)
                 else:
@@ -293,7 +296,7 @@ class TagReader:
                 invalid[owner] += not is_board
         if scan.is_done:
             self._forget_vanished(directory, scan.seen)
-            if not scan.seen and not unread:  # each file is an open board, or not a board at all
+            if not scan.seen and not unread:  # every file is either an open board or no board at all
                 self._unchanged.settle(directory, clock.monotonic_ns)
             scan.close()
         else:
@@ -313,7 +316,7 @@ class TagReader:
     def _removed_board(self, path: BoardPath) -> BoardPath | None:
         """Return the path of a removed board with the same name as `path`; None if there is none.
 
-        Its process may have created `path` as a replacement.
+        The process of the removed board may have created `path` to replace it.
         """
         for directory in self._scanned:
             board = self._boards.get((directory, path[1]))
@@ -324,7 +327,7 @@ class TagReader:
     def _continue(self, directory: int, removed: BoardPath, path: BoardPath) -> None:
         """Continue reading the board `removed` in its replacement `path`."""
         board = self._boards[removed]
-        with suppress(BoardError, OSError):  # an incomplete file, or another user's
+        with suppress(BoardError, OSError):  # the file is incomplete, or belongs to another user
             other = BoardReader(directory, path[1], self._proc)
             try:
                 board.continue_in(other)
@@ -336,7 +339,7 @@ class TagReader:
                 other.close()
 
     def _make_room(self, owner: int) -> bool:
-        """Close one board of the user `owner`, whose run ended first. Return False if no run has ended."""
+        """Close the board of the user `owner` whose run ended first. Return False if no run of this user has ended."""
         last_poll = self._polls - _EVICT_AFTER
         ended = [
             (end.monotonic_ns, path)
@@ -358,10 +361,10 @@ class TagReader:
         inode, ended = self._forgotten[path]
         if clock.monotonic_ns - ended <= KEEP:
             return
-        with suppress(OSError):  # gone meanwhile, or in a directory that we may not write
+        with suppress(OSError):  # the file no longer exists, or the directory is not writable
             status = os.stat(path[1], dir_fd=directory, follow_symlinks=False)
             if status.st_ino != inode:
-                del self._forgotten[path]  # another file has this name now
+                del self._forgotten[path]  # another file now has this name
             elif os.getuid() in (os.fstat(directory).st_uid, status.st_uid) and stat.S_ISREG(status.st_mode):
                 os.unlink(path[1], dir_fd=directory)
 

@@ -1,4 +1,4 @@
-"""Binary layout of a tag board, the small file in which one training process publishes its run.
+"""Binary layout of a tag board, which is a small file in which one training process publishes its run.
 
 A board is named `tag.<uid>.<pid>.<8 hex>` and has 122880 bytes, little-endian, at fixed offsets. The training writes it
 through its own mapping. Readers use `pread` and trust only bytes that a CRC covers. `docs/inside/architecture.md`
@@ -68,9 +68,10 @@ ABOUTS = (832, 848)
 MEMORY = (1024, 2432)
 EVENTS = 4096
 FRONT = 4096
-"""Length of the first part, which has everything except events and texts. A poll reads it with one `pread`."""
+"""Length of the first part of a board, which has everything except events and texts. A poll reads it with one
+`pread`."""
 EVENT_COUNT = 512
-"""Number of events in the board: enough for two seconds of epochs of 8 ms, so that a late poll loses no events."""
+"""Number of events in the board. This covers two seconds of epochs of 8 ms, so that a late poll loses no events."""
 EVENT_SIZE = 136
 TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
@@ -111,10 +112,10 @@ RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
 RUN_STOPPED = 8
-"""RUN_* are bits in the aux of a RUN_END event. A withdrawn run is hidden, because another one reports the same
-training in more detail. An interrupted run is also marked as failed, for readers that do not know the difference."""
+"""RUN_* are bits in the aux of a RUN_END event. A withdrawn run is hidden, because another run reports the same
+training in more detail. An interrupted run is also marked as failed, for readers that do not distinguish the two."""
 
-# The values of `gpumon.model.frame.Mark`, which a training does not import; a test compares them.
+# These are the values of `gpumon.model.frame.Mark`. A training does not import that module, so a test compares them.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
 EPOCH_ABORTED, STEPS = 9, 10
 
@@ -134,7 +135,7 @@ class BoardHeader(NamedTuple):
     pid: int
     parent: int
     started: int
-    """Clock ticks since boot; together with the pid it identifies a process uniquely."""
+    """Start of the process in clock ticks since boot. Together with the pid, this identifies a process uniquely."""
     pid_namespace: int
     time_namespace: int
     """0 if the kernel has no time namespaces."""
@@ -164,11 +165,11 @@ class Memory(NamedTuple):
     number: int
     """The framework's number of the device."""
     device: int
-    """`device_mark` of its UUID; 0 if the training does not know it."""
+    """`device_mark` of the device's UUID; 0 if the training could not determine the UUID."""
     allocated: int = NOT_KNOWN
     reserved: int = NOT_KNOWN
     peak: int = NOT_KNOWN
-    """Peak of `allocated` since the process began, or since the user reset it."""
+    """Peak of `allocated` since the process began, or since the user reset the peak."""
     active: int = NOT_KNOWN
     inactive_split: int = NOT_KNOWN
     requested: int = NOT_KNOWN
@@ -179,7 +180,7 @@ class Memory(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The start or end of an epoch or phase, or another event, as stored in the board. Times are in ns."""
+    """An event as stored in the board, such as the start or end of an epoch or phase. Times are in ns."""
 
     mark: int
     phase: int
@@ -207,13 +208,13 @@ def pack_header(header: BoardHeader) -> bytes:
 
 
 def pack_tail(metrics: Metrics) -> bytes:
-    """Return the packed metrics, which are the last part of a state record and change less often than the rest."""
+    """Return the packed metrics. They are the last part of a state record and change less often than the rest."""
     return STATE_METRICS.pack(*_numbers(metrics)) + STATE_SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
     """Return a number that identifies the UUID of a device in a board; 0 for an empty UUID."""
-    # Some versions of torch report a MIG instance with the prefix of a whole GPU.
+    # Some versions of torch report the UUID of a MIG instance with the prefix of a whole GPU.
     return crc32(without_prefix(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
@@ -348,7 +349,7 @@ def unpack_event(ring: bytes, number: int, supplements: bytes) -> Event | None:
 
 
 def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return version, length, crc32 and offset of each description in a board, the newer one first.
+    """Return version, length, crc32 and offset of each description in a board, newer first.
 
     `front`: the first `FRONT` bytes of a board.
     """
@@ -356,7 +357,7 @@ def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
 
 
 def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """Return version, length, crc32 and offset of each metadata text in a board, the newer one first.
+    """Return version, length, crc32 and offset of each metadata text in a board, newer first.
 
     `front`: the first `FRONT` bytes of a board.
     """
