@@ -24,6 +24,7 @@ COMMANDS = {
     "status": "print GPUs, processes and runs once; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "wait": "wait until GPUs are free, then run a command on them",
+    "notify": "tell a program or URL what happens to your runs",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
     "history": "show recorded history: totals, users, processes, events; export",
     "export": "export the metrics of this node to Prometheus",
@@ -34,7 +35,7 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 
-_LONG_RUNNING = (["daemon"], ["web"], ["run"], ["wait"], ["record"])
+_LONG_RUNNING = (["daemon"], ["web"], ["run"], ["wait"], ["notify"], ["record"])
 """Commands that continue after a write to stdout has failed."""
 _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])

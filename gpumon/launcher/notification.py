@@ -57,21 +57,21 @@ class Target(Protocol):
         """Deliver a notification. Raises GpumonError, whose message contains no secret."""
 
 
-def parse_target(text: str) -> Target:
-    """Return the target of `--notify`: a program, or `@FILE` with a URL. Raises UsageError.
+def parse_target(text: str, argument: str = "--notify") -> Target:
+    """Return the target of `--notify`: a program, or `@FILE` with a URL. Raises UsageError, which names `argument`.
 
     The file must belong to this user or root, and others must not be able to read it.
     """
     if text.startswith(_FILE):
-        return WebTarget(_read_url(text.removeprefix(_FILE)))
+        return WebTarget(_read_url(text.removeprefix(_FILE), argument))
     if "://" in text:
         raise UsageError(
-            "--notify: every user can see a URL in the list of processes: write it to a file of mode 0600, and pass "
+            f"{argument}: every user can see a URL in the list of processes: write it to a file of mode 0600, and pass "
             "@FILE"
         )
     program = shutil.which(text)
     if program is None:
-        raise UsageError(f"--notify: no such program: {text}. Pass a program, or @FILE for a file with a URL")
+        raise UsageError(f"{argument}: no such program: {text}. Pass a program, or @FILE for a file with a URL")
     return ProgramTarget(program)
 
 
@@ -144,20 +144,20 @@ class WebTarget:
         raise GpumonError(f"{host} did not accept the notification: {problem or 'no answer'}")
 
 
-def _read_url(path: str) -> str:
+def _read_url(path: str, argument: str) -> str:
     try:
         fd = open_regular(path, follow=True)
     except OSError as error:
-        raise UsageError(f"--notify: cannot read {path}: {error.strerror or error}") from error
+        raise UsageError(f"{argument}: cannot read {path}: {error.strerror or error}") from error
     with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
         status, url = os.fstat(fd), file.read(_MAX_URL + 1).strip()
     if status.st_uid not in (os.getuid(), 0) or stat.S_IMODE(status.st_mode) & 0o077:
-        raise UsageError(f"--notify: other users can read {path}: run 'chmod 600 {quoted(path)}'")
+        raise UsageError(f"{argument}: other users can read {path}: run 'chmod 600 {quoted(path)}'")
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii() and url.isprintable()
     except ValueError:
         is_valid = False
     if not is_valid or len(url) > _MAX_URL or " " in url:
-        raise UsageError(f"--notify: {path} must contain one URL, such as https://ntfy.sh/TOPIC")
+        raise UsageError(f"{argument}: {path} must contain one URL, such as https://ntfy.sh/TOPIC")
     return url

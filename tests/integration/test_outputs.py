@@ -37,6 +37,8 @@ WORDS: dict[str, list[list[str]]] = {
         ["runs", "note", "last", "one", "line"], ["runs", "rename", "last", "Übung"], ["runs", "rename", "last", ""],
         ["runs", "delete", "last"], ["runs", "delete", "nobody", "--yes"],
     ],
+    "notify": [["notify"], ["notify", "--help"], ["notify", "no-such-program"], ["notify", "https://ntfy.sh/x"],
+               ["notify", "--test", "/bin/false"]],
     "wait": [["wait"], ["wait", "--help"], ["wait", "--gpus", "0", "--", "true"],
              ["wait", "--memory", "x", "--", "true"], ["wait", "--dir", "nowhere", "--", "true"]],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],

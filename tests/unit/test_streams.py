@@ -147,7 +147,7 @@ class TestUnknownWords:
         assert "Did you mean 'tui'?" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
-        "name", sorted(COMMANDS.keys() - {"completion", "record", "run", "service", "wait"})
+        "name", sorted(COMMANDS.keys() - {"completion", "record", "run", "service", "wait", "notify"})
     )  # these need arguments
     def test_a_mistyped_option_is_suggested(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         options = [word for action in next(parsers(name))._actions for word in action.option_strings]

@@ -1,0 +1,102 @@
+"""Tell TARGET when something happens to your runs, until Ctrl-C.
+
+TARGET is a program, which gets the text on its standard input, or @FILE, a file of mode 0600 with a URL (ntfy, Slack,
+Discord, or any that accepts POST). It gets a message when a run of yours ends, fails or dies, with its cost and last
+metrics, when a run runs out of memory or makes no step for 5 minutes, and when a GPU that you hold stays idle. Each
+event is sent once, even if this command is restarted, and at most one message per minute. Needs a running daemon.
+
+  gpumon notify @$HOME/.config/gpumon/notify
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.streams import print_message
+from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.common.paths import Places
+from gpumon.common.text import clean
+from gpumon.launcher.notification import Notification, Target, parse_target
+from gpumon.live import follow
+from gpumon.storage.ledger.change import user_name
+
+_POLL = 2.0
+"""Seconds between two looks at the event log."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a program, or @FILE with a URL")
+    parser.add_argument("--test", action="store_true", help="send one message now, and exit")
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    places, arguments = resolve_options(arguments)
+    target = parse_target(arguments.target, "TARGET")
+    if arguments.test:
+        target.send(Notification("gpumon: test", "Notifications of gpumon arrive here.", {"GPUMON_EVENT": "test"}))
+        print_message("gpumon: sent")
+        return EXIT_OK
+    if not places.state:
+        raise GpumonError("no directory persists across restarts: set HOME, or pass --state-dir")
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    # One state per target, so that two targets are both told. The name does not reveal a target.
+    path = f"{places.state}/notified-{hashlib.sha256(arguments.target.encode()).hexdigest()[:12]}.json"
+    lock = _lock(path)
+    try:
+        _follow(places, target, path, stop)
+    finally:
+        os.close(lock)
+    return EXIT_OK
+
+
+def _lock(path: str) -> int:
+    """Lock the state of this target and return the descriptor. Raises GpumonError if another process has locked it."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise GpumonError(f"cannot write to {os.path.dirname(path)}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise GpumonError("another 'gpumon notify' already sends to this target") from None
+    return lock
+
+
+def _follow(places: Places, target: Target, path: str, stop: threading.Event) -> None:
+    from gpumon.launcher.event_notifier import EventNotifier, SentEvents
+
+    notifier = EventNotifier(places, user_name(places.uid), target, SentEvents(path), time.time)
+    live = follow(places)
+    last_problem = ""
+    try:
+        while True:
+            state = live.state()
+            problem = "" if state.live else f"nothing is sampled: {state.text}"
+            try:
+                notifier.poll(live.latest() if state.live else None)
+            except GpumonError as error:
+                problem = clean(str(error), 300)
+            if problem and problem != last_problem:
+                print_message(f"gpumon: {problem}")
+            last_problem = problem
+            if stop.wait(_POLL):
+                return
+    finally:
+        live.close()

@@ -1,0 +1,164 @@
+"""Sends notifications about a user's runs and GPUs, from the event log and the newest frame, each of them once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpumon.analysis.progress import has_stopped
+from gpumon.analysis.ranks import ranks_of
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
+from gpumon.common.paths import Places, history_paths, ledger_paths, read_regular
+from gpumon.common.text import clean
+from gpumon.launcher.notification import Notification, Target
+from gpumon.model import units
+from gpumon.model.frame import Frame, RunState
+from gpumon.model.metrics import Unit
+from gpumon.reports.events import details
+from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
+from gpumon.storage.ledger.api import PastLedger, PastRun
+
+KINDS = ("run_ended", "run_died", "out_of_memory", "idle_began")
+"""Kinds of logged events about which a user is notified."""
+STALLED_AFTER = 300.0
+"""Seconds without a step after which a run counts as stalled, if steps are also overdue (`has_stopped`)."""
+INTERVAL = 60.0
+"""Minimum seconds between two notifications. What happens in between is sent together."""
+_WINDOW = 86400.0
+"""Age in seconds of the oldest event that is still sent, for example after the notifier was restarted."""
+_MAX_TITLES = 12
+_MAX_STATE = 4 << 20
+
+Key = tuple[str, ...]
+"""Identifies an event, so that it is sent only once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event to tell the user."""
+
+    key: Key
+    title: str
+    body: str = ""
+
+
+class SentEvents:
+    """The keys of the events that were sent or were there before the notifier, in a file that only its user reads."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._times: dict[Key, float] = {}
+        """For each key, when it was added (s since 1970)."""
+        self.is_new = True
+        """Whether there is no file of an earlier notifier."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            saved = json.loads(read_regular(path, _MAX_STATE))
+            self._times = {tuple(map(str, key)): float(time) for key, time in saved["sent"]}
+            self.is_new = False
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._times
+
+    def add(self, keys: Collection[Key], now: float) -> None:
+        """Add keys, forget those older than two windows, and save the file. Raises GpumonError if that fails."""
+        self._times |= dict.fromkeys(keys, now)
+        self._times = {key: time for key, time in self._times.items() if now - time < 2 * _WINDOW}
+        text = json.dumps({"sent": [[list(key), time] for key, time in self._times.items()]})
+        temporary = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(temporary, self._path)
+        except OSError as error:
+            raise GpumonError(f"cannot remember what was sent in {self._path}: {error.strerror or error}") from error
+
+
+class EventNotifier:
+    """Finds what happened to a user's runs and GPUs, and sends it to a target."""
+
+    def __init__(self, places: Places, user: str, target: Target, sent: SentEvents, now: Callable[[], float]) -> None:
+        self._places, self._user, self._target, self._sent, self._now = places, user, target, sent, now
+        self._waiting: list[Notice] = []
+        self._last_sent = -INTERVAL
+        self._is_first = sent.is_new
+
+    def poll(self, frame: Frame | None) -> None:
+        """Look for news, and send what may be sent now. Raises GpumonError if sending fails; the news is then lost.
+
+        `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
+        """
+        notices = [*self._logged_notices(), *(self._stalled_notices(frame) if frame is not None else ())]
+        if self._is_first:
+            self._is_first = False
+            self._sent.add([notice.key for notice in notices], self._now())
+            return
+        if notices:
+            # Saved before they are sent: after a crash in between, a message is missing rather than sent twice.
+            self._sent.add([notice.key for notice in notices], self._now())
+            self._waiting += notices
+        if self._waiting and self._now() - self._last_sent >= INTERVAL:
+            waiting, self._waiting = self._waiting, []
+            self._last_sent = self._now()
+            self._target.send(combined(waiting))
+
+    def _logged_notices(self) -> Iterator[Notice]:
+        since = self._now() - _WINDOW
+        for path in history_paths(self._places):
+            for event in read_events(path, since, wanted=EventFilter(KINDS, user=self._user)):
+                subject = event.subject
+                key = (event.kind.name, str(event.time_ns), subject.device, subject.run)
+                if key not in self._sent:
+                    yield Notice(key, _title(event), self._body(event))
+
+    def _body(self, event: LoggedEvent) -> str:
+        lines = [details(event)]
+        if event.subject.run and event.kind.name.startswith("run_"):
+            with suppress(GpumonError), PastLedger(ledger_paths(self._places)) as ledger:
+                lines.append(cost_text(ledger.run(event.subject.run)))
+        return "\n".join(filter(None, lines))
+
+    def _stalled_notices(self, frame: Frame) -> Iterator[Notice]:
+        for ranks in ranks_of(frame.runs):
+            run = ranks.slowest
+            silent = frame.time - run.updated
+            if run.user != self._user or ranks.state is not RunState.RUNNING or not silent > STALLED_AFTER:
+                continue
+            key = ("stalled", run.id, str(run.step))
+            if key not in self._sent and has_stopped(run, frame.time):
+                position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
+                yield Notice(
+                    key, f"{clean(run.name, 60)}: stalled", f"no step for {units.duration(silent)}, at {position}"
+                )
+
+
+def _title(event: LoggedEvent) -> str:
+    subject = clean(event.subject.run or event.device or event.subject.user, 60)
+    return f"{subject}: {event.kind.label}"
+
+
+def cost_text(run: PastRun) -> str:
+    """Return what a run cost and its last metrics, on one line."""
+    parts = [units.duration(run.seconds)] if is_known(run.seconds) else []
+    if run.epochs_done is not None and run.epochs_planned:
+        parts.append(f"{run.epochs_done} of {run.epochs_planned} epochs")
+    if is_known(run.energy):
+        parts.append(units.number(run.energy, Unit.JOULES))
+    metrics: Mapping[str, float] = run.total.metrics
+    parts += [f"{clean(name, 40)} {units.logged_number(value)}" for name, value in [*metrics.items()][:4]]
+    return ", ".join(parts)
+
+
+def combined(notices: Sequence[Notice]) -> Notification:
+    """Return one notification for all notices."""
+    if len(notices) == 1:
+        return Notification(notices[0].title, notices[0].body, {"GPUMON_EVENT": notices[0].key[0]})
+    shown = [f"{notice.title} ({notice.body.partition(chr(10))[0]})" for notice in notices[:_MAX_TITLES]]
+    if len(notices) > _MAX_TITLES:
+        shown.append(f"and {len(notices) - _MAX_TITLES} more")
+    return Notification(f"{len(notices)} events", "\n".join(shown), {"GPUMON_EVENT": "several"})

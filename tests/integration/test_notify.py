@@ -1,0 +1,159 @@
+"""`gpumon notify`: each event of a user's runs is sent once, also over restarts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpumon.common.errors import EXIT_FAILED, EXIT_OK
+from gpumon.common.paths import Places
+from gpumon.launcher.event_notifier import INTERVAL, STALLED_AFTER, EventNotifier, SentEvents, combined
+from gpumon.launcher.notification import Notification
+from gpumon.storage.ledger.change import user_name
+from tests.builders import TIME, frame_of, run, tick
+from tests.nvml import Stub
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
+
+FAILING = "import gpumon\nwith gpumon.run('net', epochs=2) as run:\n  for _ in run.epochs(): raise ValueError"
+WHOLE = "import gpumon\nwith gpumon.run('whole', epochs=2) as run:\n  for _ in run.epochs(): run.log(loss=0.25)"
+
+
+class Receiver:
+    """A program that appends each message to a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "messages"
+        self.program = folder / "receive"
+        self.program.write_text(f'#!/bin/sh\n{{ cat; echo "event=$GPUMON_EVENT"; echo ---; }} >> "{self._file}"\n')
+        self.program.chmod(0o755)
+
+    @property
+    def messages(self) -> list[str]:
+        return self._file.read_text().split("---\n")[:-1] if self._file.exists() else []
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Receiver:
+    return Receiver(tmp_path)
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> Iterator[dict[str, str]]:
+    variables = environment(live_dir, stub.env())
+    with daemon("--interval", "0.2", env=variables):
+        yield variables
+
+
+@contextmanager
+def notifying(receiver: Receiver, env: dict[str, str]) -> Iterator[None]:
+    process = subprocess.Popen(command("notify", str(receiver.program)), env=env)
+    try:
+        until(lambda: list((Path(env["GPUMON_STATE_DIR"])).glob("notified-*.json")))
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == EXIT_OK
+
+
+def train(code: str, env: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-c", code], env=env, check=False, stderr=subprocess.DEVNULL, timeout=PATIENCE)
+
+
+def test_a_run_that_failed_is_told_once_over_restarts(env: dict[str, str], receiver: Receiver) -> None:
+    train(WHOLE, env)
+    until(lambda: "whole" in gpumon("history", "events", env=env).stdout)
+    with notifying(receiver, env):
+        train(FAILING, env)
+        (message,) = until(lambda: receiver.messages)
+    assert message.startswith("net-"), "the run before the first start is not told"
+    assert "event=run_ended" in message
+    with notifying(receiver, env):
+        time.sleep(3)  # longer than one look at the log
+    assert len(receiver.messages) == 1
+
+
+def test_a_test_message_shows_that_the_target_works(env: dict[str, str], receiver: Receiver, tmp_path: Path) -> None:
+    assert gpumon("notify", "--test", str(receiver.program), env=env).returncode == EXIT_OK
+    assert "event=test" in receiver.messages[0]
+    receiver.program.write_text("#!/bin/sh\nexit 3\n")
+    assert gpumon("notify", "--test", str(receiver.program), env=env).returncode == EXIT_FAILED
+
+
+def test_two_notifiers_for_one_target_would_send_twice(env: dict[str, str], receiver: Receiver) -> None:
+    with notifying(receiver, env):
+        second = gpumon("notify", str(receiver.program), env=env)
+    assert second.returncode == EXIT_FAILED
+
+
+class Sent:
+    """A target that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.notifications: list[Notification] = []
+
+    def send(self, notification: Notification) -> None:
+        self.notifications.append(notification)
+
+
+class TestStalledRun:
+    @pytest.fixture
+    def target(self) -> Sent:
+        return Sent()
+
+    def poll(self, tmp_path: Path, target: Sent, silent: float, user: str = "", step: int = 100) -> None:
+        places = Places(explicit=str(tmp_path / "live"), state=str(tmp_path / "state"))
+        path = tmp_path / "state" / "sent.json"
+        if not path.exists():
+            path.parent.mkdir()
+            path.write_text(json.dumps({"sent": []}))
+        name = user_name(0)
+        second = 1000
+        now = TIME / 1e9 + second
+        stalled = run(
+            user=user or name, step=step, phase="train", epoch=1, updated=now - silent, started=now - silent - 100.0
+        )
+        notifier = EventNotifier(places, name, target, SentEvents(str(path)), lambda: now)
+        notifier.poll(frame_of(tick(second, runs=[stalled])))
+
+    def test_is_told_once_until_it_moves(self, tmp_path: Path, target: Sent) -> None:
+        for _ in range(3):  # each with a notifier of its own, as after a restart
+            self.poll(tmp_path, target, STALLED_AFTER + 1)
+        assert [sent.facts["GPUMON_EVENT"] for sent in target.notifications] == ["stalled"]
+        self.poll(tmp_path, target, STALLED_AFTER + 1, step=101)
+        assert len(target.notifications) == 2
+
+    def test_of_others_or_a_short_silence_is_not_told(self, tmp_path: Path, target: Sent) -> None:
+        self.poll(tmp_path, target, STALLED_AFTER + 1, user="mallory")
+        self.poll(tmp_path, target, STALLED_AFTER - 1)
+        assert not target.notifications
+
+
+def test_many_events_are_one_message(tmp_path: Path) -> None:
+    from gpumon.launcher.event_notifier import Notice
+
+    notices = [Notice(("run_ended", str(number)), f"net-{number}: run ended", "body\nmore") for number in range(30)]
+    message = combined(notices)
+    assert message.title.startswith("30 ")
+    assert len(message.body.splitlines()) < 15
+    assert INTERVAL >= 60
+
+
+def test_a_damaged_state_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "sent.json"
+    for text in ("", "[]", '{"sent": 3}', '{"sent": [[1, 2, 3]]}', "\x00"):
+        path.write_text(text)
+        assert SentEvents(str(path)).is_new
+    sent = SentEvents(str(path))
+    sent.add([("run_ended", "1")], 10.0)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert ("run_ended", "1") in SentEvents(str(path))
+    sent.add([], 10.0 + 3 * 86400)
+    assert ("run_ended", "1") not in SentEvents(str(path))
