@@ -1,1 +1,1 @@
-"""The data that the daemon stores on disk: history, the ledger of runs, usage by user, processes and events."""
+"""The data that the daemon stores on disk: the history, the ledger of runs, usage by user, processes and events."""

@@ -12,8 +12,8 @@ from gpumon.common.errors import UsageError
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL
 
 STEADY = 1.0
-"""Maximum difference in seconds between the time from tick to tick by wall clock and by CLOCK_MONOTONIC. If it is
-larger, the clock was set or the machine was suspended."""
+"""Maximum difference in seconds between the times from one tick to the next by the wall clock and by CLOCK_MONOTONIC.
+If the difference is larger, the clock was set or the machine was suspended."""
 
 
 def max_interval(interval: float) -> float:
@@ -25,7 +25,7 @@ def max_interval(interval: float) -> float:
 
 
 def is_gap(passed: float, by_clock: float, interval: float) -> bool:
-    """Return whether there is a gap between two consecutive ticks, so that nothing is known about the time in between.
+    """Return whether there is a gap between two consecutive ticks, so that there is no data for the time in between.
 
     All arguments are in seconds. `passed`: time between the ticks by CLOCK_MONOTONIC, which stops while the machine is
     suspended. `by_clock`: time between them by the wall clock. `interval`: planned time between ticks. If an argument
@@ -46,15 +46,15 @@ LENGTHS = tuple(
 _LONGEST = tuple(LENGTHS[-1] * 2.0**n for n in range(1, 32))
 """Longer buckets, for series of one or two points. No window of time is longer than the last length."""
 _EARLY = 1e-3
-"""A sample also belongs to a bucket if it precedes the bucket by at most this fraction of its length, because times are
-rounded. Dividing today's seconds by the shortest bucket is exact to a few millionths in float64, so the tolerance is
-sufficient."""
+"""A sample also belongs to a bucket if it precedes the bucket by at most this fraction of the bucket's length, because
+times are rounded. The tolerance is sufficient: in float64, the current time divided by the length of the shortest
+bucket is exact to a few millionths."""
 
 
 class Grid(NamedTuple):
     """Buckets of equal length. They start at multiples of their length since 1970, so they do not move as time passes.
 
-    For the buckets of a run, the ledger counts from `phase` (s since 1970) instead of 1970.
+    For the buckets of a run, the ledger counts from `phase` (s since 1970) instead of from 1970.
     """
 
     first: int
@@ -76,7 +76,7 @@ class Grid(NamedTuple):
         return self.phase + (self.first + self.buckets) * self.step
 
     def at(self, time: float) -> int:
-        """Return the index of the bucket that contains `time` (s since 1970); it may lie outside the grid."""
+        """Return the index of the bucket that contains `time` (s since 1970). The index may lie outside the grid."""
         return floor((time - self.phase) / self.step + _EARLY) - self.first
 
     def middles(self) -> list[float]:
@@ -96,7 +96,7 @@ class Grid(NamedTuple):
 def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
     """Return a grid from `begin` to `end` (s since 1970) with the shortest buckets that need at most `points` buckets.
 
-    `cells`: lengths of stored cells in seconds. The length of a bucket is a multiple of each of them.
+    `cells`: lengths of stored cells in seconds. The length of a bucket is a multiple of each of these lengths.
     """
     lengths = (*LENGTHS, *_LONGEST)
     for cell in cells:
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
 
 
 _FARTHEST = 100 * 366 * 86400.0
-"""Maximum seconds between a window and the current time. Much later dates cannot be printed."""
+"""Maximum seconds between a window and the current time. Dates that are much later cannot be printed."""
 
 
 class WindowSpan(NamedTuple):
@@ -146,7 +146,7 @@ def resolve_window(length: str | float | None, begin: Moment | None, end: Moment
     else:
         since = point_in_time(begin, now)
         span = WindowSpan(since, until if length is None else since + seconds(length))
-    if not all(abs(edge - now) <= _FARTHEST for edge in span):  # also false for infinity and NaN
+    if not all(abs(edge - now) <= _FARTHEST for edge in span):  # also the case for infinity and NaN
         raise UsageError("a window must lie within a hundred years of now: pass a length such as '7d', or a date")
     if not span.begin < span.end:
         raise UsageError("the window is empty: its begin must be before its end")
@@ -169,9 +169,9 @@ WINDOWS = (
     ChartWindow(12 * 3600, "12 h"), ChartWindow(86400, "24 h", has_button=True), ChartWindow(3 * 86400, "3 d"),
     ChartWindow(7 * 86400, "7 d", has_button=True), ChartWindow(31 * 86400, "31 d", has_button=True),
 )  # fmt: skip
-"""Windows from the shortest to the longest. The longest is the time for which history is kept."""
+"""Windows from the shortest to the longest. The longest is as long as history is kept."""
 SHORT_WINDOWS = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
-"""Shorter windows for single samples, which are zoom steps and never a default."""
+"""Shorter windows, which show single samples. They are zoom steps and never a default."""
 DEFAULT_WINDOW = WINDOWS[3]
 """Window that a chart shows until the user chooses another one."""
 LIVE_WINDOW = WINDOWS[6]
@@ -179,10 +179,10 @@ LIVE_WINDOW = WINDOWS[6]
 
 
 def available_windows(known: float, whole: float = nan) -> Sequence[ChartWindow]:
-    """Return the windows that a chart offers, the shortest first.
+    """Return the windows that a chart offers, shortest first.
 
-    `known`: length of the available history in seconds; windows that are much longer are left out. `whole`: length in
-    seconds of the recording that is played, NaN for live data.
+    `known`: length of the available history in seconds. Windows that are much longer are left out. `whole`: length in
+    seconds of the recording that is being played; NaN for live data.
     """
     longest = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]

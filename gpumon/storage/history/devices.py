@@ -22,7 +22,7 @@ def device_table(file: OpenFile) -> dict[str, Device]:
     Raises sqlite3.Error, or ValueError if the table is damaged.
     """
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
-    # A MIG instance has no number of its own, and its position in the GPU is not stored.
+    # A MIG instance has no number of its own, and its position within the GPU is not stored.
     return {
         uuid: Device(
             uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MAX_NAME_LENGTH) or UNKNOWN_MODEL
@@ -41,7 +41,8 @@ def read_devices(path: str) -> dict[str, Device]:
 
 
 Wanted = int | str | Device
-"""A GPU, given by index, UUID or `Device`. A currently existing MIG instance may also be given by its label (`0:1`)."""
+"""A GPU, given by its index, UUID or `Device`. A MIG instance that exists at present may also be given by its label
+(`0:1`)."""
 
 
 def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
@@ -55,9 +56,9 @@ def resolve_devices(
 ) -> list[str]:  # fmt: skip
     """Return the UUIDs of the GPUs that a user names. The list is empty if `wanted` is None.
 
-    `known`: current GPUs by UUID. An index means the GPU in `known` with this index. If there is none, it means all
-    GPUs of the history whose last index it was. `read_stored`: returns the GPUs of the history, or None if it cannot be
-    read. In that case any UUID is accepted. Raises UsageError for an unknown GPU.
+    `known`: current GPUs by UUID. An index refers to the GPU in `known` with this index. If there is none, it refers to
+    all GPUs in the history that last had this index. `read_stored`: function that returns the GPUs in the history, or
+    None if the history cannot be read. In that case any UUID is accepted. Raises UsageError for an unknown GPU.
     """
     if wanted is None:
         return []
@@ -90,8 +91,8 @@ def sort_devices(
 ) -> Sequence[Device]:
     """Return the devices with these UUIDs, sorted by index. Devices without an index come last.
 
-    `known`: devices by UUID. `read_stored`: returns the GPUs of the history; it is called only if a device is not in
-    `known`. For a device that is in neither, only the UUID is set.
+    `known`: devices by UUID. `read_stored`: function that returns the GPUs in the history. It is called only if a
+    device is not in `known`. For a device that is in neither of the two, only the UUID is set.
     """
     uuids = list(dict.fromkeys(subjects))
     stored = read_stored() if any(uuid not in known for uuid in uuids) else {}

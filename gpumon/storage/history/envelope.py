@@ -1,4 +1,4 @@
-"""Reduces samples, or cells made of samples, to the lowest value, mean and highest value of each bucket."""
+"""Reduces samples, or cells computed from samples, to the lowest value, mean and highest value of each bucket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from gpumon.storage.history.query import Series
 
 
 class Envelope(NamedTuple):
-    """A line with the lowest, mean and highest value at each point. For single samples, all three are equal."""
+    """A line with the lowest value, the mean and the highest value at each point.
+
+    For single samples, all three are equal.
+    """
 
     low: Sequence[float]
     mean: Sequence[float]
@@ -26,9 +29,9 @@ def downsample(
 ) -> list[Series]:  # fmt: skip
     """Return the lowest, mean and highest value of each bucket, for lines with the same sorted `times`.
 
-    A bucket without a sample gets the value of the sample before it, if the next sample follows at most `hold` seconds
-    after that sample and its time is not in `pauses`. Otherwise the bucket is NaN. Samples before `begin` are used only
-    to fill such empty buckets.
+    A bucket without a sample gets the value of the sample before it. This requires that the next sample follows at most
+    `hold` seconds after that sample, and that the time of the next sample is not in `pauses`. Otherwise the bucket is
+    NaN. Samples before `begin` are used only to fill such empty buckets.
     """
     row = bisect_left(times, begin)
     edges = [row := bisect_left(times, edge, row) for edge in grid.edges()]
@@ -40,7 +43,7 @@ def downsample(
 def _held_samples(
     times: Sequence[float], edges: Sequence[int], hold: float, pauses: Collection[float]
 ) -> list[tuple[int, int]]:
-    """Return the empty buckets that get the value of an earlier sample, each with the index of this sample."""
+    """Return the empty buckets that get the value of an earlier sample, each with the index of that sample."""
     newest = len(times) - 1
     return [
         (bucket, begin - 1)
@@ -74,7 +77,7 @@ def _aggregate_samples(
 ) -> tuple[list[float], list[float], list[float]]:
     """Do the same as `_aggregate` for a line of single samples.
 
-    It takes half the time, which matters because a terminal draws several lines each second.
+    This function takes half the time, which matters because a terminal draws several lines each second.
     """
     low = [nan] * (len(edges) - 1)
     mean, high = low[:], low[:]
@@ -102,9 +105,9 @@ def _merge(lows: Sequence[float], means: Sequence[float], highs: Sequence[float]
         known = [value for value in means if value == value]
         total, count = sum(known), len(known)
     low, high = min(lows), max(highs)
-    if low != low:  # min and max return NaN only if it comes first
+    if low != low:  # min and max return NaN only if it is the first value
         low = min((value for value in lows if value == value), default=nan)
     if high != high:
         high = max((value for value in highs if value == value), default=nan)
     mean = total / count if count else nan
-    return low, min(max(mean, low), high) if mean == mean else nan, high  # the sum may be rounded
+    return low, min(max(mean, low), high) if mean == mean else nan, high  # rounding may move the mean out of the range

@@ -1,7 +1,8 @@
-"""`FoldedFrames`: older frames of a view without a history file, reduced to cells of lowest, mean and highest value.
+"""`FoldedFrames` keeps the older frames of a view without a history file, reduced to cells.
 
-It is used when a recording is played, for example. Cells get longer as time passes, so that all data stays visible at
-any frame rate and needs only a few megabytes of memory.
+A cell has the lowest value, the mean and the highest value. `FoldedFrames` is used, for example, when a recording is
+played. Cells get longer as time passes, so that all data stays visible at any frame rate and needs only a few megabytes
+of memory.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ MAX_CELLS = 1500
 """If there are more cells than this, longer cells are used."""
 
 _MIN_FRAMES = 2.5
-"""Minimum length of a cell, as a multiple of the usual time between frames. Shorter cells may contain no frame."""
+"""Minimum length of a cell, as a multiple of the usual time between frames. A shorter cell might not contain any
+frame."""
 
 Columns = Mapping[str, Mapping[str, Sequence[float]]]
 """Columns of values, by subject and metric."""
 
 
 class FoldedFrames:
-    """A tier of about `max_cells` cells in memory. Rows must be added in chronological order after their cell ended."""
+    """A tier of about `max_cells` cells in memory.
+
+    Rows must be added in chronological order, after their cell has ended.
+    """
 
     def __init__(self, max_cells: int = MAX_CELLS) -> None:
         self._max_cells = max_cells
@@ -40,7 +45,7 @@ class FoldedFrames:
         self._first = self._end = 0
         """Number of the first cell, and number of the cell after the last one."""
         self._lines: dict[tuple[str, str], Line] = {}
-        """Lines by subject and metric. Only metrics that had a known value have a line."""
+        """Lines by subject and metric. Only metrics that had a value have a line."""
 
     @property
     def begin(self) -> float:
@@ -57,14 +62,14 @@ class FoldedFrames:
         return (subject, metric) in self._lines
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on the query's grid. Unknown values are NaN."""
+        """Return a series for each metric of the query, on the query's grid. Missing values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         gap = unknown(query.grid)
         lines = ((name, self._lines.get((query.subject, name))) for name in query.metrics)
         return {name: line.buckets(query.grid, query.begin, query.end) if line else gap for name, line in lines}
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
+        """Return, for each cell between two times (s since 1970), the number of seconds that have data.
 
         Cells that lie only partly between the two times are included.
         """
@@ -88,7 +93,7 @@ class FoldedFrames:
         step = self._lengthen_until(times[-1])
         next_step = next((length for length in STEPS if length > step), step)
         is_full = Grid(0, step, 1).at(times[-1]) - self._first > self._max_cells
-        whole = next_step if is_full else step  # if cells get longer below, stop at the end of a longer cell
+        whole = next_step if is_full else step  # if cells are lengthened below, stop at the end of a longer cell
         end = Grid(0, whole, 1).at(times[-1]) * whole // step
         if end <= self._end:
             return bisect_left(times, Grid(self._end, step, 0).edges()[0])
@@ -106,7 +111,7 @@ class FoldedFrames:
     def _lengthen_until(self, time: float) -> int:
         """Lengthen cells until the cells up to `time` fit, and return the new length in seconds.
 
-        This happens after a pause of days, for example. Rows after the last complete cell are lost.
+        This is needed, for example, after a pause of days. Rows after the last complete cell are lost.
         """
         step = int(self.step)
         longer = [length for length in STEPS if length > step]
@@ -158,7 +163,7 @@ class FoldedFrames:
 
 
 def _held_rows(times: Sequence[float], rows: Sequence[int], pauses: Collection[float]) -> dict[int, int]:
-    """Return the cells without a row in which the previous row is still valid, each with the index of that row."""
+    """Return the cells without a row for which the previous row is still valid, each with the index of that row."""
     empty = ((cell, begin) for cell, (begin, end) in enumerate(pairwise(rows)) if begin == end)
     return {cell: row - 1 for cell, row in empty if 0 < row < len(times) and times[row] not in pauses}
 

@@ -1,4 +1,4 @@
-"""`Line`: the decoded cells of one metric in one tier, which can be combined into buckets."""
+"""`Line` contains the decoded cells of one metric in one tier. They can be combined into buckets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Line:
         self.step = step
         self.first = first
         self.filled = first
-        """Number of the cell after the last cell that was filled."""
+        """Number of the cell that follows the last filled cell."""
         self.low = array("f", [inf]) * count
         self.high = array("f", [-inf]) * count
         self.total = array("d", [0.0]) * count
         """For each cell, the mean multiplied by the weight."""
         self.weight = array("f", [0.0]) * count
-        """For each cell, the number of seconds for which the value is known."""
+        """For each cell, the number of seconds for which there is a value."""
         self.raw = array("d", [nan]) * count
         """Value of a counter at the end of each cell, or last value of a gauge."""
 
@@ -81,7 +81,7 @@ class Line:
         """Return the lowest, mean and highest value of each bucket of `grid`.
 
         A cell belongs to the bucket that contains its middle, if the middle is between `begin` and `end` (s since
-        1970). A bucket shorter than a cell has the values of the cell that contains it.
+        1970). A bucket that is shorter than a cell has the values of the cell that contains the bucket.
         """
         first, last = self._index(begin), self._index(end)
         step, shift = self.step, 0.5 + 1e-9 + self.first
@@ -106,12 +106,12 @@ class Line:
         if grid.step < self.step:
             self._fill_short_buckets(bounds, middles, first, last, (low, mean, high, seen))
         for bucket, value in enumerate(mean):
-            if value < low[bucket] or value > high[bucket]:  # because of rounding
+            if value < low[bucket] or value > high[bucket]:  # possible because of rounding
                 mean[bucket] = min(max(value, low[bucket]), high[bucket])
         return Series(middles, low, mean, high, grid.step, seen)
 
     def seconds(self, number: int) -> float:
-        """Return the number of seconds for which the value is known in the cell with this number."""
+        """Return the number of seconds for which there is a value in the cell with this number."""
         return self.weight[number - self.first] if 0 <= number - self.first < len(self) else 0.0
 
     def _index(self, time: float) -> int:
@@ -121,12 +121,10 @@ class Line:
     def _fill_short_buckets(
         self, bounds: Sequence[int], middles: Sequence[float], first: int, last: int, columns: tuple[list[float], ...]
     ) -> None:
-        """Fill the buckets that contain no middle of a cell, and divide the seconds for which the values of cells are
-        known between buckets.
+        """Fill the buckets that do not contain the middle of a cell, and divide the seconds of cells between buckets.
 
         `bounds`: index of the first cell of each bucket. `middles`: middle of each bucket. `first`, `last`: indexes of
-        the cells that count. `columns`: low, mean, high and number of seconds for which the value is known; these
-        columns are changed.
+        the cells that count. `columns`: low, mean, high and number of seconds with a value. These columns are changed.
         """
         low, mean, high, seen = columns
         share = (middles[1] - middles[0]) / self.step if len(middles) > 1 else 1.0
@@ -141,7 +139,7 @@ class Line:
 
 
 class SparseLine(Line):
-    """Cells that need not be consecutive; `numbers` has their sorted numbers.
+    """Cells that need not be consecutive. `numbers` has the sorted numbers of the cells.
 
     If the clock was set between two frames, cells may be years apart.
     """

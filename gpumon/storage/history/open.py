@@ -37,9 +37,9 @@ def open_history(
 ) -> TieredHistory:  # fmt: skip
     """Return a new empty history. Add frames with `add`, and set a history file for older times with `set_path`.
 
-    `now`: returns the current time in seconds since 1970, by default the machine's time. `keep`: number of frames to
-    keep. `metrics`: metrics of frames to keep, by default `DEFAULT_METRICS`. `timeout`: maximum seconds to wait while
-    the file is locked.
+    `now`: function that returns the current time in seconds since 1970, by default the machine's time. `keep`: number
+    of frames to keep. `metrics`: metrics of frames to keep, by default `DEFAULT_METRICS`. `timeout`: maximum seconds to
+    wait while the file is locked.
     """
     file = HistoryFile(now=now, timeout=timeout)
     tiers = [tier for open_tiers in TIERS for tier in open_tiers(file)]

@@ -17,20 +17,20 @@ _TABLES = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
     ("processes", "process", "first", "last", 1e-9, 0.0),
 )  # fmt: skip
-"""Tables to describe: title, name, columns with start and end, seconds per unit of these columns, and seconds in a
-row."""
+"""Tables to describe. For each table: title, name, columns with start and end, seconds per unit of these columns, and
+seconds that a row covers."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
 )  # fmt: skip
-"""Queries for the UUIDs of GPUs. Accounts and events may contain a GPU before its first block is written."""
+"""Queries for the UUIDs of GPUs. A GPU may be in accounts and events before its first block is written."""
 _LATEST = 2**32
 """Latest plausible time, in seconds since 1970. Only a damaged file contains later times."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierSize:
-    """Time and size of a tier."""
+    """Time range and size of a tier."""
 
     shape: TierShape
     begin: float
@@ -43,7 +43,7 @@ class TierSize:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Time and size of a table that is not a tier."""
+    """Time range and size of a table that is not a tier."""
 
     name: str
     begin: float
@@ -52,7 +52,8 @@ class TableSize:
     """End of the newest row."""
     rows: int
     bytes: int = 0
-    """Total size of the blocks of a table of blocks, whose `rows` is 0; 0 for other tables."""
+    """Total size of the blocks, for a table that consists of blocks; 0 for other tables. For a table of blocks, `rows`
+    is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class Overview:
     tiers: list[TierSize]
     """Tiers that have data."""
     subjects: list[str]
-    """UUIDs of the GPUs that the history has data of."""
+    """UUIDs of the GPUs that have data in the history."""
     others: Sequence[TableSize] = ()
-    """Accounts, events and processes, if there are any."""
+    """Tables of accounts, events and processes, if they have data."""
     damaged: Sequence[str] = ()
     """Damaged files that were moved aside, oldest first."""
 

@@ -1,8 +1,8 @@
 """Interface of the history: queries, their results, and the protocols `History` and `Tier`.
 
-`RecentHistory` answers a query from the frames of the last hour, a `Tier` from cells with older data, and
-`TieredHistory` from both. `open_history` creates the history for a view. Code that uses this interface does not depend
-on how values are stored.
+`RecentHistory` answers a query from the frames of the last hour, and a `Tier` answers it from cells with older data.
+`TieredHistory` combines both. `open_history` creates the history for a view. Code that uses this interface does not
+depend on how values are stored.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gpumon.storage.history.buckets import Grid
 HOST = ""
 """Subject that stands for the machine. Every other subject is the UUID of a GPU."""
 ALWAYS = "host.load"
-"""A metric that is in every sample of the machine. It shows at which times anything was sampled."""
+"""A metric that is in every sample of the machine. It therefore shows at which times samples were taken."""
 MAX_POINTS = 2000
-"""Default number of points, more than a screen has columns."""
+"""Default number of points. It exceeds the number of columns of a screen."""
 
 
 class CoarseCells(NamedTuple):
-    """A period of a series for which only cells longer than the series' buckets are stored.
+    """A period for which only cells are stored that are longer than the buckets of the series.
 
     `begin` and `end` are in seconds since 1970.
     """
@@ -34,7 +34,7 @@ class CoarseCells(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A metric over time, as columns of equal length. Values are in base units; NaN is unknown."""
+    """A metric over time, as columns of equal length. Values are in base units; a missing value is NaN."""
 
     times: Sequence[float]
     """Times in seconds since 1970: the middle of each bucket, or the time of each sample."""
@@ -44,8 +44,7 @@ class Series(NamedTuple):
     step: float = 0.0
     """Seconds in each bucket; 0 if each point is a sample."""
     seen: Sequence[float] = ()
-    """For each bucket, the seconds in which the value is known. Empty if each point is a sample, or if not
-    requested.
+    """For each bucket, the number of seconds with a value. Empty if each point is a sample, or if not requested.
     """
     coarse: Sequence[CoarseCells] = ()
     """Periods that are stored in cells longer than the buckets, in chronological order."""
@@ -60,15 +59,16 @@ class Query(NamedTuple):
     begin: float
     end: float
     points: int = MAX_POINTS
-    """If there are at most this many samples, each sample is a point. Else the result has at most this many buckets."""
+    """If there are at most this many samples, each sample is a point. Otherwise the result has at most this many
+    buckets."""
     grid: Grid | None = None
-    """The buckets of the result, for a chart with its own columns. If set, `points` is ignored."""
+    """The buckets of the result, for a chart that has its own columns. If `grid` is set, `points` is ignored."""
     hold: float = inf
     """A bucket without samples gets the value of the previous sample if the next sample follows at most this many
     seconds later.
     """
     seen: bool = False
-    """Whether to return, for each bucket, the seconds in which the value is known."""
+    """Whether to return the number of seconds with a value for each bucket."""
 
 
 class History(Protocol):
@@ -86,11 +86,11 @@ class History(Protocol):
         """Return whether there is any value of this metric."""
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Missing values are NaN."""
 
 
 class Tier(History, Protocol):
-    """History in cells of one length, such as 10 s, that start at multiples of it since 1970.
+    """History in cells of one length, such as 10 s. Cells start at multiples of this length since 1970.
 
     Queries must have a `grid`.
     """
@@ -100,9 +100,9 @@ class Tier(History, Protocol):
         """Length of a cell in seconds."""
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
+        """Return, for each cell between two times (s since 1970), the number of seconds that have data.
 
-        Cells that lie only partly between the two times are included. A second is known if the machine was sampled in
+        Cells that lie only partly between the two times are included. A second has data if the machine was sampled in
         it, even if the metrics of the query have no value in this second.
         """
 

@@ -1,4 +1,4 @@
-"""`RecentHistory`: the last frames, stored as one column of numbers per metric, without numpy."""
+"""`RecentHistory` keeps the last frames, as one column of numbers per metric. It does not use numpy."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ KEEP = 3600
 """Default number of frames that are kept."""
 
 SLACK = 240
-"""Number of old rows that are removed at a time, because removing a row with each frame would be slower."""
+"""Number of old rows that are removed at once. Removing one row with each frame would be slower."""
 
 EMPTY: array[float] = array("d")
 
 _LAST_INTERVALS = 5
-"""Number of the last intervals from which the usual time between frames is estimated. The planned interval is not
+"""The usual time between frames is estimated from this many of the last intervals. The planned interval is not
 sufficient, because a recording may be played faster."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
@@ -50,7 +50,7 @@ _Columns = tuple[tuple[str, int, bool], ...]
 
 
 def _columns(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[str] | None = None) -> _Columns:
-    """Return the columns of the wanted metrics (default: the metrics that charts and alarms need)."""
+    """Return the columns of the wanted metrics, by default of the metrics that charts and alarms need."""
     return tuple(
         (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
         for metric in metrics
@@ -109,10 +109,10 @@ class RecentHistory:
         longest = longest_pause(frame)
         self._append(HOST, frame.host, self._host_columns, frame.monotonic_ns, longest)
         for sample in frame.samples:
-            if sample.state is Availability.OK:  # otherwise its values are old or missing
+            if sample.state is Availability.OK:  # otherwise the values are old or missing
                 self._append(sample.device.uuid, sample.values, self._gpu_columns, counted_at(sample, frame), longest)
             else:
-                # No rate is computed over a time without an answer.
+                # No rate is computed over a period in which the device did not answer.
                 self._counters.pop(sample.device.uuid, None)
         self._times.append(frame.time)
         self._level()
@@ -120,7 +120,10 @@ class RecentHistory:
             self._trim()
 
     def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Return a copy with only these subjects and, if given, only these metrics. Another thread may read it."""
+        """Return a copy with only these subjects and, if given, only these metrics.
+
+        Another thread may read the copy.
+        """
         history = RecentHistory(self.keep)
         history._times = self._times[:]
         history._pauses = set(self._pauses)
@@ -135,11 +138,11 @@ class RecentHistory:
         return history
 
     def move_from(self, other: RecentHistory) -> None:
-        """Take over the content of `other`, which must not be used any more."""
+        """Take over the content of `other`, which must not be used afterwards."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Missing values are NaN."""
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
         columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
@@ -147,7 +150,7 @@ class RecentHistory:
             lines = [list(column[first:last]) or [NAN] * len(times) for column in columns]
             return {name: Series(times, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
         grid = query.grid or aligned(self._times[first], self._times[last - 1], query.points)
-        previous = max(0, first - 1)  # may fill the first buckets
+        previous = max(0, first - 1)  # this row may fill the first buckets
         gap = array("d", [NAN]) * (last - previous)
         parts = [column[previous:last] or gap for column in columns]
         results = downsample(
@@ -190,7 +193,7 @@ class RecentHistory:
         """Return the number of seconds between two times (s since 1970) that frames cover, with or without values."""
         first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
         times = self._times[max(0, first - 1) : last + 1]
-        values = [NAN if time in self._pauses else 0.0 for time in times]  # any known value
+        values = [NAN if time in self._pauses else 0.0 for time in times]  # any value that is not NaN
         return sum(known_seconds(times, values, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
@@ -204,14 +207,14 @@ class RecentHistory:
         return list(self._columns)
 
     def _values(self, subject: str, metric: str) -> array[float]:
-        """Return the column of a metric, which is as long as `_times`. It is empty if the metric has no values."""
+        """Return the column of a metric. It has the length of `_times`, or is empty if the metric has no values."""
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
     def last(self, subject: str, metric: str, until: float = inf) -> float:
         """Return the value in the newest frame that is not later than `until` (s since 1970).
 
-        NaN if there is no such frame, or if there is a gap between it and `until`, for example while older frames are
-        still being read.
+        NaN if there is no such frame, or if there is a gap between the frame and `until`, for example while older
+        frames are still being read.
         """
         values = self._values(subject, metric)
         row = bisect_right(self._times, until) - 1
@@ -221,7 +224,7 @@ class RecentHistory:
         return NAN if until - self._times[row] > PAUSE * usual and until < inf else values[row]
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the highest known value between two times (s since 1970); NaN if there is none."""
+        """Return the highest value between two times (s since 1970); NaN if there is no value."""
         values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return max((value for value in values if value == value), default=NAN)
@@ -305,15 +308,16 @@ def _is_empty(columns: dict[str, array[float]]) -> bool:
 def known_seconds(
     times: Sequence[float], values: Sequence[float], grid: Grid, pauses: Collection[float] = ()
 ) -> list[float]:
-    """Return the number of seconds with a known value in each bucket.
+    """Return the number of seconds with a value in each bucket.
 
-    `times`: sorted times of the samples (s since 1970). `values`: their values. A sample is valid until the next one.
-    The last sample, and a sample that is followed by one of `pauses`, is valid for the median time between samples.
+    `times`: sorted times of the samples (s since 1970). `values`: values of the samples. A sample is valid until the
+    next sample. The last sample, and a sample that is followed by one of `pauses`, is valid for the median time between
+    samples.
     """
     known = [0.0] * grid.buckets
     intervals = [after - before for before, after in pairwise(times) if before not in pauses and after not in pauses]
     usual = median(intervals) if intervals else 0.0
-    begin = end = NAN  # of known values that follow each other
+    begin = end = NAN  # start and end of a sequence of values without a gap
     for row, (time, value) in enumerate(zip(times, values, strict=False)):
         if value == value:  # no call of is_known, because a call would cost more than the rest of the loop
             if time != end:

@@ -1,4 +1,4 @@
-"""`TieredHistory`: answers queries from the last frames and, for earlier times, from tiers such as the history file."""
+"""`TieredHistory` answers queries from the last frames and, for earlier times, from tiers such as the history file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StoredTier:
         return metric in self._file.metrics(self._shape, subject)
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query, on the query's grid. Unknown values are NaN."""
+        """Return a series for each metric of the query, on the query's grid. Missing values are NaN."""
         assert query.grid is not None, "tiers need a grid"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
         gap = unknown(query.grid)
@@ -61,7 +61,7 @@ class StoredTier:
         }
 
     def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
-        """Return, for each cell between two times (s since 1970), the number of seconds for which data is known.
+        """Return, for each cell between two times (s since 1970), the number of seconds that have data.
 
         Cells that lie only partly between the two times are included.
         """
@@ -74,15 +74,15 @@ class StoredTier:
 
 
 _FINEST = 1.0
-"""Minimum length of a bucket in seconds if all data comes from frames, because there is one frame per second."""
+"""Minimum length in seconds of a bucket if all data comes from frames. There is one frame per second."""
 
 
 class TieredHistory(RecentHistory):
     """The last frames, combined with `tiers` for older times. `tiers` are ordered from the finest to the coarsest.
 
-    Frames are used for the time that they cover. For earlier times, the coarsest tier is used whose cells are not
-    longer than the requested buckets. If it has no data for some time, another tier is used. Without a history file,
-    frames beyond `keep` are reduced to a tier in memory.
+    Frames are used for the time that they cover. For earlier times, the coarsest tier whose cells are not longer than
+    the requested buckets is used. Where this tier has no data, another tier is used. Without a history file, frames
+    beyond `keep` are reduced to a tier in memory.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TieredHistory(RecentHistory):
         super().__init__(keep, metrics)
 
     def clear(self) -> None:
-        """Remove all frames, for example because the clock was set back. The history file stays as it is."""
+        """Remove all frames, for example because the clock was set back. The history file is not changed."""
         super().clear()
         self._folded = FoldedFrames()
 
@@ -117,7 +117,7 @@ class TieredHistory(RecentHistory):
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
 
     def without_frames(self) -> TieredHistory:
-        """Return a history that reads the same file and has no frames."""
+        """Return a history without frames that reads the same file."""
         history = copy(self)
         history.clear()
         return history
@@ -133,7 +133,7 @@ class TieredHistory(RecentHistory):
         return self._file.problem if self._file is not None else ""
 
     def finer(self, step: float) -> Sequence[Tier]:
-        """Return the tiers whose cells are shorter than `step` seconds, the finest first."""
+        """Return the tiers whose cells are shorter than `step` seconds, finest first."""
         return [tier for tier in self._tiers if tier.step < step]
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class TieredHistory(RecentHistory):
         return history
 
     def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series for each metric of the query. All series have the same times. Unknown values are NaN."""
+        """Return a series for each metric of the query. All series have the same times. Missing values are NaN."""
         spans = self._spans(query)
         if all(span.history is self for span in spans):
             return super().query(query)
@@ -167,7 +167,7 @@ class TieredHistory(RecentHistory):
         return {name: series._replace(coarse=coarse) for name, series in joined.items()}
 
     def coarse(self, query: Query) -> Sequence[CoarseCells]:
-        """Return the periods of the query for which only cells longer than its buckets are stored.
+        """Return the periods of the query for which only cells are stored that are longer than the requested buckets.
 
         The query must have a `grid`.
         """
@@ -175,7 +175,7 @@ class TieredHistory(RecentHistory):
         return coarse_parts(self._spans(query), query.grid.step)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
-        """Return the highest known value between two times (s since 1970); NaN if there is none."""
+        """Return the highest value between two times (s since 1970); NaN if there is no value."""
         if not begin < self.first_frame:
             return super().peak(subject, metric, begin, end)
         highs = self.query(Query(subject, (metric,), begin, end))[metric].high
@@ -188,7 +188,7 @@ class TieredHistory(RecentHistory):
             return
         rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
         if rows > 1:
-            self._drop_oldest(rows - 1)  # keep the last of these rows, which is valid until the next one
+            self._drop_oldest(rows - 1)  # keep the last of these rows, because it is valid until the next row
 
     def _spans(self, query: Query) -> list[TimeSlice]:
         """Return the slices of the query's window in chronological order, each with the tier that answers it."""
@@ -200,7 +200,8 @@ class TieredHistory(RecentHistory):
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
         fine = [span for span in ranges if span.step <= wanted]
-        # Prefer tiers that are fine enough, the coarsest first because least is read. Then the others, finest first.
+        # Prefer tiers that are sufficiently fine, coarsest first, because this reads the least data. Then use the
+        # others, finest first.
         order = [*reversed(fine), *ranges[len(fine) :]]
         slices = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
         free = [(query.begin, min(until, frames) if is_known(frames) else until)]
@@ -227,10 +228,11 @@ class TieredHistory(RecentHistory):
 
 
 def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """Return the times covered by tiers (finest first), with the first and last cell of coarse tiers shortened.
+    """Return the times that tiers cover (finest first), with the first and the last cell of coarse tiers shortened.
 
-    A cell of five minutes in which a daemon started or was killed covers minutes without a daemon. If the finer tier
-    starts or ends within that cell, it has all data of the cell, so the cell is shortened to this time.
+    If a daemon started or was killed within a cell of five minutes, the cell covers minutes without a daemon. If the
+    finer tier starts or ends within that cell, it has all data of the cell. The cell is then shortened to the time of
+    the finer tier.
     """
     clipped: list[TimeSlice] = []
     for span in tiers:
@@ -247,8 +249,8 @@ def _clip_outer_cells(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
 def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
     """Return the slices with the start and end of the window moved outward to the borders of cells.
 
-    Thus a window within one cell shows this cell. If cells are not longer than the buckets of a requested `grid`, the
-    start or end is not moved.
+    So a window that lies within one cell shows this cell. If cells are not longer than the buckets of a requested
+    `grid`, the start or end is not moved.
     """
     extended, least = list(spans), grid.step if grid else 0.0
     if (step := extended[0].step) > least:
@@ -259,7 +261,7 @@ def _extend_to_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[Time
 
 
 def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
-    """Join the series of consecutive slices, which are all on `grid`. Two slices may share a bucket."""
+    """Join the series of consecutive slices. All series are on `grid`. Two slices may share a bucket."""
     (span, series), *others = parts
     if not others:
         return series
@@ -281,8 +283,9 @@ def _join(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
 
 
 def _sum_seen(parts: Sequence[Series]) -> Sequence[float]:
-    """Return, for each bucket, the seconds in which the value is known, summed over the parts. Empty if one of the
-    parts does not have these numbers.
+    """Return, for each bucket, the number of seconds with a value, summed over the parts.
+
+    Empty if one of the parts does not have these numbers.
     """
     if not all(part.seen for part in parts):
         return ()

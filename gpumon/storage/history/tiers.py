@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class TierShape(NamedTuple):
-    """A tier of the history file. Cells and blocks are numbered since 1970, so a number can be computed from a time."""
+    """A tier of the history file.
+
+    Cells and blocks are numbered from 1970 on, so a number can be computed from a time.
+    """
 
     number: int
     """Number of the tier in the file."""
@@ -23,7 +26,7 @@ class TierShape(NamedTuple):
     cells: int
     """Number of cells in a block. A block is written and read as a whole."""
     keep: int
-    """Seconds after which a block may be removed."""
+    """Age in seconds at which a block may be removed."""
 
     @property
     def block(self) -> int:
@@ -37,19 +40,20 @@ SHAPES = (
 )  # fmt: skip
 """The tiers of metrics, from the finest to the coarsest. Each cell contains whole cells of the previous tier.
 
-Each tier is kept a little longer than the window that it is meant for, so that the start of the window does not have to
-come from the next tier."""
+Each tier is kept a little longer than the window for which it is meant. So the start of the window need not come from
+the next tier.
+"""
 PROCESS_SHAPES = (TierShape(1, 10, 6, DAY + HOUR), TierShape(2, 300, 12, 32 * DAY))
 """Tiers of processes. A block contains all processes of one minute in the finer tier, and of one hour in the coarser
 tier."""
 
 
 class TierColumns(NamedTuple):
-    """Names of the metrics stored for a subject, and the indexes of those that are counters."""
+    """Names of the metrics that are stored for a subject, and the indexes of the counters among them."""
 
     names: tuple[str, ...]
     counters: tuple[int, ...]
-    """Indexes of counters in `names`, which are stored as rates and as the value at the end of each cell."""
+    """Indexes of the counters in `names`. A counter is stored as a rate and as its value at the end of each cell."""
 
 
 def _columns(metrics: tuple[Metric, ...]) -> TierColumns:
@@ -68,11 +72,12 @@ def columns_of(subject: str) -> TierColumns:
 MAX_ACCOUNT_DAYS = 366.0
 """Maximum days for which accounts and events are kept."""
 MAX_EVENTS = 100_000
-"""Maximum number of events, of about 600 bytes each."""
+"""Maximum number of events. An event has about 600 bytes."""
 MAX_ACCOUNTS = 1_000_000
-"""Maximum number of account rows, of about 130 bytes each: a year of 16 GPUs with seven users each."""
+"""Maximum number of account rows. A row has about 130 bytes, and this many rows are sufficient for a year of 16 GPUs
+with seven users each."""
 MAX_PROCESSES = 100_000
-"""Maximum number of processes, of about 200 bytes each."""
+"""Maximum number of processes. A process has about 200 bytes."""
 MAX_PROCESS_BYTES = 48 * 2**20
 """Maximum size of all process blocks."""
 MAX_DAYS = SHAPES[-1].keep / DAY
@@ -80,20 +85,23 @@ MAX_DAYS = SHAPES[-1].keep / DAY
 _WASTE = 4
 """The file is vacuumed if more than 1/`_WASTE` of its pages are empty."""
 _SMALL = 4096
-"""Number of empty pages that is always tolerated."""
+"""This many empty pages never cause the file to be vacuumed."""
 
 
 class HistoryLimits(NamedTuple):
-    """Limits on age and size of the history file. When one is reached, the oldest data is removed."""
+    """Limits on the age and size of the data in the history file.
+
+    When a limit is reached, the oldest data is removed.
+    """
 
     days: float = MAX_DAYS
     bytes: int = 512 * 2**20
-    """Maximum total size of all blocks. The file is a little larger."""
+    """Maximum total size of all blocks in bytes. The file is a little larger."""
     account_days: float = MAX_ACCOUNT_DAYS
     """Maximum age of accounts and events in days."""
 
     def keep(self) -> Mapping[int, float]:
-        """Return for how many seconds data is kept in each tier, by the tier's number."""
+        """Return, for the number of each tier, for how many seconds the tier's data is kept."""
         return {shape.number: min(shape.keep, self.days * DAY) for shape in SHAPES}
 
 
@@ -104,7 +112,7 @@ USUAL_LIMITS = HistoryLimits()
 def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
     """Remove data that is older than the limits allow. `now`: seconds since 1970.
 
-    Must be called only if the clock is known to be right. With a wrong clock, all data could look too old.
+    Must be called only if the clock is certainly right. With a wrong clock, all data could look too old.
     """
     keep = limits.keep()
     for shape in SHAPES:
@@ -115,7 +123,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
-    """If the file is too large, remove the oldest blocks of all tiers, and return their space to the disk."""
+    """If the file is too large, remove the oldest blocks of all tiers and return their space to the file system."""
     from sqlite3 import OperationalError  # not needed by commands that only read the limits
 
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -134,7 +142,7 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
 
 
 def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove accounts and events that are too old, and then the oldest ones that exceed the maximum number."""
+    """Remove accounts and events that are too old. If there are still too many, also remove the oldest of the rest."""
     oldest = now - limits.account_days * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
@@ -151,7 +159,10 @@ def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryL
 
 
 def _prune_processes(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove processes and their blocks that are too old, and then the oldest ones that exceed the limits."""
+    """Remove processes and blocks of processes that are too old.
+
+    If the rest exceeds a limit, also remove the oldest of it.
+    """
     for shape in PROCESS_SHAPES:
         oldest = now - min(shape.keep, limits.days * DAY)
         connection.execute("DELETE FROM process_block WHERE tier = ? AND end < ?", (shape.number, int(oldest) * SECOND))

@@ -1,7 +1,7 @@
-"""Divides a window into slices, each answered by one history or tier, and determines the bucket length for them.
+"""Divides a window into slices, each of which is answered by one history or tier, and determines the length of buckets.
 
 A coarse tier may cover weeks in which nothing was sampled. Without the limits in this module, all buckets of the window
-would become as long as the cells of that tier, and the cell in which a daemon started would be drawn over the minutes
+would become as long as the cells of that tier. The cell in which a daemon started would be drawn over the minutes
 before the start.
 """
 
@@ -14,14 +14,15 @@ from math import ceil, floor
 from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
 
 _COMPLETE = 0.98
-"""A cell is replaced by finer cells if these cover at least this fraction of the time in which its values are known."""
+"""A cell is replaced with finer cells if these cover at least this fraction of the time for which the cell has
+values."""
 
 
 _SHORT = 0.1
 """Cells do not determine the length of buckets if they cover less than this fraction of the window."""
 _NEAR = 3.0
-"""If finer cells exist, longer cells determine the length of buckets only up to this multiple of the requested length.
-They are ignored if they are longer."""
+"""If finer cells exist, longer cells determine the length of buckets only if they are at most this multiple of the
+requested length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class TimeSlice:
     begin: float
     end: float
     tier: Tier | None = None
-    """The history, if it is a tier."""
+    """The history that answers for this time, if it is a tier."""
 
     @property
     def is_observed(self) -> bool:
@@ -48,7 +49,7 @@ class Unobserved:
     begin = end = float("nan")
 
     def has(self, subject: str, metric: str) -> bool:
-        """Return False: no value is known."""
+        """Return False, because there are no values."""
         return False
 
     def query(self, query: Query) -> Mapping[str, Series]:
@@ -65,10 +66,10 @@ def unobserved(begin: float, end: float) -> TimeSlice:
 def limit_coarse_tiers(
     spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
 ) -> list[TimeSlice]:
-    """Return the slices in chronological order, with slices of coarse tiers shortened to the time with data.
+    """Return the slices in chronological order. Slices of coarse tiers are shortened to the time that has data.
 
-    `wanted`: requested bucket length in seconds; tiers with longer cells are coarse. `frames`: returns the number of
-    seconds between two times that frames cover.
+    `wanted`: requested bucket length in seconds; tiers with longer cells are coarse. `frames`: function that returns
+    the number of seconds between two times that frames cover.
     """
     return [part for span in spans for part in _parts(span, spans, query, wanted, frames)]
 
@@ -81,7 +82,7 @@ def _parts(
         return
     seconds = list(span.tier.seconds(query, span.begin, span.end))
     first = floor(span.begin / span.step)
-    for index in {0, len(seconds) - 1} if seconds else ():  # finer slices may cover part of the outer cells
+    for index in {0, len(seconds) - 1} if seconds else ():  # finer slices may cover part of the first and the last cell
         begin = (first + index) * span.step
         finer = sum(
             _slice_seconds(other, query, begin, begin + span.step, frames) for other in spans if other.step < span.step
@@ -102,7 +103,7 @@ def _parts(
 def _slice_seconds(
     span: TimeSlice, query: Query, begin: float, end: float, frames: Callable[[float, float], float]
 ) -> float:  # fmt: skip
-    """Return the number of seconds of a slice, from `begin` to `end` (s since 1970), for which data is known."""
+    """Return the number of seconds of a slice, from `begin` to `end` (s since 1970), that have data."""
     begin, end = max(begin, span.begin), min(end, span.end)
     if not begin < end:
         return 0.0
@@ -115,7 +116,7 @@ def cell_numbers(begin: float, end: float, step: float) -> range:
 
 
 def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
-    """Return the cell lengths (s) that must divide the bucket length without remainder.
+    """Return the cell lengths in seconds of which the bucket length must be a multiple.
 
     `wanted`: requested bucket length (s).
     """

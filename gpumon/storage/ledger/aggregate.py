@@ -1,7 +1,7 @@
-"""Computes summaries over the ranks and devices of a run: per epoch, phase and row of steps, outside epochs, and total.
+"""Computes summaries over the ranks and devices of a run.
 
-An epoch starts when the first rank starts it, and ends when the last rank ends it. `combine` has the rules for
-combining usage.
+There are summaries of each epoch, phase and row of steps, of the time outside epochs, and of the whole run. An epoch
+starts when the first rank starts it, and ends when the last rank ends it. `combine` has the rules for combining usage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gpumon.storage.ledger.row_keys import OTHER, OUTSIDE_EPOCHS, STEP_ROWS, WHO
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums, fullest, joined_peaks, single_devices
 
 WORTH_A_ROW = 0.005
-"""The time between epochs is shown as a row if it takes at least this share of the run's time, or if it has phases."""
+"""The time between epochs is shown as a row if it is at least this share of the run's time, or if it has phases."""
 
 
 def between_epochs(
@@ -53,7 +53,7 @@ def between_epochs(
     """Return a summary of the time outside a run's epochs.
 
     The seconds and energy of this summary and of all epochs add up to the seconds and energy of the whole run. None if
-    the time is unknown or the run has no epochs.
+    the time cannot be determined or the run has no epochs.
     """
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
@@ -68,7 +68,7 @@ def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSu
     """Return the seconds of a run with several ranks in which no rank is in an epoch.
 
     `whole`: length of the run in seconds. An epoch lasts from the start in the first rank to the end in the last rank.
-    If some ranks start an epoch before others end the previous one, both epochs contain this time. It is therefore
+    If some ranks start an epoch before other ranks end the previous epoch, both epochs contain this time, so it is
     added once here.
     """
     if isinstance(epochs, EpochSums):
@@ -91,8 +91,8 @@ def _overlap(epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> float:
 def is_worth_a_row(summary: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:
     """Return whether views show the time between epochs as a row.
 
-    They do if the time has phases or is a notable share of the run. `summary` is the time between epochs, `phases` are
-    the phases in it, and `total` is the whole run.
+    Views show the row if the time has phases or is a notable share of the run. `summary` is the time between epochs,
+    `phases` are the phases in this time, and `total` is the whole run.
     """
     return summary.seconds > WORTH_A_ROW * total.seconds or any(phase.phase != OTHER for phase in phases)
 
@@ -101,8 +101,8 @@ def outside_phases(record: Record, between: EpochSummary | None) -> list[EpochSu
     """Return the phases outside epochs, in the order in which they were first entered.
 
     In a run without epochs, these are all phases of the run. `between`: result of `between_epochs`. A rank may be in a
-    phase while others are still in an epoch, so no phase counts for longer than `between`, and the phase `other` is
-    what the other phases leave of it.
+    phase while other ranks are still in an epoch. So no phase counts for longer than `between`, and the phase `other`
+    is the rest of `between` that no other phase covers.
     """
     groups: dict[str, list[PhaseRow]] = {}
     for row in sorted(record.outside, key=lambda row: row.position if is_known(row.position) else math.inf):
@@ -118,9 +118,9 @@ def outside_phases(record: Record, between: EpochSummary | None) -> list[EpochSu
 
 
 def _outside_measured(record: Record) -> float:
-    """Return the seconds of the phases outside epochs in which the wait for data was measured, as mean over ranks.
+    """Return the seconds of the phases outside epochs in which the wait for data was measured, as the mean over ranks.
 
-    NaN if it was measured in no phase.
+    NaN if it was not measured in any of these phases.
     """
     ranks: dict[str, float] = {}
     for row in record.outside:
@@ -204,8 +204,8 @@ def _count_merged(epochs: Sequence[EpochSummary]) -> list[EpochSummary]:
 def _incomplete_epochs(record: Record) -> set[int]:
     """Return the ordinals of the epochs in which a rank with a device is missing.
 
-    It merged them into other rows, or their boundaries were lost. A rank that ran only before or after an epoch is not
-    missing in it, and neither is a rank that may still begin it.
+    Such a rank merged the epoch into another row, or its boundaries were lost. A rank that ran only before or after an
+    epoch is not missing in it, and neither is a rank that may still begin the epoch.
     """
     ranks = [rank for rank in record.ranks if rank.key in record.with_epochs and rank.devices]
     groups: dict[int, list[EpochRow]] = {}
@@ -247,12 +247,13 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums) -> Epoc
 
     `parts` are the epochs of the run, or their sums. A run that has not ended lasts until its last measurement. The
     number of steps is the sum over the rows. The training's own step counter is not used, because after a resume it
-    includes the steps of earlier runs.
+    includes steps of earlier runs.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
     sums = parts if isinstance(parts, EpochSums) else sum_epochs(parts)
-    # The share of waiting is taken from the epochs. For the time between them it is unknown when waits were measured.
+    # The share of waiting is taken from the epochs. For the time between epochs, it is not recorded when waits were
+    # measured.
     wait_of = wait * sums.waited_of / (sums.waited or NAN)
     counted = StepCounts(record)
     steps, trained = counted.whole([sums.steps]), sums.trained
@@ -343,7 +344,7 @@ def _last_logged(record: Record) -> dict[str, float]:
 def _trained(parts: Sequence[EpochSummary]) -> float:
     """Return the seconds in which the steps of these epochs were taken. NaN if no epoch has a training phase.
 
-    If only some epochs have a training phase, the others count with their whole length.
+    If only some epochs have a training phase, the other epochs count with their whole length.
     """
     if not any(epoch.trained > 0 for epoch in parts):
         return NAN
@@ -375,7 +376,7 @@ def _epoch(
         # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
         over = all(row.ended == row.ended for row in rows)
         ended = max([row.ended for row in rows]) if over else NAN
-        last = ended if over else max(row.begun + row.seconds for row in rows)  # the latest known time in the epoch
+        last = ended if over else max(row.begun + row.seconds for row in rows)  # the latest recorded time in the epoch
         seconds = _steady(rows) if over else last - begun
         named: dict[str, float] = {}
         for row in rows:
@@ -415,7 +416,7 @@ def _epoch(
 def _steady(rows: Sequence[EpochRow]) -> float:
     """Return the seconds from the start of an epoch in its first rank to the end in its last rank.
 
-    Differences between ranks are only visible in the wall clock. If it was set during the epoch, the longest length by
+    Only the wall clock shows the differences between ranks. If it was set during the epoch, the longest length by
     CLOCK_MONOTONIC is used instead.
     """
     by_wall = max(row.ended for row in rows) - min(row.begun for row in rows)
@@ -429,7 +430,8 @@ def _steady(rows: Sequence[EpochRow]) -> float:
 def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
     """Return the phases of each epoch, by ordinal of the epoch.
 
-    The phases of all epochs have the same order: the order in which they were entered in the first epoch that has them.
+    The phases have the same order in all epochs, which is the order in which they were entered in the first epoch that
+    has them.
     """
     usage = by_stretch(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
@@ -469,7 +471,7 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
 
 
 def entry_order(row: PhaseRow) -> float:
-    """Return a key that sorts the phases of an epoch by first entry. It is infinite if the position is unknown."""
+    """Return a key that sorts the phases of an epoch by first entry. It is infinite if the position is not recorded."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.position if row.position == row.position else math.inf
 

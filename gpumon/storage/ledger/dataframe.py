@@ -19,20 +19,23 @@ from gpumon.model.metrics import Unit
 
 T = TypeVar("T")
 HIDDEN: Mapping[str, bool] = {"hidden": True}
-"""Metadata of a dataclass field that is not shown as a column."""
+"""Metadata that marks a dataclass field as not to be shown as a column."""
 ROWS_SHOWN = 60
 """Maximum number of rows of a table in a notebook. Further rows are left out."""
 _COLUMNS_SHOWN = 40
 _TIMES = frozenset(("begun", "ended", "started", "time"))
 _PREFIXES = {"metrics": "logged.", "usage": ""}
-"""Prefix for the column names of a mapping, by field name. The names of logged metrics are chosen by the training, so
+"""For each field name, the prefix for the columns of its mapping. The training chooses the names of logged metrics, so
 they get a prefix to prevent conflicts with other columns."""
 _UNITS = {column.key: column.unit for column in EPOCHS if column.unit is not None} | {"utilization": Unit.RATIO}
 _STYLE = "text-align: left"
 
 
 class RowTable(Sequence[T], Generic[T]):
-    """A sequence of rows of the class `kind`. `more` returns the values of additional columns for a row, by name."""
+    """A sequence of rows of the class `kind`.
+
+    `more` is a function that returns, for a row, the values of additional columns by name.
+    """
 
     def __init__(self, kind: type[T], rows: Sequence[T], more: Callable[[T], Mapping[str, Any]] | None = None) -> None:
         self._kind = kind
@@ -70,7 +73,7 @@ class RowTable(Sequence[T], Generic[T]):
 
     @converts_os_errors
     def to_polars(self) -> Any:
-        """Return a polars DataFrame. Times are dates in UTC, unknown values are null.
+        """Return a polars DataFrame. Times are dates in UTC, and missing values are null.
 
         Raises MissingPackage if polars is not installed.
         """
@@ -102,7 +105,7 @@ class RowTable(Sequence[T], Generic[T]):
 def html_of_row(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """Return one row as an HTML table with one line per column.
 
-    `more` has additional values: mappings by prefix. A value is shown with the name `prefix.name`.
+    `more`: additional values, as a mapping for each prefix. A value is shown with the name `prefix.name`.
     """
     cells = _cells(row, None)
     for prefix, values in (more or {}).items():
@@ -144,7 +147,7 @@ def _uniform(cells: Sequence[Any]) -> list[Any]:
 
 
 def _text(name: str, cell: Any) -> str:
-    """Return a cell as text, or an empty string if the value is unknown."""
+    """Return a cell as text; empty if the cell has no value."""
     if cell is None or (isinstance(cell, float) and not is_known(cell)):
         return ""
     if isinstance(cell, float) and name in _TIMES:

@@ -1,6 +1,6 @@
 """Sums the usage of one device by one rank, separately for each epoch and phase.
 
-The time for which a sample of the device holds is divided at the starts and ends of the rank's epochs and phases.
+The time for which a sample of the device is valid is divided at the starts and ends of the rank's epochs and phases.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _MAX_GAP = round(FOLLOWS * SECOND)
 _EVEN_SECONDS = 2.0
 """If two readings are at most this many seconds apart, energy is assumed to grow evenly between them."""
 _STEADY_POWER = 0.02
-"""If two readings are further apart, energy is assumed to grow evenly if the mean power between them differs by at most
-this fraction from the mean power between the previous two readings. If it differs more, power may have changed at a
-boundary between the two readings, and the energy on either side of the boundary is unknown.
+"""If two readings are further apart, the mean power between them is compared with the mean power between the previous
+two readings. If it differs by at most this fraction, energy is assumed to grow evenly. If it differs more, power may
+have changed at a boundary between the two readings. The energy on either side of the boundary can then not be
+determined.
 """
 _MAX_STAMP_OFFSET = 10 * SECOND
 """A counter's timestamp is ignored if it differs from the time of the reading by more than this many nanoseconds."""
@@ -43,7 +44,7 @@ _NOT_COUNTED = [NAN] * (len(COUNTERS) - 1)
 _MAX_SAMPLES = 256
 _MAX_BUSY = 2048
 _MAX_BUSY_PERIOD = SECOND * 6 // 5
-"""Maximum nanoseconds for which one of the driver's own samples counts. These samples are 1/6 to 1 s apart."""
+"""Maximum nanoseconds for which one of the driver's own samples is valid. These samples are 1/6 to 1 s apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,11 @@ class DeviceSample:
     """Time at which the gauges were read; ns, CLOCK_MONOTONIC."""
     values: Sequence[float]
     interval_ns: int
-    """Nanoseconds between ticks; 0 if only the counters are known."""
+    """Nanoseconds between ticks; 0 if the sample has only counters."""
     counters_ns: int
     """Time at which the counters had these values; ns, CLOCK_MONOTONIC."""
     after_gap: bool = False
-    """True if ticks are missing before this one: no daemon ran, or it was late."""
+    """Whether ticks are missing before this one, because no daemon was running or the daemon was late."""
 
 
 def device_sample(
@@ -109,8 +110,8 @@ class RecentSamples:
     def known_until(self, horizon: int) -> int:
         """Return the time up to which all samples have arrived, at most `horizon` (both ns, CLOCK_MONOTONIC).
 
-        The samples that the driver records itself arrive seconds late. Other values hold until the next reading, which
-        may be late because devices are read one after the other and driver calls may be slow.
+        The samples that the driver records itself arrive seconds late. Other values are valid until the next reading. A
+        reading may be late, because devices are read one after the other and driver calls may be slow.
         """
         until = horizon
         last = next((sample for sample in reversed(self.samples) if _latest(sample) <= horizon), None)
@@ -122,14 +123,14 @@ class RecentSamples:
 
 
 class DeviceUsage:
-    """Usage of one device by one rank: sums for each phase of recent epochs, and one sum for all other time."""
+    """Usage of one device by one rank, with sums for each phase of recent epochs and one sum for all other time."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.whole_board = not uuid.startswith(PARTS)
         self.parts: dict[tuple[int, str], UsageSums] = {}
         self.rest = UsageSums()
-        """Sums of earlier epochs, and of counters that cannot be attributed to one epoch."""
+        """Sums of earlier epochs, and of counter growth that cannot be attributed to one epoch."""
         self.outside: dict[str, UsageSums] = {}
         """Sums of the time outside epochs, by phase."""
         self.step_rows: dict[int, UsageSums] = {}
@@ -137,9 +138,9 @@ class DeviceUsage:
         self._last_sample: DeviceSample | None = None
         self._energy = EnergyReadings()
         self._power = NAN
-        """Mean power between the last two readings of energy, W."""
+        """Mean power in W between the last two readings of energy."""
         self._throttled: tuple[int, Sequence[float]] = 0, ()
-        """Time of the last reading of the throttling counters (ns, CLOCK_MONOTONIC), and their values."""
+        """Time of the last reading of the throttling counters (ns, CLOCK_MONOTONIC), and the values read."""
         self._gap_middle_ns = 0
         """Middle of the newest gap between two samples of this device; ns, CLOCK_MONOTONIC."""
         self._busy_until_ns = 0
@@ -157,7 +158,7 @@ class DeviceUsage:
         for sample in reversed(recent.samples):
             if last is not None and sample.monotonic_ns <= last.monotonic_ns:
                 if sample.monotonic_ns == last.monotonic_ns:
-                    last = sample  # the restored state of an earlier daemon contains only the counters
+                    last = sample  # this is the restored state of an earlier daemon, which contains only the counters
                 break
             if _latest(sample) <= until:
                 new.append(sample)
@@ -195,7 +196,7 @@ class DeviceUsage:
         return merge_sums({**outside, None: self.rest, **self.parts})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON values that `from_json` restores; the keys are part of the file format."""
+        """Return the state as JSON values, from which `from_json` restores it. The keys are part of the file format."""
         last, energy, (throttled_ns, throttled) = self._last_sample, self._energy, self._throttled
         counters = [value if is_known(value) else None for value in (energy.energy, *throttled)]
         return {
@@ -211,7 +212,7 @@ class DeviceUsage:
     def from_json(cls, state: Mapping[str, Any]) -> DeviceUsage:
         """Restore the state that `as_json` returned.
 
-        Only the counters of the last sample are restored. Thus the next sample gives their growth over the time without
+        Of the last sample, only the counters are restored. So the next sample gives their growth over the time without
         a daemon.
         """
         usage = cls(state["uuid"])
@@ -229,16 +230,19 @@ class DeviceUsage:
         return usage
 
     def known_until(self, horizon: int) -> int:
-        """Return the time up to which the energy is known, at most `horizon` (both ns, CLOCK_MONOTONIC).
+        """Return the time up to which the energy is complete, at most `horizon` (both ns, CLOCK_MONOTONIC).
 
-        This is the time of the last reading. If the next reading does not arrive within `MAX_DELAY`, it is `horizon`.
+        This is the time of the last reading. If no further reading arrives within `MAX_DELAY`, the result is `horizon`.
         """
         at = round(self._energy.at)
         is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= MAX_DELAY
         return min(at, horizon) if is_awaited else horizon
 
     def _add_values(self, a: DeviceSample, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Add the values of sample `a`, which hold until `until`. If they do not hold, only its peaks are added."""
+        """Add the values of sample `a`, which are valid until `until`.
+
+        If they are not valid at all, only the peaks are added.
+        """
         if not a.interval_ns:
             return
         until = max(until, a.monotonic_ns)
@@ -260,8 +264,8 @@ class DeviceUsage:
     def _add_counters(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """Add the growth of the counters between their last readings and sample `b`, using the counters' timestamps.
 
-        The throttling counters are read with one driver call. If one of them is missing, their growth is added with the
-        next reading. The same applies to energy.
+        The throttling counters are read with one driver call. If one of them is missing, the growth of all of them is
+        added at the next reading. Likewise, if energy is missing, its growth is added at the next reading.
         """
         at = b.counters_ns
         amounts_by_stretch: dict[tuple[int, int], list[float]] = {}
@@ -297,8 +301,8 @@ class DeviceUsage:
         counter = self._energy.energy  # at `last`
         pieces = list(timeline.pieces(since, until))
         is_cut = len(pieces) > 1 or (since, until) != (first, last)
-        # If unsure, it is unknown how much of the growth belongs to each side of a boundary. `rest` gets the throttling
-        # counters, so that the run's sum has all of it, and `estimated` gets the energy.
+        # Otherwise, it cannot be determined how much of the growth belongs to either side of a boundary. Throttling is
+        # added to `rest`, so that the sum of the run includes all of it, and energy is added to `estimated`.
         is_unsure = is_cut and (length > _MAX_GAP or not is_even or first < self._gap_middle_ns < last)
         for begun, piece_end, span in pieces:
             seconds = (piece_end - begun) / SECOND
@@ -336,7 +340,10 @@ class DeviceUsage:
         self._busy_until_ns = at
 
     def merge_step_rows(self, step_rows: StepStretches) -> None:
-        """Apply changes in the rows of steps: merge the sums of merged rows, and delete the sums of deleted rows."""
+        """Apply changes in the rows of steps.
+
+        The sums of merged rows are merged, and the sums of deleted rows are deleted.
+        """
         for number in [number for number in self.step_rows if number in step_rows.absorbed]:
             sums, into = self.step_rows.pop(number), step_rows.resolve(number)
             self._row_sums(into).merge(sums)
@@ -372,10 +379,10 @@ class DeviceUsage:
 
 
 def _held_until(sample: DeviceSample, after: DeviceSample) -> int:
-    """Return the time (ns, CLOCK_MONOTONIC) until which the values of a sample hold.
+    """Return the time (ns, CLOCK_MONOTONIC) until which the values of a sample are valid.
 
-    They hold until the next sample `after`. Before a gap they do not hold at all: nothing is known about any of it,
-    because the daemon or the device may have stopped right after the sample.
+    They are valid until the next sample `after`. Before a gap they are not valid at all, because the daemon or the
+    device may have stopped right after the sample.
     """
     interval = sample.interval_ns
     is_near = after.monotonic_ns <= sample.monotonic_ns + max(HOLD_INTERVALS * interval, MIN_HOLD)

@@ -16,14 +16,15 @@ _MAX_VISITED = 64
 class PeakCounter:
     """The framework's counter of peak memory, and the phases that the run was in since the last reading.
 
-    The counter only grows, unless the training resets it. If it changed while the run was in a single phase, the peak
-    belongs to that phase. If the run was in several phases, the value is only an upper bound for each of them.
+    The counter only grows, unless the training resets it. If the counter changed while the run was in a single phase,
+    the peak belongs to that phase. If the run was in several phases, the value is only an upper bound for each of these
+    phases.
     """
 
     def __init__(self) -> None:
         self.value = NAN
         self.highest = NAN
-        """Highest reading of the whole run. It is stored because a training may reset the counter."""
+        """Highest reading in the whole run. It is stored because a training may reset the counter."""
         self.visited: list[PhaseKey] = []
 
     def visit(self, key: PhaseKey) -> None:
@@ -32,7 +33,7 @@ class PeakCounter:
             if key not in self.visited:
                 self.visited = [*self.visited, key][-_MAX_VISITED:]
         else:
-            self.visited = [key]  # until now, the framework had not initialized a device
+            self.visited = [key]  # before, the framework had not initialized a device
 
     def add(self, value: float) -> Iterator[tuple[PhaseKey | int, LivePeak]]:
         """Record a reading of the counter (bytes), and yield the resulting peaks as `peaks` does."""
@@ -60,7 +61,7 @@ class PeakCounter:
         return PeakCounter.from_json(self.as_json())
 
     def as_json(self) -> list[Any]:
-        """Return the state as JSON values that `from_json` restores."""
+        """Return the state as JSON values, from which `from_json` restores it."""
         return [self.value, self.highest, self.visited]
 
     @classmethod
@@ -72,11 +73,12 @@ class PeakCounter:
 
 
 MAX_SPANS = 16
-"""Maximum number of spans stored for a phase of an epoch. Later spans of the phase only count in the totals."""
+"""Maximum number of spans that are stored for a phase of an epoch. Later spans of the phase count only in the
+totals."""
 
 
 class PhaseTotals:
-    """Totals of one phase of an epoch, over all times the phase was entered."""
+    """Totals of one phase of an epoch, over all times that the phase was entered."""
 
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
@@ -90,7 +92,8 @@ class PhaseTotals:
         self.wait = wait
         """Seconds waited for data; NaN if the wait was never measured."""
         self.spans = spans
-        """The first `MAX_SPANS` spans: start in seconds after the start of the epoch, and length in seconds."""
+        """The first `MAX_SPANS` spans. For each: start in seconds after the start of the epoch, and length in
+        seconds."""
 
     def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """Return the totals after the phase was entered once more.
@@ -137,7 +140,7 @@ class Epoch:
         self.peaks[phase] = self.peaks.get(phase, LivePeak()).joined_with(peak)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON values that `from_json` restores."""
+        """Return the state as JSON values, from which `from_json` restores it."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
             "phases": {name: part.as_json() for name, part in self.phases.items()},

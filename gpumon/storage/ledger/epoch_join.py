@@ -1,7 +1,7 @@
 """Decides which epochs of different ranks are the same epoch of the run.
 
-In the file, each rank counts its own rows (`epoch.ordinal`). Ranks that merge very short epochs, or lose different
-boundaries, count differently. The rule for joining them:
+In the file, each rank numbers its own rows (`epoch.ordinal`). If ranks merge very short epochs or lose boundaries,
+their numbers differ. Rows are joined by the following rules:
 
 1. A rank starts over where its epoch number does not increase: a second `fit()`, or an epoch that is repeated. A
    process that follows another one with the same rank number continues its epochs.
@@ -12,8 +12,8 @@ boundaries, count differently. The rule for joining them:
    boundaries were lost and a rank has the number several times, their spans must also overlap, or each must be
    clearly the nearest of its rank to the other.
 
-A row that stands for several merged epochs has the number of the first of them. A rank without a row for an epoch is
-missing in it.
+A row that stands for several merged epochs has the number of the first of these epochs. A rank without a row for an
+epoch is missing in that epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 _OPEN = 1 << 62
-"""End of a row that has no end."""
+"""Value that stands for the end of a row that has not ended."""
 _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 _UNTIL = f"""
 coalesce({{row}}.ended, (SELECT begun FROM main.epoch AS next WHERE next.rank = {{row}}.rank
@@ -43,8 +43,8 @@ SELECT (SELECT count(*) > count(DISTINCT rank) FROM rank WHERE run = ?1) OR EXIS
   )
 )
 """
-"""Query for whether rows with the same ordinal may be different epochs. If not, `join_epochs` gives each row its own
-ordinal, too. Each rank is compared with the one that has the most rows."""
+"""Query that tells whether rows with the same ordinal may be different epochs. If not, `join_epochs` would also return
+the ordinal of each row unchanged. Each rank is compared with the rank that has the most rows."""
 _ROWS = """
 SELECT rank.rank, key, ordinal, epoch, begun, epoch.ended FROM rank JOIN main.epoch ON epoch.rank = key
 WHERE run = ?1 AND typeof(ordinal) = 'integer' ORDER BY rank.rank, rank.started, key, ordinal
@@ -52,7 +52,7 @@ WHERE run = ?1 AND typeof(ordinal) = 'integer' ORDER BY rank.rank, rank.started,
 
 
 class Row(NamedTuple):
-    """An epoch of one rank. Times are ns since 1970, and increase within the rank."""
+    """An epoch of one rank. Times are in ns since 1970, and increase within the rank."""
 
     number: int
     begun: int
@@ -67,21 +67,21 @@ class _Place(NamedTuple):
 
 
 def join_epochs(ranks: Sequence[Sequence[Row]], *, has_lost: bool = True) -> list[list[int]]:
-    """Return for each row of each rank the ordinal of its epoch in the run, by the rule of this module.
+    """Return for each row of each rank the ordinal of its epoch in the run, by the rules of this module.
 
     `ranks`: the rows of each rank in the order in which they began. `has_lost`: whether a rank may have lost
-    boundaries. The ordinals of a rank increase, and each ordinal from 0 on belongs to one or more rows, all with the
-    same number.
+    boundaries. The ordinals of a rank increase. Each ordinal from 0 on belongs to one or more rows, which all have the
+    same epoch number.
     """
     own = [[row.begun for before, row in pairwise(rows) if row.number <= before.number] for rows in ranks]
     is_complete = not has_lost and _have_all_start_overs(ranks, own)
     passes = own if is_complete else _start_overs(own)
-    if not any(passes):  # the usual case, and a fast one
+    if not any(passes):  # this is the usual case, and it is fast
         order = {number: i for i, number in enumerate(sorted({row.number for rows in ranks for row in rows}))}
         return [[order[row.number] for row in rows] for rows in ranks]
     epochs: dict[tuple[int, int], list[_Place]] = {}
     starts: dict[int, list[list[int]]] = {}
-    """By number: the times at which each rank began an epoch with it."""
+    """For each epoch number, the times at which each rank began an epoch with this number."""
     for rank, rows in enumerate(ranks):
         for index, row in enumerate(rows):
             epochs.setdefault((bisect_right(passes[rank], row.begun), row.number), []).append(_Place(rank, index))
@@ -98,10 +98,13 @@ def join_epochs(ranks: Sequence[Sequence[Row]], *, has_lost: bool = True) -> lis
 
 
 def _have_all_start_overs(ranks: Sequence[Sequence[Row]], own: Sequence[Sequence[int]]) -> bool:
-    """Return whether each rank has all start-overs up to its last row. `own`: their times in the rows of each rank.
+    """Return whether each rank has all start-overs up to its last row.
+
+    `own`: the times of the start-overs in the rows of each rank.
 
     Ranks that merged short epochs may have merged different start-overs, and a slower rank of a running run may not
-    have come to the last ones. If ranks have different numbers of them, their passes must have the same numbers.
+    have reached the last ones. If the ranks have different numbers of start-overs, their passes must have the same
+    epoch numbers.
     """
     if len({len(times) for times, rows in zip(own, ranks, strict=True) if rows}) < 2:
         return True
@@ -123,7 +126,7 @@ def _passes(rows: Sequence[Row]) -> list[list[int]]:
 
 
 def _start_overs(own: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return for each rank the times from which on it is behind each start-over of the run, by their order in time.
+    """Return for each rank the times from which on it is behind the start-overs of the run, in chronological order.
 
     `own`: the times of the start-overs in the rows of each rank.
     """
@@ -139,9 +142,9 @@ def _start_overs(own: Sequence[Sequence[int]]) -> list[list[int]]:
 def _divide(
     ranks: Sequence[Sequence[Row]], places: Sequence[_Place], starts: Sequence[Sequence[int]]
 ) -> list[list[_Place]]:  # fmt: skip
-    """Divide rows with the same number into groups of rows that are the same epoch, ordered by start.
+    """Divide rows with the same epoch number into groups of rows that are the same epoch.
 
-    `starts`: the times at which each rank began an epoch with this number.
+    The groups are ordered by start. `starts`: the times at which each rank began an epoch with this number.
     """
     divided: list[list[_Place]] = []
     for place in sorted(places, key=lambda place: ranks[place.rank][place.row].begun):
@@ -160,9 +163,9 @@ def _divide(
 
 
 def _is_nearest(time: int, start: int, starts: Sequence[int]) -> bool:
-    """Return whether `start` is clearly the closest to `time` of an ascending sequence.
+    """Return whether `start` is clearly the closest to `time` in the ascending sequence `starts`.
 
-    The others must be more than twice as far away.
+    The other times of the sequence must be more than twice as far away.
     """
     index = bisect_left(starts, start)
     others = (*starts[max(0, index - 1) : index], *starts[index + 1 : index + 2])
@@ -171,15 +174,18 @@ def _is_nearest(time: int, start: int, starts: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """The epochs of a rank, and the key and the ordinal of each in the file."""
+    """The epochs of a rank, each with its key and ordinal in the file."""
 
     number: object
     rows: list[Row] = field(default_factory=list)
     stored: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, key: str, ordinal: int, number: object, begun: object, ended: object) -> None:
-        """Add the next row. A number or time of another type, in a file of another user, is replaced by one that
-        follows the row before."""
+        """Add the next row.
+
+        In a file of another user, a number or time may have the wrong type. It is then replaced with a value that
+        follows the previous row.
+        """
         before = self.rows[-1] if self.rows else Row(-1, 0, 0)
         begun_ns = begun if isinstance(begun, int) and begun > before.begun else before.begun + 1  # clock set back
         if before.ended == _OPEN:
@@ -216,11 +222,11 @@ _TABLES = ("epoch", "phase", "usage")
 
 
 def join_run(db: sqlite3.Connection, run: str) -> bool:
-    """Make the ordinals of a run those of `join_epochs`, until the open transaction ends. `run`: its stored id.
+    """Use the ordinals of `join_epochs` for a run until the open transaction ends. `run`: stored id of the run.
 
-    Return whether ranks count differently. If so, the names `epoch`, `phase` and `usage` then stand for temporary views
-    without the epochs of other runs, and the tables themselves are `main.epoch` and so on. The temporary table `joined`
-    has the ordinal of each epoch in the run (`ordinal`) by rank and ordinal in the rank (`own`).
+    Return whether the numbers of ranks differ. If so, the names `epoch`, `phase` and `usage` refer to temporary views
+    without the epochs of other runs, and the tables themselves are `main.epoch` and so on. For each rank and ordinal in
+    the rank (`own`), the temporary table `joined` has the ordinal of the epoch in the run (`ordinal`).
     """
     cursor = db.cursor()
     cursor.row_factory = None

@@ -1,4 +1,5 @@
-"""Builds the ledger rows of a rank: epochs, time outside epochs, rows of steps, and the device usage in each."""
+"""Builds the ledger rows of a rank, for epochs, time outside epochs, rows of steps, and the usage of devices in each of
+these."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ def epoch_rows(
     run: Run, timeline: EpochTimeline, device_usage: Mapping[str, DeviceUsage], epoch: Epoch, until: Moment, *,
     sums: Mapping[str, Mapping[str, UsageSums]],
 ) -> Iterator[LedgerRow]:  # fmt: skip
-    """Yield the rows of an epoch up to `until`: the epoch, its phases, and the usage of each device in the epoch and in
-    each phase.
+    """Yield the rows of an epoch up to `until`.
+
+    These are the epoch, its phases, and the usage of each device in the epoch and in each phase.
 
     `sums`: usage in this epoch by device UUID, then by phase.
     """
@@ -92,7 +94,7 @@ def numbers_json(metrics: Mapping[str, float]) -> str:
 
 
 def nullable(value: float) -> float | None:
-    """Return the number, or None (NULL in SQL) if it is unknown."""
+    """Return the number, or None (NULL in SQL) if it is NaN."""
     return value if is_known(value) else None
 
 
@@ -108,7 +110,7 @@ def outside_rows(
     """Yield the rows for the time outside a rank's epochs up to `until`.
 
     There is a row for each phase, a row for all phases together, and the usage of each device. If boundaries were lost,
-    the time is unknown. Then only a single row without seconds is yielded.
+    the time cannot be determined, and only one row without seconds is yielded.
     """
     totals = timeline.outside_at(until)
     if totals is None:
@@ -157,7 +159,7 @@ def step_rows(
     for group in groups:
         columns = join_rows(group).columns(until)
         if not columns["steps"]:
-            continue  # time after the last step, or with evaluation only, which is shown by the phases
+            continue  # this is time after the last step, or only evaluation, which the phases show
         metrics = {name: value for row in group for name, value in row.metrics.items()}
         yield LedgerRow("step_row", {"rank": key, "ordinal": position, **columns, "metrics": numbers_json(metrics)})
         for usage in device_usage.values():
@@ -168,7 +170,10 @@ def step_rows(
 
 
 def _outside_peaks(timeline: EpochTimeline) -> dict[str, LivePeak]:
-    """Return the framework's memory peaks outside epochs, without phases after which the counter was not read yet."""
+    """Return the framework's memory peaks outside epochs.
+
+    Phases after which the counter has not been read yet are left out.
+    """
     pending = {phase for ordinal, phase in timeline.peak.visited if ordinal == OUTSIDE}
     return {
         phase: peak

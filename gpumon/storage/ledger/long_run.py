@@ -1,6 +1,7 @@
-"""Summarizes a run with thousands of epochs in SQL: totals, bands of epochs, and the epochs to read in full.
+"""Summarizes a run with thousands of epochs in SQL.
 
-Views then read only the rows of these epochs. Ranks are combined by the same rules as in `aggregate`.
+The result consists of totals, bands of epochs, and the epochs to read in full. Views then read only the rows of these
+epochs. Ranks are combined by the same rules as in `aggregate`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _RANKS = "rank IN (SELECT key FROM rank WHERE run = ?1)"
 
 @dataclass(frozen=True, slots=True)
 class EpochBand:
-    """A range of consecutive epochs of a run that views draw as one. Unknown numbers are NaN."""
+    """A range of consecutive epochs of a run that views draw as one. Missing numbers are NaN."""
 
     first: int
     """Ordinal of the first epoch."""
@@ -36,12 +37,12 @@ class EpochBand:
     last_epoch: int
     """Epoch number of the last epoch."""
     begun: float
-    """Start, seconds since 1970."""
+    """Start of the band, in seconds since 1970."""
     ended: float
-    """End, seconds since 1970."""
+    """End of the band, in seconds since 1970."""
     longest: float
-    """Length in seconds of the longest ended epoch. The first epoch of the run does not count, because it compiles and
-    fills caches."""
+    """Length in seconds of the longest ended epoch. The first epoch of the run does not count, because it also compiles
+    code and fills caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,10 @@ class LongRun:
     with_phases: Sequence[int]
     """Ordinals of the newest epochs in which the first rank has phases other than training."""
     phases: int
-    """Number of recorded spans of such phases."""
+    """Number of recorded spans of phases other than training."""
     sums: EpochSums
     lengths: EpochLengths
-    """Lengths of all epochs except the newest. The ring may have newer data of that one."""
+    """Lengths of all epochs except the newest, of which the ring may have newer data."""
 
 
 def has_totals(db: sqlite3.Connection, run: str) -> bool:
@@ -106,8 +107,8 @@ def long_run(db: sqlite3.Connection, run: str, begun: int, phases: int) -> LongR
 def epoch_times(db: sqlite3.Connection, run: str, begun: int) -> list[EpochTimes]:
     """Return the times, steps and energy of a run's epochs, grouped into at most about `BANDS` groups of equal size.
 
-    `begun`: number of epochs that have started. Energy is unknown if several ranks share a device, because each of
-    them reports the energy of the whole device.
+    `begun`: number of epochs that have started. Energy is NaN if several ranks share a device, because each of these
+    ranks reports the energy of the whole device.
     """
     ranks = _fetch_one(db, "SELECT count(*) FROM rank WHERE run = ?", run)[0]
     size = next(size for size in _sizes() if begun <= size * BANDS)
@@ -198,8 +199,8 @@ SELECT ordinal FROM usage WHERE {_RANKS} AND ordinal >= 0 AND phase = '{WHOLE_EP
   AND (throttled_share >= {THROTTLED} OR idle_share >= {MOSTLY_IDLE}) AND sampled >= {SAMPLED} * seconds
 ORDER BY 1
 """
-"""Query for epochs in which a single rank or GPU meets the condition of a rule. Combined over all ranks and GPUs, the
-epoch may not meet it."""
+"""Query for epochs in which a single rank or GPU meets the condition of a rule. Combined over all ranks and GPUs, such
+an epoch may not meet the condition."""
 _WITH_PHASES = f"""
 SELECT DISTINCT ordinal FROM phase WHERE rank = ? AND phase != '{TRAINING}' AND spans IS NOT NULL
 ORDER BY ordinal DESC LIMIT ?

@@ -27,7 +27,7 @@ class ParameterKind(IntEnum):
 
 def about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
     """Yield the rows for the metadata that one rank of a run has published."""
-    from gpumon.storage.ledger.writer import LedgerRow  # readers do not need the writer
+    from gpumon.storage.ledger.writer import LedgerRow  # readers do not need this module
 
     omitted = {"": about.omitted} if about.omitted else {}
     for kind, values in (
@@ -74,8 +74,8 @@ def metadata_conditions(
 ) -> Iterator[tuple[str, str, tuple[object, ...]]]:
     """Yield an SQL condition for each tag and each parameter that a run must have.
 
-    `where` has pairs of a parameter's name and its value. Each result consists of a table name, a condition on the rows
-    of this table, and the values for the placeholders in the condition.
+    `where` has pairs of the name and the value of a parameter. Each result consists of a table name, a condition on the
+    rows of this table, and the values for the placeholders in the condition.
     """
     for tag in tags:
         yield "tag", "tag = ? AND NOT removed", (tag,)
@@ -85,7 +85,10 @@ def metadata_conditions(
 
 
 def _stored_forms(value: str) -> tuple[str, ...]:
-    """Return the JSON strings that may be stored for a value that a user typed: as string, number or literal."""
+    """Return the JSON texts that may be stored for a value that a user typed.
+
+    It may be stored as a string, number or literal.
+    """
     forms = [json.dumps(value)]
     try:
         number = float(value)

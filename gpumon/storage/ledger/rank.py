@@ -1,4 +1,4 @@
-"""Records one rank of a run: turns its epochs, device usage and traces into ledger rows."""
+"""Records one rank of a run by turning its epochs, device usage and traces into ledger rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 @dataclass(frozen=True, slots=True)
 class TickTime:
-    """Time of a tick by both clocks, and the interval between ticks, all in ns. The previous daemon may have taken it.
+    """Time of a tick by both clocks, and the interval between ticks, all in ns.
+
+    The tick may be one of the previous daemon.
 
     `monotonic_ns` is CLOCK_MONOTONIC, `time_ns` is since 1970.
     """
@@ -138,7 +140,7 @@ class RankTraces:
                     )  # fmt: skip
                     trace.restore(cells, points, max(1, trace.step_ns // max(1, at.interval_ns)))
                 except (ValueError, TypeError):
-                    break  # damaged: start a new trace
+                    break  # the trace is damaged; start a new one
                 if not columns or stored_columns == list(columns):
                     self._traces[uuid] = trace
                     return trace
@@ -151,8 +153,8 @@ _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
 MAX_DEVICES = 64
 _FOREVER = 1 << 62
 _DEVICE_DELAY = 10 * SECOND
-"""Nanoseconds after the start of a rank in which its devices may become known; twice the time between two reads of the
-process list, and some delay on a busy machine."""
+"""Nanoseconds after the start of a rank within which its devices may still be determined. This is twice the time
+between two reads of the process list, plus some delay on a busy machine."""
 _MAX_OPEN_EPOCHS = 64
 
 
@@ -167,7 +169,7 @@ class RankRecorder:
         self.device_usage: dict[str, DeviceUsage] = {}
         self._traces = RankTraces()
         self.devices: dict[str, tuple[Device, float, float]] = {}
-        """Device, total memory (bytes) and power limit (W), by UUID."""
+        """For each UUID: the device, its total memory in bytes, and its power limit in W."""
         self.tick: Tick | None = None
         """The last tick that contained the run."""
         self.end_ns = 0
@@ -176,9 +178,10 @@ class RankRecorder:
         """End of the rank in ns since 1970; None while the rank is running."""
         self.state = RunState.RUNNING
         self.dirty = True
-        """True if something changed that should be written soon."""
+        """Whether something has changed that should be written soon."""
         self.sampled_until_ns = 0
-        """All samples of epochs that ended before this time were added; ns, CLOCK_MONOTONIC."""
+        """Time up to which samples are complete; ns, CLOCK_MONOTONIC. All samples of epochs that ended before it have
+        been added."""
         self.written_at = 0
         self.traced_at = 0
         self._ended_rows: list[LedgerRow] = []
@@ -186,10 +189,10 @@ class RankRecorder:
         """Number of rows of steps at the last write."""
         self._peak = NAN
         self._moments: list[Moment] = []
-        """Steps and wait at the last two ticks before the end of the rank, and at its end."""
+        """Steps and wait at the last two ticks before the end of the rank, and at the end."""
         self._last_alive_ns = 0
         self._is_state_presumed = False
-        """True if the rank has ended and its final state is not known yet."""
+        """Whether the rank has ended but its final state has not been received yet."""
         self._about = NO_METADATA
         self._about_written = NO_METADATA
 
@@ -202,7 +205,7 @@ class RankRecorder:
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
         self._update_peak()
-        if not self.end_ns:  # later ticks must not replace the values from before the end, which late samples need
+        if not self.end_ns:  # late samples need the values from before the end, so later ticks must not replace them
             self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._last_alive_ns = tick.monotonic_ns
@@ -223,9 +226,9 @@ class RankRecorder:
         self._traces.add(run, at, {uuid: by_uuid[uuid] for uuid in self.device_usage if uuid in by_uuid})
 
     def add_boundary(self, boundary: Boundary) -> None:
-        """Add a boundary of the run: the start or end of an epoch or phase.
+        """Add a boundary of the run, which is the start or end of an epoch or phase.
 
-        `update` must be called first with the tick that delivered the boundary.
+        The caller must first call `update` with the tick that contains the boundary.
         """
         if self.timeline.add(boundary):
             self.dirty = True
@@ -241,16 +244,16 @@ class RankRecorder:
         timeline, tick, run = self.timeline, self.tick, self.run
         if timeline.ended_ns:
             self.end_ns = timeline.ended_ns
-            # If the rank ended after this tick was sampled, the tick shows it as running. The next tick will show its
-            # final state.
+            # If the rank ended after this tick was sampled, the tick shows the rank as running. The next tick will show
+            # its final state.
             self._is_state_presumed = run.state == RunState.RUNNING
             self.state = RunState.FINISHED if self._is_state_presumed else run.state
         elif gone or run.state != RunState.RUNNING:
             self.end_ns = unreported_end_ns(run, tick, self._last_alive_ns, timeline.last.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
-            # The board's last values are from that time, although a later tick read them.
+            # The last values of the board are from that time, although they were read at a later tick.
             self._moments.append(Moment(self.end_ns, run.step, run.wait))
-            if timeline.is_paused:  # the training had finished; how its process ended does not matter
+            if timeline.is_paused:  # the training had already finished, so it does not matter how its process ended
                 self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
         if self.end_ns:
             self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
@@ -259,8 +262,8 @@ class RankRecorder:
     def add_package_reading(self, previous: PackageReading | None, now: PackageReading, unknown: str) -> None:
         """Add the energy of the CPU packages between two readings.
 
-        `previous`: the reading before `now`, None if there is none. `unknown`: reason why the energy is unknown; empty
-        if it is known.
+        `previous`: the reading before `now`; None if there is none. `unknown`: reason why the energy cannot be
+        determined; empty if it can.
         """
         self.package.unknown = unknown
         if previous is not None and not self.timeline.is_paused:
@@ -270,7 +273,7 @@ class RankRecorder:
         """Add the device samples up to `horizon`, and return the time up to which the samples are complete.
 
         Both times are ns, CLOCK_MONOTONIC. Epochs that ended before the returned time are converted into rows.
-        `recent`: samples by device UUID. `final`: do not wait for late samples, because no more will arrive.
+        `recent`: samples by device UUID. `final`: no more samples will arrive, so late samples are not waited for.
         """
         timeline = self.timeline
         begin, end = self.begin, self.end_ns or _FOREVER
@@ -292,11 +295,11 @@ class RankRecorder:
         return known_until
 
     def _may_get_devices(self, now: int) -> bool:
-        """Return True if the devices of a new rank may still become known (`now`: ns, CLOCK_MONOTONIC).
+        """Return whether the devices of a new rank may still be determined (`now`: ns, CLOCK_MONOTONIC).
 
-        A training that reports no devices gets them from the driver's process list, which is read every few seconds.
-        Epochs that ended before that are kept open, so that the usage in them is not lost. Their number is limited,
-        because open epochs are written again and again.
+        If a training reports no devices, they are taken from the driver's process list, which is read every few
+        seconds. Epochs that end before then are kept open, so that the usage in these epochs is not lost. Their number
+        is limited, because open epochs are written again and again.
         """
         if self.device_usage or self.end_ns:
             return False
@@ -311,14 +314,16 @@ class RankRecorder:
         return (start_ns(self.run, tick) if tick is not None else 0) or timeline.begun_ns
 
     def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
-        """Yield the rows that changed since the last call: run, rank, devices, epochs, and the sums of the run.
+        """Yield the rows that have changed since the last call.
 
-        `horizon`: time up to which samples were added (ns, CLOCK_MONOTONIC). `is_final`: true if these are the last
-        rows of this rank. If false, a row of the table `progress` is included; from it, readers learn which epochs will
-        not change any more, and the next daemon continues.
+        These are the run, rank, devices, epochs, and the sums of the run.
+
+        `horizon`: time up to which samples were added (ns, CLOCK_MONOTONIC). `is_final`: whether these are the last
+        rows of this rank. If not, a row of the table `progress` is included. It tells readers which epochs will no
+        longer change, and the next daemon continues from it.
         """
         yield from self._run_rows(horizon)
-        # Epochs and progress are written together, so that they agree after the daemon was killed.
+        # Epochs and progress are written together, so that they agree even if the daemon is killed.
         yield from self._epoch_rows(horizon)
         if not is_final:
             yield LedgerRow("progress", {"rank": self.run.key, "state": self._as_json()})
@@ -368,7 +373,7 @@ class RankRecorder:
         steps = [*step_rows(key, timeline, self.device_usage, now)]
         self.step_row_count = sum(row.table == "step_row" for row in steps)
         yield from steps
-        seconds = self._duration(self.end_ns or now.monotonic_ns)  # samples up to the end may be missing yet
+        seconds = self._duration(self.end_ns or now.monotonic_ns)  # samples up to the end may still be missing
         for usage in self.device_usage.values():
             yield usage_row(key, WHOLE_RUN, WHOLE_EPOCH, usage, sums=usage.run_sums(), seconds=seconds)
         for mark in timeline.marks:
@@ -398,13 +403,13 @@ class RankRecorder:
         return self._peak
 
     def pop_revoked_ends(self) -> list[tuple[str, int]]:
-        """Return and clear the epochs that were written as ended but are still open, as pairs of rank key and epoch."""
+        """Return and clear the epochs that were written as ended but are still open: pairs of rank key and epoch."""
         ends = [(self.run.key, number) for number in self.timeline.revoked_ends]
         self.timeline.revoked_ends.clear()
         return ends
 
     def pop_late_metrics(self) -> list[LateMetrics]:
-        """Return and clear the metrics that were logged for epochs whose rows were already written."""
+        """Return and clear the list of metrics that were logged for epochs whose rows had already been written."""
         key, late = self.run.key, self.timeline.late_metrics
         rows = [LateMetrics(key, number, numbers_json(metrics)) for number, metrics in late]
         late.clear()

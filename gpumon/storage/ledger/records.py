@@ -1,7 +1,7 @@
 """Classes for the rows of a ledger that was read, and functions that count the steps in these rows.
 
-Times are seconds since 1970. All other values are in base units. Unknown numbers are NaN, and unknown strings are
-empty. Harmful characters are escaped in all strings, because a ledger may belong to another user.
+Times are in seconds since 1970. All other values are in base units. A missing number is NaN, and a missing string is
+empty. In all strings, harmful characters are escaped, because a ledger may belong to another user.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gpumon.storage.ledger.row_keys import WHOLE_EPOCH
 from gpumon.storage.sqlite.cells import parse_json
 
 SAMPLE_DELAY = 30 * SECOND
-"""Nanoseconds after the end of a rank during which a daemon may still write samples of it. Daemons wait a shorter
-time than this."""
+"""Nanoseconds after the end of a rank during which a daemon may still write samples of the rank. The actual wait of a
+daemon is shorter."""
 _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class SettledEpochs:
-    """Ordinals of a run's settled epochs: they have ended, and their rows will not change any more in any rank."""
+    """Ordinals of a run's settled epochs. These epochs have ended, and their rows will no longer change in any rank."""
 
     limit: int = _NO_LIMIT
     """Epochs from this ordinal on are not settled."""
@@ -51,7 +51,7 @@ class SettledEpochs:
         return settled
 
     def combine(self, other: SettledEpochs) -> SettledEpochs:
-        """Return the epochs that are settled in both."""
+        """Return the epochs that are settled in both objects."""
         return SettledEpochs(min(self.limit, other.limit), self.unsettled | other.unsettled)
 
     @classmethod
@@ -67,20 +67,21 @@ class SettledEpochs:
 USAGE_INDEX: dict[str, int] = {column.key: i for i, column in enumerate(USAGE)}
 """Index of each usage column in `UsageRow.values`."""
 UNSEEN_AFTER = 60.0
-"""If a run has not ended and was not updated for this many seconds, no daemon watches it any more. A daemon updates a
-run about every ten seconds.
+"""If a run has not ended and was not updated for this many seconds, no daemon is watching it any longer. A daemon
+updates a run about every ten seconds.
 """
 SETTLED_AFTER = 120.0
 """An ended run that was not updated for this many seconds gets no more rows. A daemon takes a minute to be sure that a
 run was killed, and the driver's last samples come some ticks later."""
 LATE_UPDATE = 20.0
-"""Seconds between the last updates of an ended run in two ledgers. If the difference is larger, the ledger with the
-later update got the run only from its board. Two daemons that both watched the run end differ by a few ticks only."""
+"""Maximum seconds between the last updates of an ended run in two ledgers if both daemons watched the run end. Two such
+daemons differ by only a few ticks. If the difference is larger, the daemon of the ledger with the later update got the
+run only from its board."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
 class RunRow(NamedTuple):
-    """A run. It has one row regardless of its number of ranks."""
+    """A run. A run has one row regardless of its number of ranks."""
 
     id: str
     name: str
@@ -94,11 +95,11 @@ class RunRow(NamedTuple):
     driver: str
     world_size: int
     epochs: int
-    """Planned epochs; 0 if unknown."""
+    """Planned epochs; 0 if not reported."""
     base: int
     """Number of the first epoch of a training in this framework, usually 0 or 1."""
     first_epoch: int
-    """Number of the first epoch of this run. It is greater than `base` if the run resumes a training."""
+    """Number of the first epoch of this run. This is greater than `base` if the run resumes a training."""
     started: float
     ended: float
     state: RunState
@@ -116,10 +117,11 @@ class RunRow(NamedTuple):
 
     @property
     def duration(self) -> float:
-        """Length of the run in seconds, up to its end, or up to the last recorded measurement if it has no end.
+        """Length of the run in seconds, up to its end, or up to the last recorded measurement if no end is recorded.
 
-        It never includes the time since then: the daemon may have been killed, and steps and energy end there, too. The
-        duration by CLOCK_MONOTONIC is used if it was recorded, because the wall clock may have been set during the run.
+        The time after the last measurement never counts. The daemon may have been killed, and steps and energy are
+        recorded only up to this time. The duration by CLOCK_MONOTONIC is used if it was recorded, because the wall
+        clock may have been set during the run.
         """
         if self.seconds >= 0:
             return self.seconds
@@ -157,9 +159,9 @@ class EpochTimes:
     """End, seconds since 1970. NaN while the epoch is open in a rank, or if a rank died in it."""
     seconds: float
     steps: int
-    """0 if steps were not counted."""
+    """Number of steps; 0 if steps were not counted."""
     energy: float
-    """Energy of the epoch in joules; NaN if unknown."""
+    """Energy in joules; NaN if not measured completely."""
     times: int = 1
     """Number of epochs that these values cover."""
 
@@ -179,22 +181,23 @@ class RunSummary:
 
     run: RunRow
     done: int | None
-    """Number of epochs that ended in the run: in all its ranks, including epochs before a daemon noticed it and short
-    epochs that were merged into the rows of others. None if the run took steps before a daemon noticed it and no epoch
-    has started since then.
+    """Number of epochs that ended in all ranks of the run. It includes epochs before a daemon noticed the run, and
+    short epochs that were merged into the rows of other epochs. None if the run took steps before a daemon noticed it,
+    and no epoch has started since then.
     """
     gpus: int
     energy: float
-    """Joules, sum over all devices."""
+    """Energy in joules, summed over all devices."""
     utilization: float
     """Mean utilization over the devices, 0 to 1."""
     tags: Sequence[str] = ()
     newest: int = -1
     """Number of the newest epoch that all ranks have started; -1 before the first."""
     energy_least: float = NAN
-    """Lower bound of the energy, in joules. Equal to `energy` if that is known."""
+    """Lower bound of the energy, in joules. Equal to `energy` if the energy was measured completely."""
     sampled_share: float = NAN
-    """Share of the time covered by samples, for the rank and device with the lowest share. NaN if it is unknown."""
+    """Share of the time that samples cover, for the rank and device with the lowest share. NaN if it cannot be
+    determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +229,9 @@ class LivePeak(NamedTuple):
     """Peak memory of live tensors in a period, reported by the framework for all devices of a rank together."""
 
     value: float = NAN
-    """Peak of live tensors in bytes; NaN if unknown."""
+    """Peak of live tensors in bytes; NaN if not reported."""
     reached: bool = False
-    """True if the peak was reached within the period. If false, `value` is only an upper bound."""
+    """Whether the peak was reached within the period. If not, `value` is only an upper bound."""
 
     def joined_with(self, other: LivePeak) -> LivePeak:
         """Return the peak over both periods."""
@@ -243,7 +246,7 @@ class DeviceRow:
 
     uuid: str
     number: int
-    """The driver's index, for display only."""
+    """The driver's index of the device, which is only displayed."""
     name: str
     memory_total: float
     power_limit: float
@@ -277,9 +280,9 @@ class RankRow:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Last value of each logged metric, by name."""
     package_energy: float = NAN
-    """Joules that the machine's CPU packages used while the rank ran; NaN if unknown."""
+    """Joules that the machine's CPU packages used while the rank was running; NaN if not measured."""
     package_unknown: str = ""
-    """Reason why `package_energy` is unknown."""
+    """Reason why `package_energy` is NaN."""
 
 
 class EpochRow(NamedTuple):
@@ -288,7 +291,7 @@ class EpochRow(NamedTuple):
     rank: str
     """Key of the rank."""
     ordinal: int
-    """Index of the epoch among all epochs of the run, from 0: the same in all ranks, see `epoch_join`."""
+    """Index of the epoch among all epochs of the run, from 0. It is the same in all ranks, see `epoch_join`."""
     epoch: int
     """Epoch number as the training counts it."""
     begun: float
@@ -300,9 +303,11 @@ class EpochRow(NamedTuple):
     metrics: Mapping[str, float]
     """Metrics logged in this epoch; values may be NaN or infinite."""
     trained: float = NAN
-    """Seconds of the training phase, in which the `steps` were taken. NaN if its steps were not counted separately."""
+    """Seconds of the training phase, in which the `steps` were taken. NaN if the steps of this phase were not counted
+    separately."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait for data was measured. NaN if it was not measured, or unknown."""
+    """Seconds of the phases in which the wait for data was measured. NaN if the wait was not measured or this is not
+    recorded."""
     peak: LivePeak = LivePeak()
 
 
@@ -320,7 +325,7 @@ class StepRow(NamedTuple):
     """NaN while the range is open."""
     seconds: float
     trained: float
-    """Seconds without evaluation and checkpoints, in which the `steps` were taken."""
+    """Seconds in which the `steps` were taken, without evaluation and checkpoints."""
     wait: float
     """Seconds waited for data."""
     wait_of: float
@@ -341,15 +346,15 @@ class PhaseRow(NamedTuple):
     steps: int
     wait: float
     spans: Sequence[tuple[float, float]] = ()
-    """Start (in seconds after the start of the epoch) and length in seconds of each of the first times the phase was
-    entered. Empty for the training phase."""
+    """Start (in seconds after the start of the epoch) and length in seconds of the first spans of the phase. Empty for
+    the training phase."""
     position: float = NAN
-    """Position among the phases of the epoch in the order in which they were first entered, from 0."""
+    """Position of the phase among the phases of the epoch, from 0, in the order in which they were first entered."""
     peak: LivePeak = LivePeak()
 
 
 class UsageRow(NamedTuple):
-    """Usage of one device by one rank: in an epoch, in a phase of an epoch, or in the whole run."""
+    """Usage of one device by one rank in an epoch, in a phase of an epoch, or in the whole run."""
 
     rank: str
     ordinal: int
@@ -414,28 +419,29 @@ class Record:
     marks: Sequence[MarkRow]
     about: RunMetadata = RunMetadata()
     outside: Sequence[PhaseRow] = ()
-    """Time of ranks outside their epochs: a row for each phase, and a row for the sum (phase `schema.WHOLE_EPOCH`)."""
+    """Time of ranks outside their epochs, with a row for each phase and a row for the sum (phase
+    `schema.WHOLE_EPOCH`)."""
     step_rows: Sequence[StepRow] = ()
     """Rows of steps of a run without epochs."""
     with_epochs: frozenset[str] = frozenset()
-    """Keys of the ranks that have epochs, also if none of them was read."""
+    """Keys of the ranks that have epochs, even if none of these epochs was read."""
     outside_usage: Sequence[UsageRow] = ()
     """Usage outside epochs (`ordinal` is `schema.OUTSIDE_EPOCHS`) and in rows of steps (`schema.STEP_ROWS` minus the
     ordinal of the row)."""
     settled: SettledEpochs = SettledEpochs()
     """Epochs whose rows are final."""
     done: int | None = None
-    """Number of epochs that ended in the run, as `RunSummary.done`."""
+    """Number of epochs that ended in the run, as in `RunSummary.done`."""
 
     @property
     def devices(self) -> list[DeviceRow]:
-        """The devices of all ranks sorted by index; a device that several ranks use is listed once."""
+        """The devices of all ranks, sorted by index. A device that several ranks use is listed once."""
         by_uuid = {device.uuid: device for rank in self.ranks for device in rank.devices}
         return sorted(by_uuid.values(), key=lambda device: (device.number, device.uuid))
 
     @property
     def end_facts(self) -> RunFacts:
-        """Facts of the first rank that ended as the whole run did."""
+        """Facts of the first rank that ended in the same way as the whole run."""
         return next((rank.facts for rank in self.ranks if rank.state is self.run.state), RunFacts())
 
     @property
@@ -456,13 +462,13 @@ def has_steps_outside(record: Record) -> bool:
 def has_unequal_rows(record: Record) -> bool:
     """Return whether rows of several ranks may stand for different epochs, because each rank merges short epochs.
 
-    Then the highest value over ranks, summed over the rows, counts some epochs twice.
+    If so, a sum over the rows of the highest value among the ranks counts some epochs twice.
     """
     return len(record.ranks) > 1 and any(rank.facts.folded for rank in record.ranks)
 
 
 class StepCounts:
-    """Counts the steps of a run, of its epochs and of its phases; None if a number is unknown."""
+    """Counts the steps of a run, of its epochs and of its phases. A result is None if not all steps were counted."""
 
     def __init__(self, record: Record) -> None:
         self._run = any(epoch.steps for epoch in record.epochs)
@@ -473,9 +479,9 @@ class StepCounts:
         self._complete = not is_lost and not has_unequal_rows(record)
 
     def epoch(self, row: EpochRow) -> int | None:
-        """Return the steps of one rank in an epoch, or None if unknown.
+        """Return the steps of one rank in an epoch; None if not available.
 
-        A count of 0 in an open epoch means unknown, because steps are reported late.
+        A count of 0 in an open epoch is treated as not available, because steps are reported late.
         """
         # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
         return row.steps if row.steps or (self._run and row.ended == row.ended) else None
@@ -485,10 +491,11 @@ class StepCounts:
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Return the steps of the whole run, or None if unknown. `epochs` has the steps of each epoch.
+        """Return the steps of the whole run; None if not available. `epochs` has the steps of each epoch.
 
-        If boundaries were lost, epochs may be missing; if ranks merged epochs, some are counted twice. Then the
-        training's own step counter is used, except for frameworks that continue the counter of an earlier run.
+        If boundaries were lost, epochs may be missing. If ranks merged epochs, some epochs are counted twice. In both
+        cases the training's own step counter is used, except for frameworks that continue the counter of an earlier
+        run.
         """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
         if known and not self._complete and has_steps_outside(self._record):
@@ -507,21 +514,21 @@ class StepCounts:
         return max_steps([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
 
     def trained(self) -> float:
-        """Return the seconds of the phases outside epochs in which steps were taken; NaN if unknown."""
+        """Return the seconds of the phases outside epochs in which steps were taken; NaN if not available."""
         ranks = {row.rank for row in self._outside}
         seconds = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
         return max(seconds, default=NAN) or NAN
 
 
 def is_only_begun(row: EpochRow) -> bool:
-    """Return whether only the start of an epoch is known, for example because the run was killed.
+    """Return whether only the start of an epoch is recorded, for example because the run was killed.
 
-    In this case its length and steps are unknown, not 0.
+    In this case the length and the steps of the epoch are unknown, not 0.
     """
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0
 
 
 def max_steps(steps: list[int | None]) -> int | None:
-    """Return the highest number of steps of several ranks; None if none is known."""
+    """Return the highest number of steps among several ranks; None if no rank has a number."""
     return max((number for number in steps if number is not None), default=None)

@@ -21,7 +21,7 @@ class StepStretch:
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
         self.number = number
-        """Number of the mark at which the row starts, from 0. A row keeps its number when later rows are merged into
+        """Number of the mark at which the row starts, from 0. The row keeps this number when later rows are merged into
         it."""
         self.begun_ns = begun_ns
         """Start of the row, in ns since 1970."""
@@ -36,7 +36,7 @@ class StepStretch:
         """Last value of each metric logged in this range, by name."""
 
     def absorb(self, later: StepStretch) -> None:
-        """Extend this row by `later`, the row that follows it."""
+        """Merge `later`, which is the next row, into this row."""
         self.end = later.end
         self.other_seconds += later.other_seconds
         self.evaluation_steps += later.evaluation_steps
@@ -59,7 +59,7 @@ class StepStretch:
         }  # fmt: skip
 
     def as_json(self) -> list[Any]:
-        """Return the state as JSON values that `from_json` restores."""
+        """Return the state as JSON values, from which `from_json` restores it."""
         return [
             self.number, self.begun_ns, self.begin, self.end, self.other_seconds, self.evaluation_steps,
             dict(self.metrics),
@@ -75,12 +75,15 @@ class StepStretch:
 
 
 class StepStretches:
-    """The rows of steps of a rank, oldest first. Only the newest is open. There are none if the rank has an epoch."""
+    """The rows of steps of a rank, oldest first.
+
+    Only the newest is open. If the rank has an epoch, there are no rows.
+    """
 
     def __init__(self) -> None:
         self.rows: list[StepStretch] = []
         self.absorbed: dict[int, int] = {}
-        """Number of the row into which a row was merged, by number of the merged row."""
+        """For the number of each merged row, the number of the row into which it was merged."""
         self._next = 0
 
     @property
@@ -89,10 +92,10 @@ class StepStretches:
         return self.rows[-1].number if self.rows else NO_ROW
 
     def begin(self, begun_ns: int, at: Moment) -> bool:
-        """End the open row, start a new one, and return True.
+        """End the open row, start a new row, and return True.
 
-        If the open row has no steps, nothing changes and False is returned. `begun_ns`: start of the new row, ns since
-        1970. `at`: the same time with steps and wait.
+        If the open row has no steps, nothing changes and the result is False. `begun_ns`: start of the new row in ns
+        since 1970. `at`: the same time, with the steps and the wait up to then.
         """
         if self.rows:
             if at.step <= self.rows[-1].begin.step:
@@ -130,7 +133,7 @@ class StepStretches:
         self.rows, self.absorbed = [], {}
 
     def groups(self, steps: int) -> list[list[StepStretch]]:
-        """Return consecutive rows in groups. Each group is one row in the ledger for a run with `steps` steps."""
+        """Return consecutive rows in groups. For a run with `steps` steps, each group becomes one row in the ledger."""
         return _group_rows(self.rows, row_size(steps))
 
     def resolve(self, number: int) -> int:
@@ -143,7 +146,7 @@ class StepStretches:
         return number
 
     def as_json(self) -> list[Any]:
-        """Return the state as JSON values that `from_json` restores."""
+        """Return the state as JSON values, from which `from_json` restores it."""
         return [[row.as_json() for row in self.rows], list(self.absorbed.items()), self._next]
 
     def _merge_rows(self, size: int) -> None:
@@ -174,7 +177,7 @@ def join_rows(group: Sequence[StepStretch]) -> StepStretch:
 
 
 def _group_rows(rows: Sequence[StepStretch], size: int) -> list[list[StepStretch]]:
-    """Group successive rows so that each group starts at a multiple of `size` steps."""
+    """Group consecutive rows so that each group starts at a multiple of `size` steps."""
     groups: list[list[StepStretch]] = []
     for row in rows:
         if groups and row.begin.step % size:

@@ -1,4 +1,4 @@
-"""Summaries of an epoch, a phase or a whole run, combined over ranks and devices, and sums over all epochs."""
+"""Summaries of an epoch, a phase or a whole run, each combined over ranks and devices, and sums over all epochs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class EpochSummary:
     """NaN while the epoch is open, or if the run died in it."""
     seconds: float
     times: int
-    """For a phase, the number of times it was entered; else 1."""
+    """For a phase, the number of times that it was entered; else 1."""
     steps: int | None
     """Number of steps. None if some of the steps were not counted."""
     wait: float
-    """Seconds waited for data, mean over ranks."""
+    """Seconds waited for data, as the mean over ranks."""
     metrics: Mapping[str, float]
     ranks: int
     utilization_from: str
@@ -45,21 +45,21 @@ class EpochSummary:
     batch: float = NAN
     """Samples per step over all ranks."""
     trained: float = NAN
-    """Seconds of training, in which the steps were taken. NaN if these are the whole time, or unknown."""
+    """Seconds of training, in which the steps were taken. NaN if this is the whole time, or if not recorded."""
     wait_of: float = NAN
-    """Seconds of the phases in which the wait was measured. NaN if these are the whole time, or unknown."""
+    """Seconds of the phases in which the wait was measured. NaN if this is the whole time, or if not recorded."""
     peak: LivePeak = field(default_factory=LivePeak)
     """The framework's peak of live tensors on the fullest device."""
     sampled_share: float = NAN
-    """Share of the time covered by samples, for the rank and device with the lowest share. NaN if the length of the
-    time is unknown."""
+    """Share of the time that samples cover, for the rank and device with the lowest share. NaN if the length of the
+    time is not recorded."""
     lacks_ranks: bool = False
     """Whether a rank has no row for this epoch, because short epochs were merged or boundaries were lost. Then
-    `sampled_share` is 0, and of the energy only a lower bound is known."""
+    `sampled_share` is 0, and the energy is only a lower bound."""
     is_open: bool = False
     """True for an epoch, a row of steps or a run that has not ended. False for phases and the time between epochs."""
     is_settled: bool = True
-    """False while its rows may still change, because the driver's samples arrive seconds late."""
+    """False while the rows may still change. They may change because the driver's samples arrive seconds late."""
     merged: int = 1
     """Number of epochs in this row. More than 1 if epochs were too short and too many to have a row each."""
 
@@ -68,7 +68,7 @@ class EpochSummary:
         return self.values[USAGE_INDEX[column]]
 
     def number(self, column: str) -> float:
-        """Return the value of a column of `columns.EPOCHS` by key; NaN if it is unknown."""
+        """Return the value of a column of `columns.EPOCHS` by key; NaN if there is no value."""
         if column not in OWN_COLUMNS:
             return self.value(column)
         value: float | None = getattr(self, column)
@@ -81,7 +81,7 @@ class EpochSummary:
 
     @property
     def lacks_energy(self) -> bool:
-        """Whether part of the energy is unknown because readings at the start or end are missing."""
+        """Whether part of the energy was not measured, because readings at the start or end are missing."""
         return not is_known(self.value("energy")) and is_known(self.value("energy_least"))
 
     @property
@@ -91,7 +91,7 @@ class EpochSummary:
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training. Time in validation and checkpoints is left out if it is known.
+        """Steps per second of training. Time in validation and checkpoints is left out if it was recorded.
 
         NaN in the first seconds of an open epoch or run.
         """
@@ -111,8 +111,9 @@ class EpochSummary:
     def live_peak(self) -> LivePeak:
         """Peak memory of live tensors.
 
-        `reached` is true if the framework's counter or a reading between steps shows that the peak was reached; else
-        the value is an upper bound. It is NaN if the framework has no such counter or the counter was not read.
+        `reached` is true if the framework's counter or a reading between steps shows that the peak was reached.
+        Otherwise the value is an upper bound. The value is NaN if the framework has no such counter, or if the counter
+        was not read.
         """
         return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
@@ -134,18 +135,19 @@ class EpochSummary:
 
 
 OWN_COLUMNS = frozenset(column.key for column in EPOCHS if hasattr(EpochSummary, column.key))
-"""Keys of the columns that are attributes of `EpochSummary`: values that the training reported or derived values."""
+"""Keys of the columns that are attributes of `EpochSummary`. Their values were reported by the training, or are
+derived."""
 
 
 class EpochSums(NamedTuple):
-    """Sums over all epochs of a run; NaN is unknown."""
+    """Sums over all epochs of a run. A missing sum is NaN."""
 
     epochs: int
     seconds: float
     overlap: float
     """Seconds that belong to two epochs, because some ranks started an epoch before others ended the previous one."""
     steps: int | None
-    """Number of steps of all epochs. None if no epoch has steps."""
+    """Total number of steps of all epochs. None if no epoch has steps."""
     trained: float
     """Seconds in which these steps were taken; NaN if no epoch has a training phase."""
     stepped: float
@@ -158,14 +160,14 @@ class EpochSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochLengths:
-    """Number and lengths of the ended epochs of a run; NaN is unknown."""
+    """Number and lengths of the ended epochs of a run. A missing number is NaN."""
 
     done: int = 0
     """Count of the epochs that ended."""
     last: int | None = None
     """Epoch number of the newest epoch that ended."""
     known: int = 0
-    """Count of the epochs with a known length."""
+    """Count of the epochs whose length is recorded."""
     total: float = 0.0
     """Total length of these epochs in seconds."""
     least: float = NAN
@@ -188,10 +190,10 @@ def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> 
 
 
 def joined_peaks(peaks: Sequence[LivePeak]) -> LivePeak:
-    """Return the highest of the peaks. It is unknown (NaN) if one of them is unknown."""
+    """Return the highest of the peaks. It is NaN if one of the peaks is NaN."""
     # NaN != NaN; no call of is_known, because thousands of epochs are joined at once.
     if not peaks or any(peak.value != peak.value for peak in peaks):
-        return LivePeak()  # the unknown one may be the highest
+        return LivePeak()  # the missing peak may be the highest
     return max(peaks)
 
 

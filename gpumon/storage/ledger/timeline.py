@@ -1,4 +1,4 @@
-"""The epoch and phase of a rank at each time, derived from the boundaries that the training reports."""
+"""Derives the epoch and phase of a rank at each time from the boundaries that the training reports."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MAX_OUTSIDE = 32
 """Maximum number of phases outside epochs. A board has 12 phase names at a time, but a hostile process may change them
 again and again."""
 _LOST = (OUTSIDE - 1, "")
-"""Stands for the unknown epochs and phases between boundaries that were lost."""
+"""Stands for the epochs and phases of a time in which boundaries were lost."""
 
 
 class PhaseStart(NamedTuple):
-    """Start of a span of time in one epoch and phase; the span lasts until the next one starts."""
+    """Start of a span of time in one epoch and phase. The span lasts until the next span starts."""
 
     start: int
     """Start of the phase, in ns of CLOCK_MONOTONIC."""
@@ -39,12 +39,15 @@ class PhaseStart(NamedTuple):
 
 
 class EpochTimeline:
-    """The epochs, phases and rows of steps of a rank that are not written yet, built from the rank's boundaries."""
+    """The epochs, phases and rows of steps of a rank that have not been written yet.
+
+    They are built from the rank's boundaries.
+    """
 
     def __init__(self) -> None:
         self._fold = EpochFold()
         self.begun_ns = 0
-        """Start of the run in ns, CLOCK_MONOTONIC; 0 while it is unknown."""
+        """Start of the run in ns, CLOCK_MONOTONIC; 0 until it is reported."""
         self.ended_ns = 0
         """End of the run that the training reported, in ns, CLOCK_MONOTONIC; 0 while the run has not ended."""
         self.last_end_ns = 0
@@ -58,7 +61,7 @@ class EpochTimeline:
         self.marks: list[Boundary] = []
         """Out-of-memory errors and checkpoints that are not written yet."""
         self.late_metrics: list[tuple[int, dict[str, float]]] = []
-        """Metrics logged for epochs that are written already, with the number of the epoch."""
+        """Metrics that were logged for epochs that had already been written, with the number of the epoch."""
         self.next_ordinal = 0
         """Ordinal of the next epoch."""
         self.last = Moment(0, 0, NAN)
@@ -122,7 +125,7 @@ class EpochTimeline:
 
     @property
     def lost(self) -> int:
-        """Number of boundaries that are missing, because newer ones overwrote them before a daemon read them."""
+        """Number of boundaries that are missing, because newer boundaries overwrote them before a daemon read them."""
         return self._fold.lost
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, PhaseStart]]:
@@ -185,7 +188,7 @@ class EpochTimeline:
         return phases
 
     def paused_until(self, now: int) -> float:
-        """Return how long the run has been paused in total up to `now` (ns, CLOCK_MONOTONIC), in seconds."""
+        """Return the total time in seconds for which the run has been paused up to `now` (ns, CLOCK_MONOTONIC)."""
         earlier = self.outside.get(PAUSED, PhaseTotals()).seconds
         since = now - self._phase_start.monotonic_ns if self.is_paused and not self.ended_ns else 0
         return earlier + max(0, since) / SECOND
@@ -197,7 +200,8 @@ class EpochTimeline:
         """
         pending = {phase for ordinal, phase in self.peak.visited if ordinal == epoch.ordinal}
         if epoch is not self.open:
-            # Leave out phases after which the counter was not read yet: the next reading may belong to another phase.
+            # Leave out phases after which the counter has not been read yet, because the next reading may belong to
+            # another phase.
             return {
                 phase: peak
                 for phase, peak in epoch.peaks.items()
@@ -215,7 +219,7 @@ class EpochTimeline:
         return peaks
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON values that `from_json` restores; the keys are part of the file format."""
+        """Return the state as JSON values, from which `from_json` restores it. The keys are part of the file format."""
         return {
             "newest": self._fold.newest, "lost": self.lost, "begun": self.begun_ns, "ended": self.ended_ns,
             "spans": self.spans,
@@ -227,7 +231,9 @@ class EpochTimeline:
         }  # fmt: skip
 
     def _add_peak(self, value: float, missed: int) -> None:
-        """Add the value of the framework's peak counter (bytes) at a boundary. It covers the time before the boundary.
+        """Add the value of the framework's peak counter (bytes) at a boundary.
+
+        The value covers the time before the boundary.
 
         `missed`: number of boundaries that were lost before this one.
         """
@@ -280,7 +286,7 @@ class EpochTimeline:
         return (so_far or PhaseTotals()).with_stretch(_totals_between(self._phase_start, until), after)
 
     def _begin_step_row(self, boundary: Boundary, at: Moment) -> None:
-        """Start a row of steps at a boundary: the start of the run, or the end of the previous row."""
+        """Start a row of steps at a boundary, which is the start of the run or the end of the previous row."""
         if self.step_rows.rows and self.spans:
             self.step_rows.add_phase(self.spans[-1].phase, self._row_phase_start, at)
             self.step_rows.rows[-1].metrics.update(boundary.metrics)
@@ -301,7 +307,7 @@ class EpochTimeline:
         if not metrics or (
             again and all(is_same_value(self.logged.get(name), value) for name, value in metrics.items())
         ):
-            return  # the end of a run repeats the values of its last epoch
+            return  # the last boundary of a run repeats the values of its last epoch
         self.logged.update(metrics)
         ordinal = self._ordinals.get(number)
         if ordinal is not None:

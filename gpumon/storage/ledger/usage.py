@@ -1,9 +1,10 @@
-"""Sums of a device's usage and of the energy of CPU packages, which can be extended and merged.
+"""Sums of a device's usage and of the energy of CPU packages. Sums can be extended and merged.
 
-The values of a tick hold until the next tick. If ticks are more than `HOLD_INTERVALS` intervals apart, or 1.5 if the
-daemon was restarted between them, there is a gap, and the last values before it hold for no time. In a mean, each value
-is weighted by the time for which it held. Peaks come from samples taken within the period. If there is no such sample,
-the value that held during the period is used. Counters are interpolated linearly between two ticks.
+The values of a tick are valid until the next tick. There is a gap if two ticks are more than `HOLD_INTERVALS` intervals
+apart, or more than 1.5 intervals if the daemon was restarted between them. The last values before a gap are valid for
+no time. In a mean, each value is weighted by the time for which it was valid. Peaks come from samples taken within the
+period. If there is no such sample, the value that was valid during the period is used. Counters are interpolated
+linearly between two ticks.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from gpumon.model.metrics import GPU_INDEX, IDLE
 MIN_PACKAGE_COVERED = 0.9
 """Energy of the CPU packages is reported if at least this share of the run's time lies between two readings.
 
-The mean power is assumed for the rest of the time. The first reading comes with the first tick that shows the run,
-because a daemon does not read the packages while nothing runs.
+For the rest of the time, the mean power is assumed. The first reading is made at the first tick that shows the run,
+because a daemon does not read the packages while nothing is running.
 """
 _MAX_PACKAGE_GAP = 60 * SECOND
-"""Maximum ns between two readings. In a longer time the counters may have wrapped more than once."""
+"""Maximum ns between two readings. In a longer time, the counters may wrap around more than once."""
 
 
 class PackageUsage:
@@ -56,13 +57,13 @@ class PackageUsage:
         return self._joules * max(1.0, seconds / self._covered)
 
     def reason(self, seconds: float) -> str:
-        """Return why the energy of a rank that ran for `seconds` is unknown; empty if it is known."""
+        """Return why the energy of a rank that ran for `seconds` cannot be determined; empty if it can."""
         if is_known(self.energy(seconds)):
             return ""
         return self.unknown or "no daemon read the CPU packages during most of the run"
 
     def as_json(self) -> list[float]:
-        """Return the state as JSON values that `from_json` restores."""
+        """Return the state as JSON values, from which `from_json` restores it."""
         return [self._joules, self._covered]
 
     @classmethod
@@ -72,17 +73,17 @@ class PackageUsage:
 
 
 HOLD_INTERVALS = 3
-"""Maximum number of intervals until the next tick. A longer time is a gap, none of which counts as sampled."""
+"""Maximum number of intervals until the next tick. A longer time is a gap, and no part of a gap counts as sampled."""
 MIN_HOLD = 2 * SECOND
 MIN_COVERED = 0.98
 """Energy is reported if at least this share of the time lies between two readings of the counter."""
 MAX_UNSURE = 0.01
-"""Energy is reported if at most this share of it may belong to the time before or after the period."""
+"""Energy is reported if at most this share of the energy may belong to the time before or after the period."""
 _WHOLE = 1.0 - 1e-6
 _TOLERANCE = 0.01
 """Maximum rounding error of a sum with many terms, in joules."""
 MIN_ENERGY_SECONDS = 1.0
-"""Shortest period whose energy is reported, in seconds. The limit is needed because the counter moves in steps."""
+"""Shortest period whose energy is reported, in seconds. The limit is needed because the counter increases in steps."""
 MIN_UTILIZATION_SECONDS = 0.2
 """Shortest period whose utilization is reported, in seconds. The driver takes 5 or 6 samples a second."""
 MIN_BUSY_COVERED = 0.9
@@ -106,7 +107,7 @@ _FIRST_INDEXES = tuple(_FIRSTS.values())
 
 
 class UtilizationHistogram:
-    """Seconds that a device spent at each utilization, in steps of one percent as the driver reports it."""
+    """Seconds that a device spent at each utilization, in steps of one percent, as the driver reports utilization."""
 
     __slots__ = ("bins", "seconds", "total")
 
@@ -157,21 +158,22 @@ class UtilizationHistogram:
 class SplitIntervals:
     """Intervals between two readings that lie only partly within the time of a row of the ledger.
 
-    It is unknown how much of such an interval's energy belongs to the row. If rows are merged, the merged row may
-    contain the whole interval, and its energy is known.
+    It cannot be determined how much of such an interval's energy belongs to the row. If rows are merged, the merged row
+    may contain the whole interval, and then it contains all of the interval's energy.
     """
 
     __slots__ = ("rows",)
 
     def __init__(self) -> None:
         self.rows: dict[int, list[float]] = {}
-        """By end of the interval (ns, CLOCK_MONOTONIC): its seconds within the row, its whole length in seconds, and
-        its joules."""
+        """For the end of each interval (ns, CLOCK_MONOTONIC): the seconds of the interval within the row, its whole
+        length in seconds, and its joules."""
 
     def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
-        """Add `seconds` within this row of an interval that ends at `until`, lasts `length` seconds, and used `joules`.
+        """Add an interval of which `seconds` lie within this row.
 
-        `until` is in ns, CLOCK_MONOTONIC.
+        `until`: end of the interval in ns, CLOCK_MONOTONIC. `length`: whole length in seconds. `joules`: energy used in
+        the interval.
         """
         known = self.rows.setdefault(until, [0.0, length, joules])
         known[0] += seconds
@@ -183,7 +185,7 @@ class SplitIntervals:
 
     @property
     def open(self) -> list[list[float]]:
-        """Values of the intervals that lie partly outside this row."""
+        """Values of those intervals that lie partly outside this row."""
         return [row for row in self.rows.values() if row[0] < _WHOLE * row[1]]
 
     def joules(self) -> float:
@@ -205,7 +207,7 @@ class UsageSums:
 
     def __init__(self) -> None:
         self.sampled = 0.0
-        """Seconds for which a value held."""
+        """Seconds for which each value was valid."""
         self.ticks = UtilizationHistogram()
         self.busy = UtilizationHistogram()
         """Utilization from the driver's own samples."""
@@ -214,7 +216,7 @@ class UsageSums:
         self.inside = [NAN] * len(_PEAK_INDEXES)
         """Peaks of the samples taken within the periods."""
         self.held = [NAN] * len(_PEAK_INDEXES)
-        """Peaks of values that were sampled before a period and still held in it."""
+        """Peaks of values that were sampled before a period and were still valid in it."""
         self.first = [NAN] * len(_FIRST_INDEXES)
         """First readings, in the order of `_FIRST_INDEXES`."""
         self.counted = [0.0] * len(COUNTERS)
@@ -223,14 +225,14 @@ class UsageSums:
         self.begun: tuple[int, float] | None = None
         """Time (ns, CLOCK_MONOTONIC) and energy counter (joules) at the start of the first period."""
         self.ended: tuple[int, float] | None = None
-        """Time and energy counter at the end of the last period."""
+        """Time (ns, CLOCK_MONOTONIC) and energy counter (joules) at the end of the last period."""
         self.estimated = SplitIntervals()
-        """Intervals between two energy readings that are too far apart to know when the energy was used."""
+        """Intervals between two energy readings that are too far apart to tell when the energy was used."""
         self.unseen = SplitIntervals()
         """Intervals in which the device was not sampled."""
 
     def add_values(self, values: Sequence[float], seconds: float, *, is_read_here: bool) -> None:
-        """Add the values of a sample that held for `seconds`.
+        """Add the values of a sample, which were valid for `seconds`.
 
         `is_read_here`: whether the sample was also taken within the row's time.
         """
@@ -254,7 +256,8 @@ class UsageSums:
     def add_counters(self, growth: Sequence[float], share: float, seconds: float) -> None:
         """Add a `share` (0 to 1) of the growth of the counters between two ticks.
 
-        `growth`: growth of each counter, NaN if unknown. `seconds`: the same share of the time between the two ticks.
+        `growth`: growth of each counter; NaN if not available. `seconds`: the same share of the time between the two
+        ticks.
         """
         for i, amount in enumerate(growth):
             if amount == amount:
@@ -267,7 +270,7 @@ class UsageSums:
         self.ended = max(self.ended or ended, ended)
 
     def merge(self, other: UsageSums) -> None:
-        """Add the sums of `other`, whose time is later."""
+        """Add the sums of `other`, which must cover a later time."""
         self.sampled += other.sampled
         self.ticks.merge(other.ticks)
         self.busy.merge(other.busy)
@@ -292,16 +295,16 @@ class UsageSums:
     def columns(
         self, seconds: float, *, whole_board: bool = True, min_energy_seconds: float = MIN_ENERGY_SECONDS
     ) -> dict[str, Any]:  # fmt: skip
-        """Return the values for the columns of the table `usage`. Unknown columns are left out.
+        """Return the values for the columns of the table `usage`. Columns without a value are left out.
 
-        `seconds`: length of the row's time. `whole_board`: false for a MIG instance, because its counters count for the
+        `seconds`: length of the row's time. `whole_board`: false for a MIG instance, because its counters belong to the
         whole GPU. `min_energy_seconds`: shortest time for which energy is reported.
         """
         from_driver = (
             self.sampled > 0 and self.busy.seconds > 0 and self.busy.seconds >= MIN_BUSY_COVERED * self.sampled
         )
         spread = self.busy if from_driver else self.ticks
-        # `inside` shows whether any tick lies within the time. If none does, all values are from earlier ticks.
+        # `inside` shows whether a tick lies within the time. If no tick does, all values are from earlier ticks.
         is_before = _any_known(self.held) and not _any_known(self.inside)
         unseen = sum(row[0] for row in self.unseen.open)
         is_whole = unseen <= (1.0 - SAMPLED) * seconds
@@ -342,7 +345,7 @@ class UsageSums:
         }
 
     def as_json(self) -> list[Any]:
-        """Return the state as JSON values that `from_json` restores; null stands for NaN."""
+        """Return the state as JSON values, from which `from_json` restores it. Null stands for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
         peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
         cut = [[[until, *row] for until, row in intervals.rows.items()] for intervals in (self.estimated, self.unseen)]

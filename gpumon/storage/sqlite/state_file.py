@@ -1,4 +1,4 @@
-"""`StateFile`: a SQLite file that a daemon writes to.
+"""`StateFile` is a SQLite file to which a daemon writes.
 
 It keeps working if the file is replaced or damaged, or if the disk is full. An error does not stop the daemon. Each
 problem is logged once, and the next write tries again.
@@ -19,10 +19,11 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class StateFile:
-    """The file at `path`, which is opened for writing by the first call of `connect`.
+    """The file at `path`. The first call of `connect` opens it for writing.
 
-    `uid`: user to whom the file belongs. `shared`: let other users read it. `log`: gets a line for each problem.
-    `on_open`: called with each new connection. Only one thread may use a `StateFile` at a time.
+    `uid`: user to whom the file belongs. `shared`: whether other users may read the file. `log`: function that receives
+    a line for each problem. `on_open`: function that is called with each new connection. Only one thread may use a
+    `StateFile` at a time.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class StateFile:
         self.problem = ""
         """Reason why nothing can be written, as text for users. Empty while writing works."""
         self.is_refused = False
-        """True if another version of gpumon writes the file, too. In this case the file is never written again."""
+        """Whether another version of gpumon also writes the file. If so, this object never writes it again."""
         self.is_stopping = False
-        """Set to True by the owner before the last `close`, after which the file is not opened again."""
+        """The owner sets this to True before the last call of `close`. After that call, the file is not opened
+        again."""
         self._kind = kind
         self._uid = uid
         self._log = log
@@ -44,10 +46,10 @@ class StateFile:
         self._connection: sqlite3.Connection | None = None
         self._was_open = False
         self._inodes: tuple[int, int] = (0, 0)
-        """Inodes of the file and of its write-ahead log; 0 if there is none."""
+        """Inodes of the file and of its write-ahead log; 0 if the file or log does not exist."""
         self._raw_fd = -1
-        """A second descriptor of the file, to read it without SQLite. It is closed last, because closing any descriptor
-        of a file drops all locks that SQLite has on it."""
+        """A second descriptor of the file, used to read it without SQLite. It is closed last, because closing any
+        descriptor of a file drops all locks that SQLite holds on the file."""
 
     @property
     def is_open(self) -> bool:
@@ -74,15 +76,15 @@ class StateFile:
         return self._connection
 
     def clear_problem(self) -> None:
-        """Record that a write succeeded; if earlier writes had failed, log that writing works again."""
+        """Record that a write succeeded. If earlier writes had failed, log that writing works again."""
         if self.problem:
             self.problem = ""
             self._log(f"{self.path} is writable again")
 
     def handle_error(self, error: Exception) -> bool:
-        """Close the file after an error, and log the problem once. Return whether a new file can be started now.
+        """Close the file after an error, and log the problem once. Return whether a new file can be created now.
 
-        A damaged file is renamed first, so that it is kept.
+        A damaged file is first renamed, so that it is kept.
         """
         if isinstance(error, OtherVersion):
             self.problem, self.is_refused = str(error), True
@@ -103,7 +105,7 @@ class StateFile:
     def close(self) -> None:
         """Close the file. If `is_stopping` is set, a shared file is left without a write-ahead log.
 
-        Users who may not write to the directory can then read it.
+        Users who may not write to the directory can then read the file.
         """
         connection, self._connection = self._connection, None
         if connection is None:
@@ -121,7 +123,7 @@ class StateFile:
     def _is_database(self) -> bool:
         """Return whether the open file starts with SQLite's magic bytes.
 
-        SQLite itself would not notice that they were overwritten, because it uses cached pages.
+        SQLite itself would not notice that these bytes were overwritten, because it uses cached pages.
         """
         try:
             return self._raw_fd < 0 or os.pread(self._raw_fd, len(_MAGIC), 0) == _MAGIC
@@ -131,7 +133,7 @@ class StateFile:
     def _is_in_place(self) -> bool:
         """Return whether the open file and its log are still at their paths, and the file is not empty.
 
-        If the file is empty, the next program that opens it removes its log, and later writes to the log would be lost.
+        If the file is empty, the next program that opens it removes its log. Later writes to this log would be lost.
         """
         file, wal = self._inodes
         return _inode_of_content(self.path) == file and (not wal or _inode(f"{self.path}-wal") == wal)

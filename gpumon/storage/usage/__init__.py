@@ -1,1 +1,1 @@
-"""Accounts: the time for which each user held each GPU, hour by hour, its busy and idle time, and its energy."""
+"""Accounts are the held, busy and idle time and the energy of each user on each GPU, hour by hour."""

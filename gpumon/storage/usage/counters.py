@@ -1,7 +1,8 @@
-"""`UseMeter`: the running sums that a daemon publishes, with the same rules as accounts but not divided into hours.
+"""`UseMeter` computes the running sums that a daemon publishes. They follow the rules of accounts but are not divided
+into hours.
 
 The time after a tick is counted when the next tick arrives. So the growth of a sum between two readings by a client is
-exact, regardless of the time between them.
+exact, regardless of the time between the readings.
 """
 
 from __future__ import annotations
@@ -56,20 +57,20 @@ class _Holders:
         self.uuid = uuid
         self.users = users
         self.begun_ns = begun_ns
-        """Time at which each user started to hold the device: ns, CLOCK_MONOTONIC."""
+        """Time at which each user started to hold the device, in ns of CLOCK_MONOTONIC."""
         self.rows = rows
-        """Row of each user; its values are described at `UseMeter._shares`."""
+        """Row of each user. The values of a row are described at `UseMeter._shares`."""
         self.are_counted = False
         """Whether the rows of all holders are in `UseMeter._shares`."""
         self.is_idle = True
-        """Whether the rows may contain an idle time."""
+        """Whether any of the rows may contain an idle time."""
 
 
 class UseMeter:
     """The running sums of a daemon. They continue the sums of the previous daemon, or start at 0 if there is none.
 
-    `earlier`: sums of the previous daemon, None if there are none. `since_ns`: time at which sums start if there are no
-    earlier ones (ns since 1970). `room`: bytes available for names. `holders`: determines who holds which GPU at a
+    `earlier`: sums of the previous daemon; None if there are none. `since_ns`: time at which sums start if there are no
+    earlier sums (ns since 1970). `room`: bytes available for names. `holders`: determines who holds which GPU at a
     tick.
     """
 
@@ -77,27 +78,27 @@ class UseMeter:
         """Create the sums. See the class for the arguments."""
         self.number = earlier.number if earlier else 0
         self._counted = (earlier.monotonic_ns, earlier.time_ns) if earlier else (-1, -1)
-        """Time of the newest tick in the earlier sums by CLOCK_MONOTONIC and by the wall clock (ns). Both are needed
-        because CLOCK_MONOTONIC restarts with the machine."""
+        """Time of the newest tick in the earlier sums, by CLOCK_MONOTONIC and by the wall clock (ns). Both are needed,
+        because CLOCK_MONOTONIC restarts when the machine reboots."""
         self._since_ns = earlier.since_ns if earlier else since_ns
         self._dropped = earlier.dropped if earlier else 0
         self._room, self._max_users = room, MAX_USERS
         self._holders = holders or HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
         self._shares: dict[UserHourKey, list[float]] = {}
-        """Three values per user and device: held seconds, divided evenly between simultaneous holders; seconds for
-        which the user has held the idle device; time when the user was first seen on it (s, CLOCK_MONOTONIC), NaN if
-        that was before a restart of the machine."""
+        """Three values per user and device. The first is the held seconds, divided evenly between simultaneous holders.
+        The second is the seconds for which the user has held the idle device. The third is the time at which the user
+        was first seen on the device (s, CLOCK_MONOTONIC), or NaN if that was before a reboot of the machine."""
         self._holders_by_device: dict[str, _Holders] = {}
         """Current holders by device UUID. Only devices with holders are included."""
         self._now: dict[str, list[float]] = {}
         """Values of `DeviceNow` by device UUID, in the order of its fields."""
         self._xids: dict[tuple[str, int], list[float]] = {}
         self._uncounted: set[UserHourKey] = set()
-        """Current holders whose sums were dropped because there was no space for them."""
+        """Current holders whose sums were dropped because there was no space for the sums."""
         self._judged: Sequence[HeldDevice] = ()
         self._previous: list[tuple[float, list[float], _Holders | None]] = []
-        """Utilization (NaN if unknown), row in `_now`, and holders of each device in the last tick."""
+        """For each device in the last tick: utilization (NaN if not available), row in `_now`, and holders."""
         self._time_ns = self._monotonic_ns = 0
         self._named_counts = (-1, -1, -1)
         """Numbers of devices, users and XIDs when the names were last packed."""
@@ -109,13 +110,13 @@ class UseMeter:
     def add(self, tick: Tick) -> bool:
         """Add the next tick. Return False, and do not add it, if the sums of the previous daemon already contain it.
 
-        This happens in a simulation, which repeats past ticks for each daemon that starts.
+        This happens in a simulation, because it repeats past ticks for each daemon that starts.
         """
         judged = self._holders.judged(tick)
         counted_ns, counted_time_ns = self._counted
         if tick.monotonic_ns <= counted_ns and tick.time_ns <= counted_time_ns:
             return False
-        if tick.monotonic_ns < counted_ns:  # the machine was restarted
+        if tick.monotonic_ns < counted_ns:  # the machine was rebooted
             for row in self._shares.values():
                 row[2] = NAN
         self._counted = (-1, -1)
@@ -182,8 +183,8 @@ class UseMeter:
     def _update_holders(self, uuid: str, gpu: HeldDevice, idle: float, now_ns: int) -> _Holders:
         """Update the holders of a GPU and the time for which each has held the idle GPU, and return the holders.
 
-        `idle`: seconds for which the GPU has been idle. The time of a holder may be shorter, because the holder may
-        have come after the GPU became idle.
+        `idle`: seconds for which the GPU has been idle. The time of a holder may be shorter, because a holder may have
+        come after the GPU became idle.
         """
         holders = self._holders_by_device.get(uuid)
         if holders is None or holders.users is not gpu.users:
@@ -255,11 +256,14 @@ class UseMeter:
             list(_CODES.values()),
         ]  # fmt: skip
         self._named_counts = (len(self._now), len(users), len(self._xids))
-        for uuid, holders in self._holders_by_device.items():  # some may have been evicted
+        for uuid, holders in self._holders_by_device.items():  # some rows may have been evicted
             holders.rows, holders.are_counted = [self._row(uuid, user) for user in holders.users], False
 
     def _evict(self) -> None:
-        """Evict sums until the limits are met: first of absent devices and of users who hold nothing, oldest first."""
+        """Evict sums until the limits are met.
+
+        Sums of absent devices and of users who hold no GPU are evicted first, oldest first.
+        """
         present = {gpu.sample.device.uuid for gpu in self._judged}
         held = {UserHourKey(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
         book = self._book

@@ -1,7 +1,8 @@
-"""`EnergyMeter`: divides the growth of a GPU's energy counter between the spans of time in which it grew.
+"""`EnergyMeter` divides the growth of a GPU's energy counter between spans of time.
 
-A counter is not read at every tick. If the driver call is slow, it is read less often, and its value arrives in a later
-tick. So the energy of a span is known only after a reading at or after its end has arrived.
+A counter is not read at every tick. If the driver call is slow, the counter is read less often, and its value arrives
+in a later tick. So the energy of a span can be determined only when a reading from the end of the span or later has
+arrived.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from gpumon.model.energy import EnergyReadings, energy_between
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
-"""Function that is called with a part, and the seconds and joules to add to it. See `EnergyMeter` for parts."""
+"""Function that is called with a part, and with the seconds and joules to add to this part. See `EnergyMeter` for
+parts."""
 
 
 class _Stretch(Generic[Part]):
-    """A span of time whose energy is not known yet; ns, CLOCK_MONOTONIC."""
+    """A span of time whose energy has not been determined yet. Times are in ns, CLOCK_MONOTONIC."""
 
     __slots__ = ("begin_ns", "end_ns", "part", "power")
 
@@ -28,13 +30,16 @@ class _Stretch(Generic[Part]):
         self.part = part
         self.begin_ns, self.end_ns = begin_ns, end_ns
         self.power = power
-        """Mean power in W, NaN if unknown. The energy is computed from it if no counter reading arrives."""
+        """Mean power in W; NaN if not available. If no counter reading arrives, the energy is computed from the mean
+        power."""
 
 
 class EnergyMeter(Generic[Part]):
-    """Spans of time whose energy is not known yet. `book` is called for each span when its energy is known.
+    """Spans of time whose energy has not been determined yet.
 
-    Each span has a part, an object that identifies what its energy counts for.
+    When it has been determined, `book` is called for the span.
+
+    Each span has a part, which is an object that identifies what the energy of the span counts for.
     """
 
     __slots__ = ("_book", "_readings", "_stretches", "at_ns")
@@ -43,9 +48,10 @@ class EnergyMeter(Generic[Part]):
         self._book = book
         self._readings = EnergyReadings()
         self.at_ns = 0
-        """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most the time of its tick; 0 before the first."""
+        """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most the time of the reading's tick; 0 before the
+        first."""
         self._stretches: list[_Stretch[Part]] = []
-        """Spans after `at_ns` whose energy is not known yet, in chronological order."""
+        """Spans after `at_ns` whose energy has not been determined yet, in chronological order."""
 
     @property
     def stamp_ns(self) -> int | float:
@@ -53,11 +59,12 @@ class EnergyMeter(Generic[Part]):
         return self._readings.at
 
     def read_adjacent(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
-        """Add a reading at the end of a span that started at the previous reading, and return the joules in between.
+        """Add a reading at the end of a span that started at the previous reading, and return the joules of the span.
 
         This is the fast path for most ticks. If it cannot be used, for example because another span is still waiting,
-        it does nothing and returns NaN. Then call `add_stretch` and `read`. `stamp_ns`: time at which `energy` (J) was
-        read. `begin_ns`, `end_ns`: start and end of the span. `limit`: power limit in W. Times are CLOCK_MONOTONIC.
+        this does nothing and returns NaN. The caller must then call `add_stretch` and `read`. `stamp_ns`: time at which
+        `energy` (J) was read. `begin_ns`, `end_ns`: start and end of the span. `limit`: power limit in W. Times are
+        CLOCK_MONOTONIC.
         """
         readings = self._readings
         if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
@@ -92,9 +99,9 @@ class EnergyMeter(Generic[Part]):
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
         """Add a reading of the counter.
 
-        `energy`: its value in J. `stamp_ns`: time of the reading. `now_ns`: time of the tick in which it arrived (both
-        ns, CLOCK_MONOTONIC). `limit`: power limit in W. `follows_ns`: maximum ns between two readings for which the
-        counter is used; for a longer time, the energy is computed from power.
+        `energy`: value of the counter in J. `stamp_ns`: time of the reading. `now_ns`: time of the tick in which the
+        reading arrived (both ns, CLOCK_MONOTONIC). `limit`: power limit in W. `follows_ns`: maximum ns between two
+        readings for which the counter is used. For a longer time, the energy is computed from power.
         """
         for growth in self._readings.add(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
@@ -109,7 +116,8 @@ class EnergyMeter(Generic[Part]):
     def reset(self) -> None:
         """Stop waiting for readings, for example because there is a gap.
 
-        Spans after the last reading are dropped. If there was no reading at all, their energy is computed from power.
+        Spans after the last reading are dropped. If there was no reading at all, the energy of these spans is computed
+        from power instead.
         """
         if self._stretches and not self.at_ns:
             self._book_power(self._stretches[-1].end_ns)
@@ -118,7 +126,10 @@ class EnergyMeter(Generic[Part]):
         self.at_ns = 0
 
     def _book_joules(self, until_ns: int, joules: float) -> None:
-        """Book the growth of the counter up to `until_ns`. It is spread evenly over the time since the last reading."""
+        """Book the growth of the counter up to `until_ns`.
+
+        The growth is distributed evenly over the time since the last reading.
+        """
         length, stretches = until_ns - self.at_ns, self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]
@@ -130,7 +141,7 @@ class EnergyMeter(Generic[Part]):
             del stretches[0]
 
     def _book_power(self, until_ns: int) -> None:
-        """Book the spans up to `until_ns` with energy computed from power. Spans with unknown power are dropped."""
+        """Book the spans up to `until_ns` with energy computed from power. Spans without a power value are dropped."""
         stretches = self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]

@@ -1,16 +1,16 @@
-"""`AccountBook`: sums the usage of each device, and of each user on a device, by hour.
+"""`AccountBook` sums the usage of each device, and of each user on a device, by hour.
 
-The state at a tick is valid until the next tick, unless there is a gap between the two (`is_gap`). Time in a gap is
-unknown and does not count. A span of time that crosses the end of an hour is split at this point.
+The state at a tick is valid until the next tick, unless there is a gap between the two ticks (`is_gap`). Time in a gap
+does not count. A span of time that crosses the end of an hour is split at this point.
 
 Held time counts in full for each holder, even if several users hold the GPU at the same time. Busy time and energy are
 divided between the holders by the kernel time of their processes. If the driver does not report the kernel time of
-every holder, busy time and energy count only for the device, and the share of each user is unknown. Energy is the
-growth of the counter between two readings (`energy_meter`). If a GPU did not answer for a short time, the energy of
-this time counts for its holders if they are the same before and after.
+every holder, busy time and energy count only for the device, and no user gets a share. Energy is the growth of the
+counter between two readings (`energy_meter`). If a GPU did not answer for a short time, the energy of this time counts
+for the holders if they are the same before and after it.
 
-A GPU that is divided by MIG is neither held nor free, only its instances are. For the GPU itself, only its energy and
-the time in which energy was measured are counted. If the activity of an instance is unknown, only its holders are
+A GPU that is divided by MIG is neither held nor free; only its instances are. For the GPU itself, only energy and the
+time in which energy was measured are counted. If there is no data on the activity of an instance, only its holders are
 counted.
 """
 
@@ -83,7 +83,7 @@ class _EnergyPart(NamedTuple):
     free: float
     """1 if no process held the device, else 0."""
     users: Sequence[tuple[str, float, float]]
-    """Name of each user, 1 if the user's share is known (else 0), and the share (0 to 1)."""
+    """For each user: the name, 1 if the share could be determined (else 0), and the share (0 to 1)."""
 
 
 _NO_PART = _EnergyPart(0, False, 0.0, ())
@@ -114,15 +114,16 @@ class _DeviceHour:
         self.is_whole = is_whole
         """Whether this is a whole GPU. The energy counter and power of a MIG instance belong to its GPU."""
         self.facts: tuple[object, ...] = ()
-        """State of the device that is constant in the span (`_facts`)."""
+        """State of the device in the span, which is constant (`_facts`)."""
         self.seconds = self.metered = self.joules = 0.0
-        """Values of the span so far: its length in seconds, the seconds with known energy, and the energy in joules."""
+        """Values of the span so far: its length in seconds, the seconds for which energy was determined, and the energy
+        in joules."""
         self.part = self.unanswered = _NO_PART
-        """Division of the energy in the span, and in times without an answer within the span."""
+        """How the energy is divided, in the span and in times without an answer within it."""
         self.weights: Sequence[float] = ()
-        """Factor for each column by which the span is added to it."""
+        """For each column, the factor with which the span is added to the column."""
         self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
-        """Sums of each user, and the factors by which the span is added to them."""
+        """Sums of each user, and the factors with which the span is added to these sums."""
 
     def flush(self) -> None:
         """Add the span to the sums, and start a new span with the same state."""
@@ -189,7 +190,10 @@ class AccountBook:
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def flush(self) -> None:
-        """Add the time up to the last tick to `devices` and `users`. Without this call, the sums may lack this time."""
+        """Add the time up to the last tick to `devices` and `users`.
+
+        Until this is called, the sums may lack this time.
+        """
         for device in self._open.values():
             device.flush()
 
@@ -202,7 +206,7 @@ class AccountBook:
         return book
 
     def restore(self, book: AccountBook) -> None:
-        """Add back sums that `drain` returned but that could not be written."""
+        """Put back sums that were returned by `drain` but could not be written."""
         self._close()
         self.names = {**book.names, **self.names}
         _add_sums(self.devices, book.devices)
@@ -217,7 +221,7 @@ class AccountBook:
             self.users.pop(user, None)
 
     def _close(self) -> None:
-        """Flush the sums of the current hour, and release them. `_begin` looks them up again if needed."""
+        """Flush the sums of the current hour, and release them. If they are needed again, `_begin` looks them up."""
         self.flush()
         self._open = {}
 
@@ -246,7 +250,7 @@ class AccountBook:
     def _add_unanswered(self, uuid: str, answered: HeldDevice, begin_ns: int, end_ns: int) -> None:
         """Add time without an answer, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
 
-        Its energy is known if a counter reading follows soon.
+        The energy of this time can be determined if a counter reading follows soon.
         """
         device = self._open.get(uuid) or self._begin(uuid)
         if device.unanswered is _NO_PART:
@@ -264,14 +268,14 @@ class AccountBook:
             meter = meters.get(uuid)
             if state is _OK:
                 if meter is None:
-                    if uuid.startswith(PARTS):  # a MIG instance has the counter of its GPU
+                    if uuid.startswith(PARTS):  # a MIG instance only has the counter of its GPU
                         continue
                     meter = meters[uuid] = EnergyMeter(partial(self._book_energy, uuid))
                 if answered and (last := answered.pop(uuid, None)) is not None and not _has_same_holders(last, gpu):
                     meter.replace_parts(_without_owner)
                 values, stamp_ns = sample.values, sample.counters_monotonic_ns
                 if stamp_ns == meter.stamp_ns and meter.at_ns == tick.monotonic_ns:
-                    continue  # already read in `_count`, the usual case
+                    continue  # usually, the counter was already read in `_count`
                 stamp_ns = stamp_ns or sample.monotonic_ns or tick.monotonic_ns
                 meter.read(values[_ENERGY], stamp_ns, tick.monotonic_ns, values[_LIMIT], follows_ns)
             elif meter is not None and state is _ASLEEP:
@@ -279,7 +283,7 @@ class AccountBook:
                 answered.pop(uuid, None)
             elif meter is not None:
                 if tick.monotonic_ns - meter.at_ns > follows_ns:
-                    meter.reset()  # no answer for too long
+                    meter.reset()  # there was no answer for too long
                 if (last := self._previous.get(uuid)) is not None and last.sample.state is _OK:
                     answered[uuid] = last
         if not meters.keys() <= now.keys():
@@ -294,7 +298,7 @@ class AccountBook:
         self._answered = {}
 
     def _book_energy(self, uuid: str, part: _EnergyPart, seconds: float, joules: float) -> None:
-        """Add the energy of a span. `seconds`: length of the span. `joules`: its energy."""
+        """Add the energy of a span. `seconds`: length of the span. `joules`: energy of the span."""
         device = self._open.get(uuid)
         if device is not None and device.part is part:  # the usual case
             device.metered += seconds
@@ -362,7 +366,7 @@ def _energy_part(hour: int, gpu: HeldDevice, *, observed: bool) -> _EnergyPart:
 
 
 def _without_owner(part: _EnergyPart) -> _EnergyPart:
-    """Return the part without users if the device did not answer during its span; else return it unchanged."""
+    """Return the part without its users if the device did not answer during the span; else the unchanged part."""
     return part if part.observed else _EnergyPart(part.hour, False, 0.0, ())
 
 
@@ -372,7 +376,7 @@ def _has_same_holders(before: HeldDevice, gpu: HeldDevice) -> bool:
 
 
 def _user_shares(gpu: HeldDevice) -> Sequence[tuple[str, float]]:
-    """Return each user of a device with the user's share of its kernel time (0 to 1), NaN if unknown."""
+    """Return each user of a device with the user's share of the device's kernel time (0 to 1); NaN if not available."""
     users = gpu.users
     if not gpu.is_identified:
         return [(user, NAN) for user in users]

@@ -1,4 +1,4 @@
-"""Groups the accounts of a window for views: in total, by GPU, hour, day, week or month. Defines calendar windows."""
+"""Groups the accounts of a window for views, in total or by GPU, hour, day, week or month. Defines calendar windows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
 
 MIN_UNSEEN = 90.0
-"""Shorter unobserved times of a device (seconds) are not reported, because the newest seconds are not written yet."""
+"""Minimum seconds for which a device must be unobserved for this to be reported. Shorter times are normal, because the
+newest seconds have not been written yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountGroup:
-    """Usage of one GPU or all GPUs, in total and by user, summed over some hours."""
+    """Usage of one GPU or of all GPUs, in total and by user, summed over some hours."""
 
     begin: float
     """Start of the period, in seconds since 1970."""
@@ -33,8 +34,8 @@ class AccountGroup:
     """Usage that is not included in any of the accounts (`unattributed`)."""
     use: DeviceUse
     unseen: float
-    """Seconds without any observation, summed over devices: no daemon ran, or the GPU did not answer. The time before
-    the first account is included, because it is unknown whether a GPU was free at that time."""
+    """Seconds without any observation, summed over devices. In this time, no daemon was running or the GPU did not
+    answer. The time before the first account is included, because a GPU may or may not have been free then."""
     hours: Sequence[HourUse] = ()
     """The hours in this group."""
 
@@ -72,7 +73,8 @@ def _midnight(time: float, zone: Zone) -> datetime:
 PERIODS: dict[str, Callable[..., tuple[float, float]]] = {
     "hour": _hour, "day": _day, "week": _week, "month": _month,
 }  # fmt: skip
-"""Functions that return the start and end (s since 1970) of the period that contains a time, in a time zone."""
+"""Functions that return the start and end (s since 1970) of the period that contains a given time in a given time
+zone."""
 GROUPINGS = ("user", "device", *PERIODS)
 
 
@@ -120,7 +122,8 @@ def _group(
     device: StoredDevice | None = None,
 ) -> AccountGroup:
     use, accounts = query.total(hours), query.by_user(hours)
-    # MIG instances come and go, so the time in which an instance does not exist does not count as unobserved.
+    # MIG instances may be created and destroyed, so time in which an instance does not exist does not count as
+    # unobserved.
     whole_gpus = [gpu for gpu in devices if not gpu.uuid.startswith(PARTS)]
     unseen = max(0.0, end - begin) * len(whole_gpus) - sum(_observed(hour) for hour in hours)
     return AccountGroup(
@@ -136,7 +139,10 @@ def _group(
 
 
 def _observed(hour: HourUse) -> float:
-    """Return the seconds in which a GPU answered. While MIG divides the GPU, only `metered` includes these seconds."""
+    """Return the seconds in which a GPU answered.
+
+    While MIG divides the GPU, only the sum `metered` includes these seconds.
+    """
     return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
 
 
@@ -147,12 +153,12 @@ def find_account(group: AccountGroup | None, user: str) -> Account:
 
 
 def named_use(hours: Sequence[HourUse]) -> Account:
-    """Return the usage by holders whose name is known. If several holders share a GPU, the time counts once."""
+    """Return the usage by holders who have a name. If several holders share a GPU, the time counts once."""
     held = judged = busy = idle = 0.0
     for hour in hours:
         named = [account for account in hour.accounts if account.user]
         unnamed_held = sum(account.held for account in hour.accounts if not account.user)
-        # A GPU may have named and unknown holders at the same time.
+        # A GPU may have holders with and without a name at the same time.
         named_held = max([hour.use.held - unnamed_held, *(account.held for account in named)]) if named else 0.0
         held += named_held
         judged += min(named_held, sum(account.judged for account in named))
@@ -175,7 +181,7 @@ class UserWindow:
     """Length of the window: one of `WINDOW_PERIODS`."""
     begin: float
     end: float
-    """End of the whole period, even if that is in the future."""
+    """End of the whole period, even if this is in the future."""
     zone: Zone
     """Time zone of the viewer; None is the zone of the server."""
 
@@ -237,7 +243,7 @@ def parse_window(period: str, day: str, zone: str, now: float) -> UserWindow:
     period, time_zone = period if period in WINDOW_PERIODS else DEFAULT_PERIOD, _parse_zone(zone)
     try:
         return _window_at(period, datetime.strptime(day, _DAY_FORMAT).replace(tzinfo=time_zone).timestamp(), time_zone)
-    except (ValueError, OverflowError, OSError):  # not a date, or out of range on this machine
+    except (ValueError, OverflowError, OSError):  # `day` is not a date, or is out of range on this machine
         return _window_at(period, now, time_zone)
 
 

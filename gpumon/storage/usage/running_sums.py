@@ -1,4 +1,4 @@
-"""Reads the running sums in a ring: totals for each device, for each user on a device, and for XID errors."""
+"""Reads the running sums in a ring. They are totals for each device, for each user on a device, and of XID errors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"
 
 
 class DeviceNow(NamedTuple):
-    """Sums over the utilization of a device, and its current state. Both are updated at every tick."""
+    """Sums of the utilization of a device, and its current state. Both are updated at every tick."""
 
     utilized: float = 0.0
     """Utilization integrated over time, in seconds."""
     measured: float = 0.0
-    """Seconds in which utilization is known."""
+    """Seconds for which there is a utilization value."""
     idle: float = NAN
-    """Seconds from the device's last work to the newest tick. NaN if it is working, or if this is unknown."""
+    """Seconds from the device's last work to the newest tick. NaN if the device is working, or if this cannot be
+    determined."""
     state: float = NAN
-    """Number of its state in the table `states`."""
+    """Number of the device's state in the table `states`."""
 
 
 class XidCount(NamedTuple):
@@ -33,7 +34,7 @@ class XidCount(NamedTuple):
 
     errors: float = 0.0
     last: float = NAN
-    """Time of the last error: seconds since 1970."""
+    """Time of the last error, in seconds since 1970."""
 
 
 class DeviceTotals(NamedTuple):
@@ -48,25 +49,25 @@ class Totals(NamedTuple):
     """All running sums of a daemon."""
 
     monotonic_ns: int
-    """Time of the newest counted tick: ns, CLOCK_MONOTONIC."""
+    """Time of the newest counted tick, in ns of CLOCK_MONOTONIC."""
     since: float
-    """Time at which all sums started at 0: seconds since 1970."""
+    """Time at which all sums started at 0, in seconds since 1970."""
     dropped: int
-    """Number of pairs of user and device whose sums were dropped because there was no space for them."""
+    """Number of pairs of user and device whose sums were dropped because there was no space for the sums."""
     devices: Mapping[str, DeviceTotals]
     """Sums of each device by UUID."""
     users: Mapping[tuple[str, str], Account]
-    """Sums of each user on a device by UUID and user name. The name is empty if the holder is unknown."""
+    """Sums of each user on a device by UUID and user name. The name is empty if the holder was not determined."""
     xids: Mapping[tuple[str, int], XidCount]
     """XID errors by UUID and code."""
     shares: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds for which the user held the device. Time in which several users hold it is divided
-    evenly between them."""
+    """For each UUID and user, the seconds for which the user held the device. Time in which several users hold a device
+    is divided evenly between them."""
     idle: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds for which the user has held the idle device, up to the newest tick."""
+    """For each UUID and user, the seconds for which the user has held the idle device, up to the newest tick."""
     ages: Mapping[tuple[str, str], float] = {}
-    """By UUID and user: seconds between the time when the user was first seen on the device and the newest tick.
-    Missing if unknown."""
+    """For each UUID and user, the seconds between the time at which the user was first seen on the device and the
+    newest tick. There is no entry if the time is not available."""
 
 
 DEVICE_TOTALS = (*DeviceUse._fields, *DeviceNow._fields)
@@ -111,7 +112,10 @@ def totals_from_sums(sums: Sums) -> Totals:
 
 
 def merge_rows(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Merge the rows of several users who are displayed under the same name. NaN if no row has a value in a column."""
+    """Merge the rows of several users who are displayed under the same name.
+
+    A column in which no row has a value is NaN.
+    """
     return tuple(
         _MERGE.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
         for column, values in zip(columns, zip(*rows, strict=True), strict=True)
