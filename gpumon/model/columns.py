@@ -358,8 +358,8 @@ RUNS: tuple[Column, ...] = (
            View.COMMAND | View.BROWSER | View.FILES),
     Column("progress", "Progress", "progress", None, "Done share of the planned epochs or steps, as a bar.", 20,
            View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current epoch (or epochs completed, once the run has ended) of "
-           "planned epochs, such as 12/90.", 88,
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Epoch in which the run is or ended, of planned epochs, such as "
+           "12/90.", 88,
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until the run ends.", 60, View.TERMINAL),
     Column("gpus", "GPUs", "GPUs", Unit.COUNT, "Number of GPUs of the run.", 40, View.TABLES | View.FILES),

@@ -50,13 +50,19 @@ def state(run: RunRow, now: float) -> str:
 
 
 def epoch_cell(listed: RunSummary) -> str:
-    """Return the current epoch of a running run, or the number of epochs that an ended run did, such as `12/90`."""
+    """Return the epoch in which a run is or ended, done or not, with the plan as text: `12/90`.
+
+    All lists of runs show this text. If the run repeated its epochs or merged short ones, the number of its last epoch
+    is lower than the number of epochs done, which is then shown. A run that ended before its first epoch has done 0.
+    """
     run = listed.run
-    if run.state is RunState.RUNNING:
+    done = None if listed.done is None else listed.done + run.epochs_before
+    has_more = done is not None and done > listed.newest - run.base + 1
+    if run.state is RunState.RUNNING or (listed.newest >= 0 and not has_more):
         return units.epoch_position(listed.newest, run.epochs, run.base)
-    if not run.epochs and not listed.done:  # for a run without epochs, "0" would be wrong
+    if not run.epochs and not listed.done:  # for a run without epochs, 0 would be wrong
         return units.MISSING
-    return units.epochs_done(None if listed.done is None else listed.done + run.epochs_before, run.epochs)
+    return units.epochs_done(done, run.epochs)
 
 
 def _utilization(listed: RunSummary) -> str:

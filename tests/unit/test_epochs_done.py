@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpumon.analysis.progress import Progress
+from gpumon.analysis.ranks import Ranks
 from gpumon.common.clock import SECOND
+from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json, run_list, run_text
 from gpumon.storage.ledger.api import PastLedger
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_list import ListedRuns
+from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
+from tests.builders import run
 from tests.runs import BEGAN, Book, measured
 from tests.web.served import Served
 
 RUN = "keras-1a2b"
 NOW = BEGAN + 1000
+EPOCH = [column.title for column in RUN_COLUMNS].index("epoch")
 
 
 def fits(book: Book, speeds: tuple[float, ...], *, until: float = 1e9, planned: int | None = 3) -> None:
@@ -99,4 +106,61 @@ def test_exceeded_plan_is_omitted(tmp_path: Path) -> None:
         served = Served((), [str(book.path)])
         assert served.json(f"/api/kept?page=run&id={RUN}")["values"]["epoch"] == "9"
         cells = served.json("/api/kept?page=runs")["tables"]["runs"]["cells"][RUN]
-        assert cells["epochs"][0]["line"][0]["text"] == "9 done"
+        assert cells["epochs"][0]["line"][0]["text"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("planned", "base", "state", "cell"),
+    [
+        (4, 0, RunState.FAILED, "2/4"),
+        (4, 1, RunState.INTERRUPTED, "1/4"),
+        (4, 0, RunState.STOPPED, "2/4"),
+        (4, 0, RunState.RUNNING, "2/4"),
+        (None, 0, RunState.DIED, "1"),
+        (None, 0, RunState.RUNNING, "1"),
+    ],
+)
+def test_every_list_shows_the_epoch_in_which_a_run_ended(
+    tmp_path: Path, planned: int | None, base: int, state: RunState, cell: str
+) -> None:
+    ended = None if state is RunState.RUNNING else round((BEGAN + 15) * SECOND)
+    with Book(tmp_path) as book:
+        book.run(RUN, epochs=planned, base=base, state=state, ended=ended)
+        key = book.rank(RUN, state=state, ended=ended)
+        book.epoch(key, 0)
+        book.epoch(key, 1, ended=None)
+        with Ledgers([str(book.path)]) as ledgers:
+            (listed,) = ledgers.runs()
+            (row,) = ListedRuns().read(ledgers, NOW)
+        cells = Served((), [str(book.path)]).json("/api/kept?page=runs")["tables"]["runs"]["cells"][RUN]
+    live = run("keras", state=state, epoch=1, epochs=planned or 0, base=base, phase="train")
+    ranks = Ranks((live,))
+    no_progress = Progress(nan, nan, nan)
+    of_views = {
+        "command": run_list.epoch_cell(listed),
+        "terminal": row.epoch,
+        "browser": cells["epochs"][0]["line"][0]["text"],
+        "overview": run_texts(ranks, no_progress, "", now=NOW, bar_cells=9, pace="", change=nan)[EPOCH][0],
+    }
+    assert of_views == dict.fromkeys(of_views, cell)
+    assert listed.done == 1
+
+
+@pytest.mark.parametrize(("states", "cell"), [
+    ((RunState.FAILED, RunState.STOPPED), "3/4"),
+    ((RunState.RUNNING, RunState.RUNNING), "1/4"),
+    ((RunState.FAILED, RunState.RUNNING), "3/4"),
+])  # fmt: skip
+def test_ranks_that_ended_hold_back_no_list(tmp_path: Path, states: tuple[RunState, RunState], cell: str) -> None:
+    with Book(tmp_path) as book:
+        book.run(RUN, world_size=2, epochs=4, state=min(states, key=lambda state: state is not RunState.RUNNING))
+        for rank, (state, epoch) in enumerate(zip(states, (0, 2), strict=True)):
+            key = book.rank(RUN, rank, state=state)
+            for ordinal in range(epoch + 1):
+                book.epoch(key, ordinal, ended=None if ordinal == epoch else (BEGAN + 10 * ordinal + 10) * SECOND)
+        with Ledger(str(book.path)) as ledger:
+            (listed,) = ledger.runs()
+    slowest = Ranks(
+        tuple(run(epochs=4, state=state, epoch=epoch) for state, epoch in zip(states, (0, 2), strict=True))
+    ).slowest
+    assert run_list.epoch_cell(listed) == units.epoch_position(slowest.epoch, 4, 0) == cell

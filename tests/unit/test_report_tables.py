@@ -298,13 +298,13 @@ def test_how_many_epochs_are_done_is_unknown_where_steps_came_before_the_first_o
     assert listed["epochs_done"] == 7, "as the training counts: it is in the eighth"
 
 
-def test_a_run_that_died_within_an_epoch_counts_those_that_it_did(book: Book) -> None:
+def test_a_run_that_died_within_an_epoch_is_listed_with_that_epoch(book: Book) -> None:
     training(book, epochs=3)
     book.db.execute("UPDATE run SET epochs = 4")
     book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert (run_list.epoch_cell(listed), listed.done) == ("2/4", 2)
+    assert (run_list.epoch_cell(listed), listed.done) == ("3/4", 2)
     book.db.execute("UPDATE run SET state = ?", (RunState.RUNNING,))
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()

@@ -47,8 +47,8 @@ RUN = run().id
 """A run that both the ring and the ledger know."""
 FINISHED = {
     "id": "net-1a2b", "name": "net", "user": "alice", "state": "finished", "started": 1.0, "seconds": 60.0,
-    "epochs_done": 3, "epochs_before": 0, "epochs_planned": 4, "utilization_mean": 0.5, "energy": 9.0, "gpus": 2,
-    "framework": "keras",
+    "epoch": "3/4", "epochs_done": 3, "epochs_before": 0, "epochs_planned": 4, "utilization_mean": 0.5, "energy": 9.0,
+    "gpus": 2, "framework": "keras",
 }  # fmt: skip
 """A run of the ledger, as its list has it."""
 RUNNING = {

@@ -150,8 +150,9 @@ def test_a_plan_of_steps_shows_where_one_of_epochs_does() -> None:
         "it has no epochs, and not 0 of them"
     )
     ended = {"id": "net-1a2b", "name": "net", "state": "finished", "started": 1.0, "framework": "", "gpus": 0}
-    for done, sorted_by, told in ((0, 0, "0 of 40 done"), (None, None, "–")):
-        of_plan = runs_page.row({**row, **ended, "epochs_planned": 40, "epochs_done": done}, is_kept=True)
+    for done, sorted_by, told in ((0, 0, "0/40"), (None, None, "–")):
+        cells = {**row, **ended, "epochs_planned": 40, "epochs_done": done, "epoch": told}
+        of_plan = runs_page.row(cells, is_kept=True)
         assert of_plan["epochs_done"] == sorted_by, "not 0 where nobody saw its epochs"
         assert of_plan["epochs"][0]["line"][0]["text"] == told
     without = runs_page.row({**row, **ended}, is_kept=True)

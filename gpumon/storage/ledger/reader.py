@@ -348,7 +348,12 @@ class Ledger:
         run_id = self._as_written(run.id)
         # SQLite takes `epoch` from the row with the highest ordinal. A file of another user may have other types there.
         numbers = f"SELECT epoch, ordinal, rank FROM main.epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
-        newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
+        last = f"SELECT epoch, max(ordinal), rank FROM ({numbers}) GROUP BY rank"
+        # As `Ranks.slowest`: other ranks wait for a running rank that is behind, but not for an ended one.
+        newest = (
+            f"SELECT coalesce(min(CASE WHEN state = {RunState.RUNNING:d} THEN epoch END), max(epoch), -1)"
+            f" FROM ({last}) AS last JOIN rank ON rank.key = last.rank"
+        )
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
         usage = f"SELECT * FROM main.usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
@@ -361,7 +366,7 @@ class Ledger:
             energy=whole[USAGE_INDEX["energy"]],
             utilization=whole[USAGE_INDEX["utilization_mean"]],
             tags=self._tags(run_id),
-            newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
+            newest=self._count(newest, run_id),
             energy_least=whole[USAGE_INDEX["energy_least"]],
             sampled_share=seen_share(rows),
         )

@@ -192,7 +192,8 @@ class RunSummary:
     """Mean utilization over the devices, 0 to 1."""
     tags: Sequence[str] = ()
     newest: int = -1
-    """Number of the newest epoch that all ranks have started; -1 before the first."""
+    """Number of the last epoch of the slowest running rank or, if no rank is running, of the furthest rank. It is -1
+    before the first epoch."""
     energy_least: float = NAN
     """Lower bound of the energy, in joules. Equal to `energy` if the energy was measured completely."""
     sampled_share: float = NAN

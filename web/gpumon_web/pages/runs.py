@@ -164,16 +164,12 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
 
 
 def progress_line(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
-    """Return the progress of a run: epoch or step, bar and time left while it runs; else its epochs."""
+    """Return the progress of a run: epoch or step, bar and time left while it runs; else its last epoch."""
     if is_running and ring.get("epoch"):
         return progress({**ring, "user": run["user"]}, ring["epoch"])
     if is_running and (position := run_position(ring)):
         return progress({**ring, "user": run["user"]}, position)
-    done, planned = run.get("epochs_done"), run.get("epochs_planned")
-    if done is None or not (done or planned):  # for a run without epochs, 0 would be wrong
-        return line(text(ring.get("epoch") or units.MISSING))
-    done += run.get("epochs_before", 0)
-    return line(text(f"{done:,.0f} of {planned:,} done" if planned and planned >= done else f"{done:,.0f} done"))
+    return line(text(run.get("epoch") or ring.get("epoch") or units.MISSING))
 
 
 PAGE = Page("runs", "Runs", layout, kept=kept, kept_args=dict.fromkeys(RunFilter._fields, ""))

@@ -12,6 +12,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
+from gpumon.reports.run_list import epoch_cell
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_web.jobs import UNCHANGED, Packed, packed
@@ -166,7 +167,8 @@ def run_list_document(
             selection = select_runs(ledgers, choice, now, MAX_LISTED)
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
-    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(selection.runs, now)["runs"]}
+    listed = zip(selection.runs, run_json.listing(selection.runs, now)["runs"], strict=True)
+    rows: dict[str, dict[str, Any]] = {row["id"]: {**row, "epoch": epoch_cell(summary)} for summary, row in listed}
     stored, ids = [*rows], {*selection.ids}
     for run, row in live.items():
         if not choice.matches(row, now) or (choice.where and run not in rows):
