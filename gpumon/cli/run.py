@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     while words and (assignment := _ASSIGNMENT.fullmatch(words[0])):  # as in a shell
         env[assignment[1]] = assignment[2]
         words = words[2:] if words[1:2] == ["--"] else words[1:]
-    if not words:
+    if not words or not words[0]:  # an empty word is a shell variable without a value
         raise UsageError("no command to run. Example: gpumon run -- python train.py")
     if arguments.dir:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # so that its trainings publish where this process reads

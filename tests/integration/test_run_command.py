@@ -101,6 +101,7 @@ def test_a_command_that_cannot_start_is_told_to_a_terminal_in_whole_words(env: d
 
 def test_no_command_is_wrong_usage(env: dict[str, str]) -> None:
     assert gpumon("run", "--", env=env).returncode == 2
+    assert gpumon("run", "--", "", env=env).returncode == 2, "a shell variable without a value"
     assert gpumon("run", env=env).returncode == 2
 
 
