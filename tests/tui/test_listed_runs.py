@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,13 +19,17 @@ from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_list import FIRST, ListedRuns, detail
+from gpumon_tui.render.text_width import READING_OLDER
+from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
+from tests.programs import PATIENCE
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
 MANY = FIRST + 20
 NOW = BEGAN + 10.0
+OLDEST = f"r-{MANY - 1:04}"
 
 
 @pytest.fixture
@@ -127,3 +133,64 @@ def test_the_wait_of_a_run_that_goes_on_is_a_share_of_the_time_in_which_it_was_m
     with Ledger(str(book.path)) as ledger:
         assert detail(ledger, run_id, BEGAN + 10.0).wait == pytest.approx(0.5)
         assert open_run(ledger.record(run_id, phases=False, times=True), BEGAN + 10.0).whole.summary.wait_share == 0.5
+
+
+def test_a_filter_that_matches_only_unread_runs_says_so_and_opens_none(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read = Event()
+    read_all = ListedRuns._read_all
+
+    def wait(runs: ListedRuns, ledgers: Ledgers) -> dict[str, tuple[str, RunSummary]]:
+        assert may_read.wait(PATIENCE)
+        return read_all(runs, ledgers)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        content = app.query_one(RunsWidget)
+
+        async def drawn_until(is_done: Callable[[], bool]) -> None:
+            while not is_done():
+                await pilot.pause(0.01)
+                app.draw()
+            await pilot.pause()
+
+        await drawn_until(lambda: len(content.list.shown) >= FIRST)
+        await pilot.press("slash", *OLDEST)
+        await pilot.press("enter")
+        await drawn_until(lambda: not content.list.shown)
+        assert READING_OLDER in "\n".join(text(app))
+        for key in ("enter", "v", "r"):
+            await pilot.press(key)
+        assert (content.opened.id, content.choosing, content._report) == ("", "", None)
+        may_read.set()
+        await drawn_until(lambda: bool(content.list.shown))
+        assert READING_OLDER not in "\n".join(text(app))
+        await pilot.press("enter")
+        assert content.opened.id == OLDEST
+
+    monkeypatch.setattr(ListedRuns, "_read_all", wait)
+    still = FakeClock(time=round(NOW * 1e9))
+    try:
+        play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
+    finally:
+        may_read.set()
+
+
+def test_enter_opens_a_run_that_matches_although_the_list_is_not_drawn_yet(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for number, run_id in enumerate(("aa-1", "bb-2")):
+            training(book, run_id, 1, began=BEGAN - 100 * number - 50)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        content = app.query_one(RunsWidget)
+        while len(content.list.shown) < 2:
+            await pilot.pause(0.01)
+            app.draw()
+        content.list.run, content.list.words = "aa-1", "bb"
+        content.open()
+        assert content.opened.id == "bb-2"
+
+    still = FakeClock(time=round(NOW * 1e9))
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)

@@ -16,6 +16,7 @@ NO_RUN_DATA = "this recording has no run data"
 NO_RUN_SIMULATED = "no run in this simulation"
 """For simulations without runs; a training started now does not appear in a simulation."""
 READING_LEDGER = "reading the ledger …"
+READING_OLDER = "no match so far; older runs are still being read …"
 READING_HISTORY = "reading history …"
 SHOW_ALL = "Esc shows all"
 

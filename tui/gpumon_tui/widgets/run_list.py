@@ -26,6 +26,7 @@ from gpumon_tui.render.text_width import (
     NO_RUN_DATA,
     NO_RUN_SIMULATED,
     READING_LEDGER,
+    READING_OLDER,
     SHOW_ALL,
     Line,
     hidden_text,
@@ -110,6 +111,12 @@ class RunPicker:
         for live_index, _ in self._live:  # ordered by index
             index += live_index <= index
         return index
+
+    @property
+    def selected(self) -> str:
+        """Id of the run under the cursor; empty if no run matches the filter."""
+        self.follow(keep=False)  # the filter may have changed since the list was drawn
+        return self.run if self.shown else ""
 
     def is_over(self, run_id: str) -> bool:
         """Whether a run has ended, or is not in the list."""
@@ -271,7 +278,7 @@ class RunPicker:
 
     def _title(self, cells: int, choosing: str) -> Line:
         view, runs = self.view, self.shown
-        more_mark = "" if self.view.ledger_runs.is_all_listed else "+"  # the remaining runs are still being read
+        more_mark = "+" if self._has_unread else ""
         answer = self.view.ledger_runs.listed()
         is_reading = answer.result is None and not answer.problem
         live = _count_runs([run for _, run in self._live])
@@ -300,8 +307,17 @@ class RunPicker:
         key_hints = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
         return section("Runs", detail, key_hints, cells, hairline=False)
 
+    @property
+    def _has_unread(self) -> bool:
+        """Whether runs of the ledgers are still being read."""
+        answer = self.view.ledger_runs.listed()
+        is_read = answer.result is not None and self.view.ledger_runs.is_all_listed
+        return self.view.ledger_runs.can_read and not answer.problem and not is_read
+
     def _empty_reason(self) -> str:
         answer, capabilities = self.view.ledger_runs.listed(), self.view.origin.capabilities
+        if self._hidden and self._has_unread:
+            return READING_OLDER
         if self._hidden:
             return f"{hidden_text('run', self._hidden)}; {SHOW_ALL}"
         if Capability.NOW not in capabilities and Capability.PROCESSES not in capabilities:

@@ -120,6 +120,11 @@ class RunsWidget(Lines):
     def _keys_in_list(self) -> bool:
         return self.in_list or not self.opened.id
 
+    @property
+    def _run(self) -> str:
+        """Id of the opened run, or of the run under the cursor; empty if the list has no run."""
+        return self.opened.id or self.list.selected
+
     def move(self, step: int) -> None:
         """Move the cursor of the innermost part."""
         self._report = None
@@ -134,13 +139,14 @@ class RunsWidget(Lines):
 
     def open(self) -> None:
         """Open the run under the cursor, or choose it for the comparison."""
-        if self.pair is not None or not self.list.run:
+        run_id = self.list.run if self.opened.id else self.list.selected
+        if self.pair is not None or not run_id:
             return
         if not self.choosing:
-            self.opened.open(self.list.run)
+            self.opened.open(run_id)
             self.in_list = False
-        elif self.list.run != self.choosing:
-            self.pair, self.choosing, self._compare_top = (self.list.run, self.choosing), "", 0
+        elif run_id != self.choosing:
+            self.pair, self.choosing, self._compare_top = (run_id, self.choosing), "", 0
 
     def open_run(self, run_id: str) -> None:
         """Open a run, closing whatever is open."""
@@ -185,7 +191,7 @@ class RunsWidget(Lines):
 
     def begin_comparison(self) -> None:
         """Mark this run, and show the list so that the user can choose another run to compare it with."""
-        run_id = self.opened.id or self.list.run
+        run_id = self._run
         run = self.list.find(run_id)
         if run is not None and not run.is_kept:
             self.view.show_message("this run is in no ledger: it cannot be compared")
@@ -217,7 +223,7 @@ class RunsWidget(Lines):
 
     def write_report(self) -> None:
         """Write the report of the run; a message shows its path when it is done."""
-        run_id = self.pair[1] if self.pair is not None else self.opened.id or self.list.run
+        run_id = self.pair[1] if self.pair is not None else self._run
         if not run_id:
             return
         try:
