@@ -472,6 +472,23 @@ def test_a_process_is_known_whenever_its_clock_was_ahead(path: Path, ahead: rang
     assert use.process.last == pytest.approx(BEGIN + 340 + shift, abs=12), "and no time that is still to come"
 
 
+@pytest.mark.parametrize("ahead", [60, HOUR, 400 * 24 * HOUR])
+@pytest.mark.parametrize("written", [30, 50, 75, 111], ids=["before", "while ahead", "after", "all"])
+@pytest.mark.parametrize("started", [STARTED, nan], ids=["known", "unknown"])
+def test_no_process_begins_after_its_end_if_it_began_while_the_clock_was_ahead(
+    path: Path, ahead: int, written: int, started: float
+) -> None:
+    ticks = [*steady(0, 29, one(2))]
+    ticks += [at(s, [one(started=started)], time_ns=(BEGIN + s + ahead) * SECOND) for s in range(30, 70)]
+    ticks += steady(70, 110, one(started=started))
+    keep(path, ticks[:written], kill=written < len(ticks))
+    seen = [use.process for use in uses(path, -100, 200, [*map(frame_of, ticks)])]
+    assert all(process.first <= process.last for process in seen)
+    if written in (30, 111) and started == STARTED:
+        (seen_process,) = [process for process in seen if process.pid == 1]
+        assert seen_process.first == pytest.approx(BEGIN + 30, abs=2)
+
+
 @pytest.mark.parametrize("ahead", [HOUR, 365 * 24 * HOUR])
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_process_that_ended_while_the_clock_was_ahead_hides_none(path: Path, ahead: int, kill: bool) -> None:

@@ -234,7 +234,8 @@ class RecentProcesses:
         for tracked in (*numbers.changed, *numbers.current()):
             new = self.new.get(tracked.number)
             if new is not None:
-                self.new[tracked.number] = _process_from_tracked(tracked)._replace(first=new.first)
+                current = _process_from_tracked(tracked)
+                self.new[tracked.number] = current._replace(first=min(new.first, current.first))
 
     def _number(self, tracked: TrackedProcess) -> int:
         first = tracked.first_ns / SECOND

@@ -45,6 +45,8 @@ class Snapshot:
     """UUIDs of GPUs that did not answer, so their processes are unknown."""
     follows: bool
     """Whether the snapshot starts at the end of the previous snapshot."""
+    monotonic_ns: int
+    """Start by CLOCK_MONOTONIC, in ns."""
 
     @property
     def end_ns(self) -> int:
@@ -77,7 +79,7 @@ class Snapshots:
                 return
         self.finish()
         unanswered = [sample.device.uuid for sample in samples if sample.state not in _ANSWERS]
-        self._open = Snapshot(time_ns, 0, processes, unanswered, not gap)
+        self._open = Snapshot(time_ns, 0, processes, unanswered, not gap, monotonic_ns)
         self._ns = 0
         self._due_ns = (time_ns // self._every + 1) * self._every if self._every else 0
 
@@ -98,9 +100,9 @@ NO_NUMBER = 0
 class TrackedProcess:
     """A process that is currently running on a GPU."""
 
-    __slots__ = ("device", "first_ns", "kind", "last_ns", "number", "pid", "started", "texts")
+    __slots__ = ("device", "first_monotonic_ns", "first_ns", "kind", "last_ns", "number", "pid", "started", "texts")
 
-    def __init__(self, process: Process, time_ns: int) -> None:
+    def __init__(self, process: Process, time_ns: int, monotonic_ns: int) -> None:
         self.device = process.uuid
         self.pid = process.pid
         self.started = process.started
@@ -110,6 +112,8 @@ class TrackedProcess:
         """Texts in the order of `TEXTS`."""
         self.first_ns = self.last_ns = time_ns
         """Times when it was first and last seen, ns since 1970."""
+        self.first_monotonic_ns = monotonic_ns
+        """Time when it was first seen, by CLOCK_MONOTONIC in ns."""
         self.number = NO_NUMBER
 
     def matches(self, process: Process) -> bool:
@@ -179,12 +183,15 @@ class ProcessNumbers:
                 and (snapshot.follows or tracked.started == process.started)
             ):
                 previous.pop(key, None)
-                if tracked.update(process) or snapshot.begin_ns < tracked.first_ns:
-                    # If it is seen before its first time, the clock had been ahead.
-                    tracked.first_ns, tracked.last_ns = min(tracked.first_ns, snapshot.begin_ns), snapshot.begin_ns
+                # If the clock had been ahead, the process was first seen earlier than it then seemed.
+                first_ns = snapshot.begin_ns - (snapshot.monotonic_ns - tracked.first_monotonic_ns)
+                had_been_ahead = first_ns < tracked.first_ns - SECOND
+                if tracked.update(process) or had_been_ahead:
+                    tracked.first_ns = first_ns if had_been_ahead else tracked.first_ns
+                    tracked.last_ns = snapshot.begin_ns
                     self.changed.append(tracked)
             else:
-                tracked = TrackedProcess(process, snapshot.begin_ns)
+                tracked = TrackedProcess(process, snapshot.begin_ns, snapshot.monotonic_ns)
                 tracked.number = self._resolve(tracked)
             self._tracked[key] = tracked
             self._numbers.append(tracked.number)
