@@ -22,11 +22,11 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
+from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, counted_at
 from gpumon.storage.history.query import HOST
-from gpumon.storage.history.tiers import GPU_COLUMNS, TierShape
-from gpumon.storage.history.write import stored_cells
+from gpumon.storage.history.tiers import GPU_COLUMNS, TierShape, columns_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, environment
 
@@ -67,16 +67,12 @@ def frames(live_dir: Path) -> list[Frame]:
 def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
     """The cells of a tier, by number; no block has one that another has, too."""
     with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute(
-            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
-            " WHERE tier = ? AND subject = ?",
-            (shape.number, subject),
-        ).fetchall()
+        blocks = list(stored_blocks(connection, shape, 0, 1 << 60, subject))
+        of_tier = "SELECT count(*) FROM block WHERE tier = ? AND subject = ?"
+        assert connection.execute(of_tier, (shape.number, subject)).fetchone() == (len(blocks),), "none is damaged"
     found: dict[int, HistoryCell] = {}
-    for number, metrics, data in rows:
-        there = stored_cells(data, metrics, subject, shape)
-        assert there is not None
-        found |= {number * shape.cells + place: cell for place, cell in there.items()}
+    for block in blocks:
+        found |= block.cells(columns_of(subject).names)
     return found
 
 

@@ -16,12 +16,13 @@ import pytest
 
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Frame, Tick
+from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE
-from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, TierShape
-from gpumon.storage.history.write import stored_cells, written_until
+from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, TierShape, columns_of
+from gpumon.storage.history.write import written_until
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
@@ -115,17 +116,13 @@ def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
     found: dict[int, HistoryCell] = {}
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        rows = connection.execute(
-            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
-            " WHERE tier = ? AND subject = ?",
-            (shape.number, subject),
-        ).fetchall()
-    for number, metrics, data in rows:
-        there = stored_cells(data, metrics, subject, shape)
-        assert there is not None
-        for place, cell in there.items():
-            assert number * shape.cells + place not in found
-            found[number * shape.cells + place] = cell
+        blocks = list(stored_blocks(connection, shape, 0, 1 << 60, subject))
+        of_tier = "SELECT count(*) FROM block WHERE tier = ? AND subject = ?"
+        assert connection.execute(of_tier, (shape.number, subject)).fetchone() == (len(blocks),), "none is damaged"
+    for block in blocks:
+        there = block.cells(columns_of(subject).names)
+        assert not found.keys() & there.keys()
+        found |= there
     return found
 
 

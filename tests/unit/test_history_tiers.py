@@ -241,7 +241,7 @@ def some_cells(draw: Callable[..., Any]) -> dict[int, HistoryCell]:
 def test_a_block_gives_back_what_was_packed(packed: dict[int, HistoryCell]) -> None:
     data = pack(packed, 64, (1,))
     block = ColumnarBlock(data)
-    found = unpack_cells(block, 4, 64)
+    found = unpack_cells(block, range(4), 64)
     known = {place: cell for place, cell in packed.items() if any(cell.weight or ())}
     assert set(found) == set(known)
     for place, cell in known.items():

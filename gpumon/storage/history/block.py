@@ -8,14 +8,20 @@ last value of a counter in double precision. A part is empty if the metric has n
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import nan
 from operator import eq
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.columnar import ColumnarBlock, DamagedBlock, doubles, pack_block, pack_columns, pack_part, singles
 from gpumon.common.numbers import is_known
 from gpumon.storage.history.cell import HistoryCell, Numbers, weights
+from gpumon.storage.history.tiers import TierShape
+from gpumon.storage.sqlite.cells import parse_names, typed_rows
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _MAX_CELL_BYTES = 24
 """Maximum bytes per cell in the part of a metric."""
@@ -107,20 +113,64 @@ def unpack(block: ColumnarBlock, metric: int, count: int) -> MetricCells | None:
     return MetricCells(low, mean, high, last, seconds)
 
 
-def unpack_cells(block: ColumnarBlock, metrics: int, count: int) -> dict[int, HistoryCell]:
+def unpack_cells(block: ColumnarBlock, metrics: Sequence[int], count: int) -> dict[int, HistoryCell]:
     """Return all cells of a block, by index in the block.
 
-    `metrics`: number of metrics in the block's schema. `count`: number of cells in the block. Raises DamagedBlock.
+    `metrics`: for each metric of the cells, its index in the block; -1 if the block does not have it. `count`: number
+    of cells in the block. Raises DamagedBlock.
     """
-    if not 0 < metrics == block.parts:
-        raise DamagedBlock("a block of other metrics")
     gap = [nan] * count
     missing = MetricCells(gap, gap, gap, gap, [0.0] * count)
-    columns = [unpack(block, metric, count) or missing for metric in range(metrics)]
+    columns = [unpack(block, metric, count) or missing for metric in metrics]
     rows = [list(zip(*(getattr(column, name) for column in columns), strict=True)) for name in MetricCells._fields]
-    low, mean, high, last, seconds = rows
     return {
-        index: HistoryCell(low[index], mean[index], high[index], last[index], (nan, nan), seconds[index])
-        for index in range(count)
-        if any(seconds[index])
+        index: HistoryCell(low, mean, high, last, (nan, nan), seconds)
+        for index, (low, mean, high, last, seconds) in enumerate(zip(*rows, strict=True))
+        if any(seconds)
     }
+
+
+class StoredBlock(NamedTuple):
+    """A block of the history file whose checksum is correct."""
+
+    shape: TierShape
+    number: int
+    subject: str
+    names: Sequence[str]
+    """Names of the metrics in the order of the block's parts."""
+    block: ColumnarBlock
+
+    def cells(self, names: Sequence[str]) -> dict[int, HistoryCell]:
+        """Return the cells of the block with these metrics, by number since 1970; empty if a part is damaged.
+
+        Metrics that the block does not have are NaN.
+        """
+        order = [self.names.index(name) if name in self.names else -1 for name in names]
+        first = self.number * self.shape.cells
+        try:
+            cells = unpack_cells(self.block, order, self.shape.cells)
+        except DamagedBlock:
+            return {}
+        return {first + index: cell for index, cell in cells.items()}
+
+
+def stored_blocks(
+    connection: sqlite3.Connection, shape: TierShape, first: int, last: int, subject: str | None = None
+) -> Iterator[StoredBlock]:  # fmt: skip
+    """Yield the blocks of a tier from number `first` to `last` that are not damaged, in the order of their numbers.
+
+    `subject`: UUID of a GPU or `HOST`; None for all subjects. Raises sqlite3.Error.
+    """
+    rows = connection.execute(
+        "SELECT number, subject, metrics, data FROM block JOIN schema ON schema.id = block.schema"
+        " WHERE tier = ?1 AND number BETWEEN ?2 AND ?3 AND (?4 IS NULL OR subject = ?4) ORDER BY number",
+        (shape.number, first, last, subject),
+    )
+    names: dict[str, Sequence[str]] = {}
+    for number, name, names_json, data in typed_rows(rows, int, str, str, bytes):
+        if names_json not in names:
+            names[names_json] = parse_names(names_json)
+        with suppress(DamagedBlock):  # leaves a gap
+            block = ColumnarBlock(data)
+            if block.parts == len(names[names_json]):
+                yield StoredBlock(shape, number, name, names[names_json], block)

@@ -15,13 +15,13 @@ from math import inf, nan
 from threading import Lock
 from typing import TypeVar
 
-from gpumon.common.columnar import ColumnarBlock, DamagedBlock
+from gpumon.common.columnar import DamagedBlock
 from gpumon.common.paths import may_exist
-from gpumon.storage.history.block import unpack
+from gpumon.storage.history.block import stored_blocks, unpack
 from gpumon.storage.history.metric_series import Line
 from gpumon.storage.history.read import explain_unreadable, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
-from gpumon.storage.sqlite.cells import parse_names, typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import OtherVersion
 
 _REFRESH_INTERVAL = 2.0
@@ -168,17 +168,12 @@ class HistoryFile:
             refill = (cached.filled - 1) // shape.cells * shape.cells
             lines[name] = cached.resized(first, end, refill)
         since = min(line.filled for line in lines.values()) // shape.cells
-        rows = db.execute(
-            "SELECT number, metrics, data FROM block JOIN schema ON schema.id = block.schema"
-            " WHERE tier = ? AND number BETWEEN ? AND ? AND subject = ? ORDER BY number",
-            (shape.number, since, end // shape.cells, subject),
-        )
-        names: dict[str, Sequence[str]] = {}
-        for number, names_json, data in typed_rows(rows, int, str, bytes):
-            if names_json not in names:
-                names[names_json] = parse_names(names_json)
-            with suppress(DamagedBlock):  # leaves a gap
-                _fill(lines, number * shape.cells, shape.cells, ColumnarBlock(data), names[names_json])
+        for block in stored_blocks(db, shape, since, end // shape.cells, subject):
+            for name, line in lines.items():
+                if name in block.names:
+                    with suppress(DamagedBlock):  # leaves a gap
+                        if (result := unpack(block.block, block.names.index(name), shape.cells)) is not None:
+                            line.fill(block.number * shape.cells, result)
         for name, line in lines.items():
             self._lines[shape.number, subject, name] = line
             self._current.add((shape.number, subject, name))
@@ -220,15 +215,10 @@ class HistoryFile:
 
 def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozenset[str]:
     """Return the metrics in the newest block of a subject."""
-    rows = db.execute(
-        "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
-        " WHERE tier = ? AND subject = ? ORDER BY number DESC LIMIT 1",
-        (shape.number, subject),
-    )
-    for names_json, data in typed_rows(rows, str, bytes):
-        with suppress(DamagedBlock):
-            block = ColumnarBlock(data)
-            return frozenset(name for part, name in enumerate(parse_names(names_json)) if block.has(part))
+    newest = "SELECT number FROM block WHERE tier = ? AND subject = ? ORDER BY number DESC LIMIT 1"
+    for (number,) in typed_rows(db.execute(newest, (shape.number, subject)), int):
+        for block in stored_blocks(db, shape, number, number, subject):
+            return frozenset(name for part, name in enumerate(block.names) if block.block.has(part))
     return frozenset()
 
 
@@ -241,15 +231,3 @@ def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
     )
     rows = db.execute(f"{query} ORDER BY subject", (begin, end))
     return [subject for (subject,) in typed_rows(rows, str)]
-
-
-def _fill(lines: dict[str, Line], first: int, cells: int, block: ColumnarBlock, names: Sequence[str]) -> None:
-    """Copy the cells of a block into the lines, which are given by metric.
-
-    `first`: number of the first cell. `cells`: number of cells in the block. `names`: metrics of the block.
-    """
-    for name, line in lines.items():
-        if name in names:
-            with suppress(DamagedBlock):  # leaves a gap
-                if (result := unpack(block, names.index(name), cells)) is not None:
-                    line.fill(first, result)

@@ -8,25 +8,23 @@ missing.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.common.columnar import ColumnarBlock, DamagedBlock
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.recording.content import DecodedParts
-from gpumon.storage.history.block import unpack_cells
+from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.devices import device_table
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.read import OpenFile, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
-from gpumon.storage.sqlite.cells import parse_names, typed_rows
 from gpumon.storage.sqlite.write import OtherVersion
 
 
@@ -40,7 +38,7 @@ class StoredFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    names: tuple[str, ...]
+    names: Sequence[str]
     cell: HistoryCell
 
 
@@ -73,29 +71,12 @@ def _cells(db: sqlite3.Connection, shape: TierShape, begin: float, end: float) -
     """Return the cells between two times by number (since 1970) and by subject."""
     first, last = -int(-begin // shape.step), int(end // shape.step)
     cells_by_number: dict[int, dict[str, _Cell]] = {}
-    for block, subject, names, cells in _blocks(db, shape, first // shape.cells, last // shape.cells):
-        for index, cell in cells.items():
-            number = block * shape.cells + index
-            if first <= number < last:
-                cells_by_number.setdefault(number, {})[subject] = _Cell(names, cell)
+    with suppress(sqlite3.Error, ValueError):  # keep what was read before
+        for block in stored_blocks(db, shape, first // shape.cells, last // shape.cells):
+            for number, cell in block.cells(block.names).items():
+                if first <= number < last:
+                    cells_by_number.setdefault(number, {})[block.subject] = _Cell(block.names, cell)
     return cells_by_number
-
-
-def _blocks(
-    db: sqlite3.Connection, shape: TierShape, first: int, last: int
-) -> Iterator[tuple[int, str, tuple[str, ...], dict[int, HistoryCell]]]:
-    try:
-        rows = db.execute(
-            "SELECT number, subject, metrics, data FROM block JOIN schema ON schema.id = block.schema"
-            " WHERE tier = ? AND number BETWEEN ? AND ?",
-            (shape.number, first, last),
-        )
-        for number, subject, names_json, data in typed_rows(rows, int, str, str, bytes):
-            names = parse_names(names_json)
-            with suppress(DamagedBlock):  # leaves a gap
-                yield number, subject, names, unpack_cells(ColumnarBlock(data), len(names), shape.cells)
-    except (sqlite3.Error, ValueError):
-        return  # keep what was read before
 
 
 class _IndexedDevices:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from gpumon.model.frame import Frame
 from gpumon.storage.history.aggregator import Aggregator, Block, TickValues, columns_of, values_from_frame
+from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell, fold, weights
 from gpumon.storage.history.tiers import SHAPES, TierShape
-from gpumon.storage.history.write import seal, stored_cells, write_block
+from gpumon.storage.history.write import seal, write_block
 from gpumon.storage.sqlite.write import transaction
 
 EarlierFrames = Callable[[int], Iterator[Frame]]
@@ -143,12 +144,6 @@ def _cells(
 ) -> Iterable[tuple[CellKey, HistoryCell]]:
     """Yield the cells of the given blocks. `blocks`: pairs of subject and block number."""
     for subject, number in sorted(blocks):
-        row = connection.execute(
-            "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
-            " WHERE tier = ? AND number = ? AND subject = ?",
-            (shape.number, number, subject),
-        ).fetchone()
-        if row is not None:
-            metrics, data = row
-            for index, cell in sorted((stored_cells(data, metrics, subject, shape) or {}).items()):
-                yield CellKey(subject, number * shape.cells + index), cell
+        for block in stored_blocks(connection, shape, number, number, subject):
+            for cell_number, cell in sorted(block.cells(columns_of(subject).names).items()):
+                yield CellKey(subject, cell_number), cell
