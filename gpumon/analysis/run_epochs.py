@@ -347,11 +347,11 @@ class Epochs:
         return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
-        """Return the usual duration of recent epochs of a run, in seconds from one epoch's start to the next one's.
+        """Return the usual duration of recent epochs of a run, in seconds from the start of an epoch to the next start.
 
-        NaN if no epoch has finished. The first epoch of a process, which compiles and fills caches, is used only until
-        a second one has finished. Outliers are left out: the machine may have been suspended. Epochs with validation
-        are included unless their duration is an outlier.
+        NaN if no epoch has finished. The first epoch of a process also compiles code and fills caches, so it is used
+        only until a second epoch has finished. Outliers are left out, because the machine may have been suspended.
+        Epochs with validation are included unless their duration is an outlier.
         """
         run = self._runs.get(key)
         begins: dict[int, float] = {}

@@ -102,7 +102,7 @@ def warn_of_preferred(places: Places, directory: str) -> None:
     if preferred is not None:
         print_message(
             f"gpumon: views read the daemon in {preferred.directory} (pid {preferred.pid}) instead of this daemon: "
-            "stop this daemon, or pass another --dir to it and to its views"
+            "stop this daemon, or start this daemon and its views with another --dir"
         )
 
 

@@ -42,8 +42,8 @@ def stop_daemon(daemon: RunningDaemon) -> None:
         if waited > _USUAL and not is_late:
             is_late = True
             print(
-                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s; the "
-                f"machine may be busy or its disk slow. Waiting up to {_PATIENCE:g} s",
+                f"gpumon: the daemon (pid {daemon.pid}) has not stopped within {_USUAL:g} s. The "
+                f"machine may be busy, or its disk slow. Waiting up to {_PATIENCE:g} s in total",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         time.sleep(_POLL_INTERVAL)
@@ -133,6 +133,6 @@ def _not_stopped(daemon: RunningDaemon) -> str:
     stat = read_stat(daemon.pid)
     text = f"the daemon (pid {daemon.pid}) was sent SIGTERM and has not stopped within {_PATIENCE:g} s"
     if stat is not None and stat.state in _SUSPENDED:
-        return f"{text}: it is suspended, and stops once 'kill -CONT {daemon.pid}' continues it"
+        return f"{text}: it is suspended. To let it stop, run 'kill -CONT {daemon.pid}'"
     status = f"'gpumon daemon status --dir {quoted(daemon.directory)}'"
     return f"{text}: check again with {status}, or end it with 'kill -KILL {daemon.pid}'; training continues"

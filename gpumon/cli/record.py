@@ -172,7 +172,7 @@ class _Recording:
         if self._values_only:
             print_message(
                 f"gpumon: {self._values_only} of {counted(writer.frames, 'frame')} have no processes and no runs: "
-                "the daemon keeps them only for the last minutes"
+                "the daemon keeps processes and runs only for the last few minutes"
             )
         print(
             f"recorded {counted(writer.frames, 'frame')} of {counted(self._devices, 'GPU')} "

@@ -52,8 +52,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--notify", metavar="TARGET",
-        help="tell TARGET when the command has ended, and what it cost: a program, which gets the text on stdin, or "
-        "@FILE, a file of mode 0600 with a URL (ntfy, Slack, Discord, or any that accepts POST)",
+        help="notify TARGET when the command has ended, with its cost. TARGET is a program, which gets the text on "
+        "stdin, or @FILE. The file must have mode 0600 and contain a URL that accepts POST (ntfy, Slack, Discord, ...)",
     )  # fmt: skip
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

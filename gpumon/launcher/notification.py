@@ -66,7 +66,7 @@ def parse_target(text: str, argument: str = "--notify") -> Target:
         return WebTarget(_read_url(text.removeprefix(_FILE), argument))
     if "://" in text:
         raise UsageError(
-            f"{argument}: every user can see a URL in the list of processes: write it to a file of mode 0600, and pass "
+            f"{argument}: every user can see a URL on the command line. Write the URL to a file of mode 0600, and pass "
             "@FILE"
         )
     program = shutil.which(text)

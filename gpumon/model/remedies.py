@@ -1,7 +1,7 @@
 """Advice about a GPU in gpumon's messages, with its commands.
 
-A command names a GPU by its UUID instead of its index. Indices change when a GPU is lost, and the command has no effect
-on the wrong machine, because no other machine has a GPU with this UUID.
+A command names a GPU by its UUID instead of its index, because indices change when a GPU is lost. On another machine,
+such a command has no effect, because no other machine has a GPU with this UUID.
 """
 
 from __future__ import annotations

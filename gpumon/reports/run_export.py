@@ -182,10 +182,12 @@ FIELDS: tuple[ExportField, ...] = (
         "Phase of the training. Empty for a row about all phases.",
     ),
     ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if not recorded."),
-    ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "Start of the part, since 1970."),
+    ExportField("begun_seconds", lambda row: nullable(row.epoch.begun), "Start of the part, seconds since 1970."),
     ExportField("begun_utc", lambda row: utc(row.epoch.begun), "Start of the part, in UTC."),
     ExportField(
-        "ended_seconds", lambda row: nullable(row.epoch.ended), "End of the part, since 1970; empty if not recorded."
+        "ended_seconds",
+        lambda row: nullable(row.epoch.ended),
+        "End of the part, seconds since 1970. Empty if not recorded.",
     ),
     ExportField("ended_utc", lambda row: utc(row.epoch.ended), "End of the part, in UTC."),
     ExportField(

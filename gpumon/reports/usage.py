@@ -59,7 +59,7 @@ def sum_text(value: float, to_text: Callable[[float], str], known_seconds: float
 
 
 def used_text(account: Account) -> str:
-    """Return text: the fraction of the held time in which a user's GPUs were busy."""
+    """Return the fraction of the held time in which a user's GPUs were busy, as text."""
     if not account.judged:
         return units.MISSING
     return sum_text(account.busy / account.held, ratio_text, account.judged, account.held)

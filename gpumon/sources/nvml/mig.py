@@ -96,9 +96,9 @@ class MigMode:
         return INSTANCES in self._device.values
 
     def may_be_due(self, now: float) -> bool:
-        """Return whether this GPU, if it has no utilization, may have been divided since the last refresh.
+        """Return whether a refresh may be due, because this GPU may have been divided by MIG since the last refresh.
 
-        `now` in seconds.
+        A GPU without utilization may have been divided. `now`: current time in seconds.
         """
         return not self.is_on and self._has_succeeded and (self._had_utilization or now - self._refreshed_at >= RETRY)
 

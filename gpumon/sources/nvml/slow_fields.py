@@ -172,7 +172,7 @@ class SlowFields:
     def _read_link_states(self, handle: Any) -> Sequence[_Result]:
         """Return the link states from a driver that has no field for them.
 
-        This is done less often, because it needs a call per link.
+        They are read less often than other fields, because this takes one call per link.
         """
         if self._link_state is None:
             return [_NONE] * self._links

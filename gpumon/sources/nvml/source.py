@@ -31,7 +31,7 @@ answered."""
 FIRST_TIMEOUT = 1.5
 """The first read waits at most this many seconds, because the driver may have to wake its GPUs."""
 _CLOSE_TIMEOUT = SECOND // 2
-_STUCK = "the NVIDIA driver was unloaded while a call to it hangs: restart the daemon once the driver is back"
+_STUCK = "the NVIDIA driver was unloaded, but a call to it still hangs: restart the daemon once the driver is back"
 _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not returned (see 'dmesg')"
 
 

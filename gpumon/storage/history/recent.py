@@ -138,7 +138,7 @@ class RecentHistory:
         return history
 
     def move_from(self, other: RecentHistory) -> None:
-        """Take over the content of `other`, which must not be used afterwards."""
+        """Take over the content of `other`, which must not be used afterward."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:
