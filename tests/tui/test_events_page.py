@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
@@ -26,11 +27,11 @@ from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background_queries import BackgroundQueries
 from gpumon_tui.data.events import EventHistory
-from gpumon_tui.render.event_rows import event_rows, filter_rows, merged_rows
-from gpumon_tui.render.text_width import length
-from gpumon_tui.screens.event_preview import EventPreview
-from gpumon_tui.screens.events import EventsWidget
+from gpumon_tui.render.event_rows import EventRow, event_rows, filter_rows, merged_rows
+from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
+from gpumon_tui.widgets.event_preview import EventPreview
+from gpumon_tui.widgets.event_table import EventTable
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter
@@ -104,9 +105,9 @@ def rows(lines: list[str]) -> list[str]:
     return [line for line in takewhile(str.strip, lines[first:-1]) if "▼" not in line]
 
 
-def sheet(app: GpumonApp) -> EventsWidget:
-    found = app.pages["Events"].line_widgets[0]
-    assert isinstance(found, EventsWidget)
+def sheet(app: GpumonApp) -> EventTable:
+    found = app.pages["Events"].line_widgets[1]
+    assert isinstance(found, EventTable)
     return found
 
 
@@ -338,14 +339,14 @@ def test_enter_leads_to_the_moment_on_the_chart_and_selects_the_gpu() -> None:
         await pilot.press("5")
         await settled(app, pilot)
         await pilot.press("slash", *"gpu:4", "enter")
-        row = sheet(app).row
+        row = sheet(app).selected
         assert row is not None
         await pilot.press("enter")
         assert app.page.page_name == "Chart"
         assert app.view.subject == "GPU-0004"
         assert app.view.chart_time.cursor == row.time
         await pilot.press("5")
-        assert sheet(app).row == row
+        assert sheet(app).selected == row
 
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
 
@@ -354,7 +355,7 @@ def test_a_moment_within_the_window_is_read_out_there() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("5")
         await settled(app, pilot)
-        row = sheet(app).row
+        row = sheet(app).selected
         assert row is not None
         await pilot.press("enter")
         end = app.view.chart_time.end if app.view.chart_time.is_past else app.view.now
@@ -541,13 +542,13 @@ def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_
         await pilot.press("5")
         await settled(app, pilot)
         await pilot.press("down", "down")
-        row = sheet(app).row
+        row = sheet(app).selected
         feed.advance(2)
         app.poll()
         await pilot.pause()
         found = rows(text(app))
         assert any("run died" in line and "id-1" in line for line in found)
-        assert sheet(app).row == row
+        assert sheet(app).selected == row
 
     play(feed, (120, 40), script, read_events=logged)
 
@@ -580,11 +581,11 @@ def test_of_ten_thousand_events_only_what_is_on_screen_is_drawn() -> None:
 
         assert max(instructions(turn) for _ in range(5)) < 500_000, "usual is a third, as of a thousand events"
         assert sheet(app).cursor == 8000
-        row = sheet(app).row
+        row = sheet(app).selected
         for letters in "gpu xid":
             sheet(app).filter += letters
             assert instructions(sheet(app).follow) < 250_000, "a letter of the filter looks once into each row"
-        assert sheet(app).row == row
+        assert sheet(app).selected == row
 
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=lambda path: many)
 
@@ -735,14 +736,21 @@ def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> No
     )
 
 
+def preview_lines(preview: EventPreview, row: EventRow, cells: int, rows: int) -> list[Line]:
+    """Lines of the preview of an event in a widget of a size."""
+    preview.event = row
+    preview._size = Size(cells, rows)  # no app lays it out here
+    return preview.lines()
+
+
 def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
     view = View()
     view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
     (row,) = event_rows([event(60, "run_ended", user="bob", run="r", name="r", state="finished")], {})
     preview = EventPreview(view)
-    preview.rows(200, 60, 60)
-    told = "".join(part.text for line in preview.lines(row, 200) for part in line)
-    assert "a failed run is critical" in told
+    lines = preview_lines(preview, row, 200, preview.needed_rows(200, 60, 60))
+    told = "".join(part.text for line in lines for part in line)
+    assert "failed run is critical" in told
     assert "`" not in told
 
 
@@ -755,11 +763,11 @@ def test_the_meaning_above_the_charts_of_a_moment_is_whole_where_a_line_is_free_
     long, short = event_rows(
         [event(60, "run_began", user="bob", run="r" * 20, name="r", **of_gpu), event(50, "daemon_started")], {}
     )
-    high = preview.rows(cells, 24, 14)
-    drawn = preview.lines(long, cells)
+    high = preview.needed_rows(cells, 24, 14)
+    drawn = preview_lines(preview, long, cells, high)
     told = " ".join(" ".join("".join(part.text for part in line) for line in drawn[2:4]).split())
-    assert "some time after its start." in told
+    assert "some time before." in told
     assert len(drawn) == high, "as many rows as it asked for"
     assert all(length(line) <= cells for line in drawn[:4])
-    assert preview.rows(cells, 24, 11) == 11, "without a free line it has one"
-    assert len(preview.lines(short, cells)) <= high
+    assert preview.needed_rows(cells, 24, 11) == 11, "without a free line it has one"
+    assert len(preview_lines(preview, short, cells, high)) <= high

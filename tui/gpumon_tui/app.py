@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -80,6 +81,7 @@ class GpumonApp(TerminalApp):
         self._last_arrival = self._clock.monotonic()
         self._poll_timer = PollTimer(min(interval, 0.5))
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._draw_context: Context | None = None
         self._newest = self._processed = 0
         self.view.recent_frames = lambda: self.source.feed.since(max(0, self._newest - RECENT_FRAMES))
         self._latest: Frame | None = None
@@ -103,7 +105,7 @@ class GpumonApp(TerminalApp):
 
     def on_mount(self) -> None:
         """Start with the frames the feed already has."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._draw_context = asyncio.get_running_loop(), copy_context()
         self.query_width()
         self.watch_layout()
         self.paint_ground(self.screen)
@@ -386,7 +388,8 @@ class GpumonApp(TerminalApp):
         """Schedule a redraw; called from another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the app has ended in the meantime
-                self._loop.call_soon_threadsafe(self._draw_answer)
+                # the context of this thread has no active app, which Textual needs to lay out
+                self._loop.call_soon_threadsafe(self._draw_answer, context=self._draw_context)
 
     def _draw_answer(self) -> None:
         """Redraw now, or together with answers arriving shortly: a list queries each of its rows separately."""

@@ -303,3 +303,11 @@ def index_of(row: EventRow, rows: Sequence[EventRow]) -> int:
             return index
         index += 1
     return 0
+
+
+def time_text(time: float, now: float, cells: int) -> str:
+    """Return the time of day, with the date if it is another day and there is room."""
+    text, today = units.moment(time), units.moment(now)
+    if text[:10] == today[:10] or len(text) < 19:
+        return text[11:][: cells if cells < 8 else 8]
+    return text[5:10] if cells < 8 else text[5 : 5 + cells]

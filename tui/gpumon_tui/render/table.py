@@ -1,8 +1,10 @@
-"""Columns, cells and rows of tables."""
+"""Tables: the columns that fit, their headings, and rows as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, overload
 
 from rich.segment import Segment
@@ -10,11 +12,21 @@ from rich.style import Style
 
 from gpumon.model.columns import Column
 from gpumon.model.metrics import Unit
-from gpumon_tui import theme
-from gpumon_tui.render.text_width import width
+from gpumon_tui import palette, theme
+from gpumon_tui.render.text_width import Line, cut, fit, length, width
 
+GAP = 2
+"""Cells between columns."""
 FLEXIBLE = 12
 """Minimum width of a column that takes the remaining room."""
+WIDE = 100
+"""Minimum width, in columns, at which margins are two cells wide."""
+BLANK = Segment(" ")
+MARK = Segment("▌", palette.ink("key"))
+"""First cell of the row under the cursor."""
+PANEL = Style(bgcolor=palette.color("panel"))
+_HEADING, _SORTED = palette.ink("dim", "panel"), palette.ink("strong", "panel", bold=True)
+_ARROW = palette.ink("key", "panel", bold=True)
 
 
 class TableColumn(NamedTuple):
@@ -23,12 +35,34 @@ class TableColumn(NamedTuple):
     title: str
     cells: int
     right: bool = False
-    keep: int = 0
+    keep: float = 0
     """Priority: the larger, the longer it is kept when there is no room."""
     preferred: int = 0
     """Preferred width if there is room; for a flexible column, the width it leaves to others with a preferred width."""
     minimum: int = FLEXIBLE
     """Minimum width of a flexible column; others are dropped to reach it."""
+    key: str = ""
+    joins: bool = False
+    """Whether it touches the column after it, as a bar touches its number."""
+    overhangs: bool = False
+    """Whether a long heading extends to the left over an empty part of the heading before it."""
+    displaces: float = -1
+    """Columns with a `keep` up to this value are dropped for the preferred width of this flexible column."""
+
+
+class PlacedColumn(NamedTuple):
+    """A column that fits, with its final width."""
+
+    column_index: int
+    """Its index among all columns."""
+    begin: int
+    """Its first cell."""
+    column: TableColumn
+
+    @property
+    def end(self) -> int:
+        """The cell after its last one."""
+        return self.begin + self.column.cells
 
 
 _CELLS: Mapping[Unit | None, int] = {
@@ -40,7 +74,7 @@ _CELLS: Mapping[Unit | None, int] = {
 def table_column(column: Column, cells: int = 0, wish: int = 0) -> TableColumn:
     """Return a column of `model.columns`, as wide as its numbers and heading, or `cells` wide."""
     width_cells = cells or max(_CELLS.get(column.unit, 9), width(column.short))
-    return TableColumn(column.short, width_cells, column.is_number, column.keep, wish)
+    return TableColumn(column.short, width_cells, column.is_number, column.keep, wish, key=column.key)
 
 
 class Cell(NamedTuple):
@@ -49,7 +83,7 @@ class Cell(NamedTuple):
     text: str
     style: Style = theme.PLAIN
     parts: Sequence[Segment] = ()
-    """Used instead of `text` for content with several styles, such as a bar."""
+    """Used instead of `text` for content with several styles, such as a bar, or that starts with a glyph."""
 
 
 Row = Sequence[Cell]
@@ -76,3 +110,118 @@ class LazyRows(Sequence[Row]):
         if isinstance(index, slice):
             return [self._make(position) for position in range(self._length)[index]]
         return self._make(index)
+
+
+def margin(cells: int) -> int:
+    """Return the margin at each side of a table; its first cell is for the mark of the selected row."""
+    return GAP if cells >= WIDE else 1
+
+
+@lru_cache(maxsize=128)
+def fit_columns(
+    columns: tuple[TableColumn, ...], begin: int, end: int, *, gap: int = GAP, sorted_by: str = "",
+    empty: frozenset[str] = frozenset(),
+) -> tuple[PlacedColumn, ...]:  # fmt: skip
+    """Return the columns that fit from cell `begin` to `end`, dropping the least important first.
+
+    `sorted_by`: key of the sort column, which is always kept, because its heading shows the direction. `empty`: keys of
+    columns for which no row has a value.
+    """
+    room = end - begin
+    chosen = [item for item in enumerate(columns) if item[1].key not in empty or not item[1].key]
+
+    def gap_between(left: TableColumn, column: TableColumn) -> int:
+        if left.joins:
+            return 0
+        return gap + bool(gap == 1 and sorted_by and left.right and not column.right)  # room for the sort mark
+
+    def spare_cells() -> int:
+        """Return the cells that columns of minimum width leave."""
+        gaps = sum(gap_between(left[1], item[1]) for left, item in pairwise(chosen))
+        return room - gaps - sum(column.cells or column.minimum for _, column in chosen)
+
+    while len(chosen) > 1 and spare_cells() < 0:
+        chosen.remove(min(chosen, key=lambda item: (bool(sorted_by) and item[1].key == sorted_by, item[1].keep)))
+    flexible = next((column for _, column in chosen if not column.cells), None)
+    reserved = max(0, flexible.preferred - flexible.minimum) if flexible else 0
+    while flexible and spare_cells() < reserved:
+        droppable = [item for item in chosen if item[1].keep <= flexible.displaces and item[1].key != sorted_by]
+        if not droppable:
+            break
+        chosen.remove(min(droppable, key=lambda item: item[1].keep))
+    spare = spare_cells() - reserved
+    for position, (index, column) in enumerate(chosen):
+        if column.cells and (extra := max(0, min(spare, column.preferred - column.cells))):
+            chosen[position], spare = (index, column._replace(cells=column.cells + extra)), spare - extra
+    spare = spare_cells()
+    placed: list[PlacedColumn] = []
+    for index, column in chosen:
+        first = placed[-1].end + gap_between(placed[-1].column, column) if placed else begin
+        cells = column.cells or max(1, column.minimum + spare)
+        placed.append(PlacedColumn(index, first, column._replace(cells=cells)))
+    return tuple(placed)
+
+
+def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str = "", *, falls: bool = True) -> Line:
+    """Return the headings on a panel background; the sort column's heading is bold, with its direction after it."""
+    line: Line = []
+    position = 0
+    for _, begin, column in columns:
+        title = fit(column.title, column.cells, column.right)
+        is_sorted = bool(sorted_by) and column.key == sorted_by
+        if column.right and column.overhangs and (excess := width(column.title) - column.cells) > 0:
+            title, begin = column.title, max(position, begin - excess)
+        elif is_sorted and not column.right:
+            title = column.title
+        line += [Segment(" " * (begin - position), PANEL), Segment(title, _SORTED if is_sorted else _HEADING)]
+        position = max(begin, position) + width(title)
+        if is_sorted:  # in the gap, so that the heading stays above its numbers
+            line.append(Segment("▼" if falls else "▲", _ARROW))
+            position += 1
+    return cut([*line, Segment(" " * max(0, cells - position), PANEL)], cells)
+
+
+def row_line(
+    row: Row, columns: Sequence[PlacedColumn], cells: int, *, mark: Segment = BLANK, background: Style | None = None
+) -> Line:
+    """Return a row with one cell per placed column; `mark` is the first cell, before the background."""
+    line, position = [mark], 1
+    style: Style | None = None
+    for (_, begin, column), cell in zip(columns, row, strict=True):
+        _add(line, " " * (begin - position), style, background)  # joined with the cell before it
+        if cell.parts:
+            parts = cut(list(cell.parts), column.cells)
+            line += [Segment(text, _combined(part_style, background)) for text, part_style, _ in parts]
+            _add(line, " " * (column.cells - length(parts)), None, background)
+        else:
+            _add(line, fit(cell.text, column.cells, column.right), cell.style, background)
+        style = None if cell.parts else cell.style
+        position = begin + column.cells
+    _add(line, " " * (cells - position), None, background)
+    return line
+
+
+def _add(line: Line, text: str, style: Style | None, background: Style | None) -> None:
+    """Add text to the line, joined with a neighbor of the same style, because each segment costs bytes of output."""
+    if not text:
+        return
+    combined = _combined(style, background)
+    if len(line) > 1 and line[-1].style == combined:
+        line[-1] = Segment(line[-1].text + text, combined)
+    else:
+        line.append(Segment(text, combined))
+
+
+@lru_cache(maxsize=512)
+def _combined(style: Style | None, background: Style | None) -> Style | None:
+    return style + background if style and background else background or style
+
+
+def column_at(columns: Sequence[PlacedColumn], cell: int) -> str:
+    """Return the key of the column at a cell of the heading; empty if there is none."""
+    return next((placed.column.key for placed in columns if placed.begin <= cell <= placed.end), "")
+
+
+def hidden_counts(above: int, below: int, gap: str = "   ") -> str:
+    """Return the numbers of rows above and below the visible ones: `+2 ▲   +5 ▼`."""
+    return gap.join(f"+{count} {arrow}" for count, arrow in ((above, "▲"), (below, "▼")) if count > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import ClassVar, Self
 
@@ -70,6 +70,8 @@ class TerminalPage(Container):
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self._heights: Sequence[tuple[Lines, int]] = ()
+        """Rows of the parts, if they lie one below another."""
         super().__init__()
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
@@ -107,10 +109,21 @@ class TerminalPage(Container):
         if self.styles.padding.top != padding:
             self.styles.padding = (padding, 0, 0, 0)
 
+    def set_heights(self, *parts: tuple[Lines, int]) -> None:
+        """Set the number of rows of parts that lie one below another; a part without rows is not shown."""
+        self._heights = parts
+        for part, rows in parts:
+            part.display = rows > 0
+            part.styles.height = max(0, rows)
+
     @property
     def is_laid_out(self) -> bool:
         """Whether every part has its final size and is drawn at that size."""
-        return True
+        return all(part.drawn_size and part.drawn_size.height == rows for part, rows in self._heights if rows > 0)
+
+    def on_live_table_moved(self) -> None:
+        """Redraw after a click in a table."""
+        self.post_message(self.Changed())
 
     def lay_out(self, size: Size) -> None:
         """Lay out the parts within `size`, the area between header and footer; called before each drawing."""

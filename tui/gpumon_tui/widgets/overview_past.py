@@ -29,7 +29,7 @@ from gpumon_tui.render.run_detail import tick_note
 from gpumon_tui.render.table import TableColumn
 from gpumon_tui.render.text_width import Line, LineBuilder, fit, safe
 from gpumon_tui.state import View
-from gpumon_tui.widgets.event_tables import EventTables
+from gpumon_tui.widgets.event_table import EventSource
 from gpumon_tui.widgets.section import SectionPicture
 
 if TYPE_CHECKING:
@@ -294,14 +294,14 @@ class EventPicture(SectionPicture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._tables = EventTables(view)
+        self._source = EventSource(view)
         self._event_rows: Sequence[EventRow] = ()
 
     def rows(self) -> Sequence[Hashable]:
         view, events = self.view, self.view.events
         is_live = Capability.LIVE in view.origin.capabilities
         logged = (events.logged(view.history_path).result if is_live else None) or ()
-        self._event_rows = self._tables.get(logged, tuple(events.recorded)).rows
+        self._event_rows = self._source.get(logged, tuple(events.recorded)).rows
         return range(len(self._event_rows))
 
     def row(self, index: int) -> LineBuilder:

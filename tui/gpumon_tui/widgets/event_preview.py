@@ -24,6 +24,7 @@ from gpumon_tui.render.time_columns import past_columns
 from gpumon_tui.render.time_marks import draw_history_start, times_below
 from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
+from gpumon_tui.widgets.lines import Lines
 
 ROWS_FROM, CELLS_FROM = 34, 80
 """Page size (rows, cells) from which the preview always has charts."""
@@ -64,11 +65,12 @@ def gpu_of(row: EventRow, view: View) -> str:
     return next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in uuids_here), "")
 
 
-class EventPreview:
-    """Draws the preview. Charts are updated only when another event is selected or time advances within the window."""
+class EventPreview(Lines):
+    """Charts are updated only when another event is selected or time advances within the window."""
 
     def __init__(self, view: View) -> None:
-        self.view = view
+        super().__init__(view, id="event-preview")
+        self.event: EventRow | None = None
         self._chart_rows = _MIN_CHART_ROWS[-1][1]
         """Rows of each chart; 0 if there is room only for the text."""
         self._text_rows = 1
@@ -76,7 +78,7 @@ class EventPreview:
         self._columns = Columns()
         self._cache: Cache[list[Line]] = Cache()
 
-    def rows(self, cells: int, height: int, spare_rows: int) -> int:
+    def needed_rows(self, cells: int, height: int, spare_rows: int) -> int:
         """Return the rows of the preview on a page where the other parts leave `spare_rows`; 0 if it is not shown."""
         min_rows = next(rows for page_rows, rows in _MIN_CHART_ROWS if height >= page_rows)
         if cells < CELLS_FROM or (height < ROWS_FROM and spare_rows < _OTHER_ROWS + len(_METRICS) * min_rows):
@@ -91,9 +93,11 @@ class EventPreview:
         """Drop the cached charts."""
         self._columns.clear()
 
-    def lines(self, row: EventRow, cells: int) -> list[Line]:
-        """Return the preview of an event, with the number of rows that `rows` returned."""
-        view = self.view
+    def lines(self) -> list[Line]:
+        """Return the preview of the event, with the number of rows that `needed_rows` returned."""
+        view, row, cells = self.view, self.event, self.size.width
+        if row is None:
+            return []
         gpu, left_margin = gpu_of(row, view), margin(cells)
         window = COARSE_AFTER if view.now - row.time >= COARSE_AFTER else WINDOW
         grid = past_columns(window, max(1, cells - 2 * left_margin - _LEFT_CELLS), min(row.time + window / 2, view.now))
