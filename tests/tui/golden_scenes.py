@@ -249,4 +249,4 @@ async def settle(app: GpumonApp, pilot: Pilot[Any]) -> None:
 def _idle(app: GpumonApp) -> Iterator[bool]:
     yield app.view.ledger_runs.queries.is_idle
     if isinstance(app.page, ProcessesPage):
-        yield app.page.content.detail.trail.asked.is_idle
+        yield app.page.detail.trail.asked.is_idle

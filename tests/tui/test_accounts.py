@@ -28,8 +28,8 @@ from gpumon_tui.appearance import Appearance
 from gpumon_tui.background_queries import PENDING as NOT_ASKED
 from gpumon_tui.render.accounts import TITLES
 from gpumon_tui.render.text_width import width
-from gpumon_tui.screens.account_rows import READING
 from gpumon_tui.screens.accounts import AccountsScreen
+from gpumon_tui.widgets.account_table import READING
 from gpumon_web.pages.users import kept
 from gpumon_web.stored.user_hours import users_document
 from tests.fakes import FakeClock
@@ -383,7 +383,7 @@ def test_a_row_is_copied_with_all_its_columns(history: Path) -> None:
 def test_what_was_read_is_forgotten_when_the_screen_closes(history: Path) -> None:
     async def closed(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert isinstance(app.screen, AccountsScreen)
-        asked = app.screen.content.selection._queries
+        asked = app.screen.table._queries
         assert [one for one in asked if app.view.ledger_runs.queries.cached(one).result is not None]
         await press(app, pilot, "escape")
         assert all(app.view.ledger_runs.queries.cached(one) is NOT_ASKED for one in asked)

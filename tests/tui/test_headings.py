@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpumon_tui.render import process_columns, process_lines, run_list, section, user_columns
+from gpumon_tui.render import process_columns, run_list, section, table, user_columns
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import Line
 
@@ -23,12 +23,14 @@ def runs(cells: int, place: int, *, falls: bool = True) -> Line:
 
 
 def processes(cells: int, name: str, *, falls: bool = True) -> Line:
-    return process_lines.heading(process_lines.fit_columns(process_columns.COLUMNS, cells), cells, name, falls)
+    columns = process_columns.place_columns(process_columns.COLUMNS, cells, name)
+    return table.heading(columns, cells, name, falls=falls)
 
 
 @pytest.mark.parametrize("cells", SIZES)
 def test_words_are_in_lower_case_and_only_abbreviations_are_not(cells: int) -> None:
-    users = process_lines.heading(process_lines.fit_columns(user_columns.USER_COLUMNS, cells), cells, "user", True)
+    placed = process_columns.place_columns(user_columns.USER_COLUMNS, cells, "user")
+    users = table.heading(placed, cells, "user")
     for line in (runs(cells, -1), processes(cells, ""), users):
         words = text_of(line).replace("▼", " ").split()
         assert len(words) > 4

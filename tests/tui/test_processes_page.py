@@ -15,9 +15,9 @@ from gpumon.model.frame import Frame, Run
 from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.preferences import Preferences
-from gpumon_tui.render.process_columns import COLUMNS, ORDERS
+from gpumon_tui.render.process_columns import COLUMNS, ORDERS, place_columns
 from gpumon_tui.render.process_detail import ProcessFact, ProcessPicture, chart_cells, process_lines
-from gpumon_tui.render.process_lines import fit_columns, margin
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.time_marks import HISTORY_START
 from gpumon_tui.screens.processes import COVERED_HINT, ProcessesPage
 from tests.crossed import crossed
@@ -81,7 +81,7 @@ async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
     """Wait until the history of the process that is open has been read and drawn."""
     of = app.page
     assert isinstance(of, ProcessesPage)
-    while not of.content.detail.trail.asked.is_idle:
+    while not of.detail.trail.asked.is_idle:
         await pilot.pause(0.01)
     app.draw()
     await pilot.pause()
@@ -124,7 +124,7 @@ def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_g
         assert "Esc close" in text(app)[-1]
         assert "Space" not in text(app)[-1], "keys of rows are not offered where none is seen"
         await pilot.press("space")
-        assert not app.page.content.rows.tags, "and tag none"
+        assert not app.page.table.tags, "and tag none"
 
     play(recent(processes_count=3), (200, 50), script)
 
@@ -210,11 +210,11 @@ def test_the_column_by_which_it_is_sorted_is_always_there_and_marked(columns: in
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
-        line = page.content._heading_at + page.content.region.y
-        for _ in page.content.rows.orders:
+        line = page.table.region.y
+        for _ in page.table.orders:
             await pilot.press("comma")
             await pilot.pause()
-            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.content.rows.order
+            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.table.order
 
     play(recent(), (columns, 24), script)
 
@@ -343,13 +343,13 @@ def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
         await pilot.press("3", "down", "j")
         of = app.page
         assert isinstance(of, ProcessesPage)
-        process = of.rows.process
+        process = of.table.process
         assert process is not None
         assert app.view.subject == process.uuid
         for keys in (("o", "home", "enter"), ("I",), ("t",), ("t",)):
             await pilot.press(*keys)
-            assert of.rows.process is not None
-            assert of.rows.process.pid == process.pid
+            assert of.table.process is not None
+            assert of.table.process.pid == process.pid
 
     play(recent(), (120, 40), script)
 
@@ -431,8 +431,8 @@ def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
         of = app.page
         assert isinstance(of, ProcessesPage)
         made = []
-        row = type(of.content)._row
-        of.content._row = lambda *place: made.append(place) or row(of.content, *place)  # type: ignore[func-returns-value, method-assign, assignment]
+        row = type(of.table).row
+        of.table.row = lambda index: made.append(index) or row(of.table, index)  # type: ignore[func-returns-value, method-assign]
         spent = []
         for _ in range(3):
             feed.advance()
@@ -472,15 +472,15 @@ def test_keys_change_no_table_behind_an_opened_process() -> None:
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
-        before = page.rows.order, page.rows.is_by_user, page.rows.is_tree
+        before = page.table.order, page.table.is_by_user, page.table.is_tree
         await pilot.press("enter")
         for key in ("P", "I", "comma", "u", "t", "space", "slash", "o"):
             await pilot.press(key)
-            assert (page.rows.order, page.rows.is_by_user, page.rows.is_tree) == before, key
+            assert (page.table.order, page.table.is_by_user, page.table.is_tree) == before, key
             assert COVERED_HINT in text(app)[-1], key
-        assert not page.content.orders.is_open
+        assert not page.orders.is_open
         await pilot.press("escape", "P")
-        assert page.rows.order.name == "cpu"
+        assert page.table.order.name == "cpu"
         await pilot.press("u")
         assert "Space" not in text(app)[-1], "a user is not tagged"
 
@@ -501,14 +501,14 @@ def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
-        assert (page.content.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
+        assert (page.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
         feed.advance(200)
         app.poll()
-        assert page.content.detail.window == 600, "of the time since the view began more is known"
+        assert page.detail.window == 600, "of the time since the view began more is known"
         await pilot.press("plus")
-        assert page.content.detail.window == 900, "longer than what was on screen"
+        assert page.detail.window == 900, "longer than what was on screen"
         await pilot.press("minus", "minus")
-        assert page.content.detail.window == 300
+        assert page.detail.window == 300
 
     feed = Joined(processes_count=3, seconds=400)
     play(feed, (160, 50), script)
@@ -596,7 +596,7 @@ def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_it
 def test_a_program_has_room_for_fourteen_letters_in_any_order_of_a_table(order: str) -> None:
     for cells in range(60, 121):
         for columns in (COLUMNS, tuple(one for one in COLUMNS if one.name not in ("enc", "dec", "job"))):
-            (room,) = (one.cells for one in fit_columns(columns, cells, order) if one.column.name == "program")
+            (room,) = (one.column.cells for one in place_columns(columns, cells, order) if one.column.key == "program")
             assert room >= len("jupyter-kernel"), (cells, room)
 
 

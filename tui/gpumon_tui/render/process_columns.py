@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_state import IdleTime
@@ -15,7 +16,7 @@ from gpumon.model.metrics import Unit
 from gpumon.model.process import Process
 from gpumon_tui import palette
 from gpumon_tui.data.process_facts import ProcessFacts
-from gpumon_tui.render.table import Cell
+from gpumon_tui.render.table import Cell, PlacedColumn, TableColumn, fit_columns, margin
 from gpumon_tui.render.text_width import safe
 
 Item = TypeVar("Item")
@@ -38,6 +39,14 @@ VERY_WIDE = 150
 """Minimum width, in columns, at which names get more room even at the expense of other columns. In less width, names
 use only spare room.
 """
+
+
+MIN_PROGRAM, MIN_CELLS = 14, 10
+"""Minimum width of the flexible column: for programs, so that `jupyter-kernel` fits, and for others."""
+NAME_CELLS = 20
+"""Width at which most program names fit (`finetune_llama_8b.py`), in a wide table."""
+DROPPED_FOR_NAME = 2
+"""Columns with a `keep` up to this value are dropped to reach that width: the bar, and redundant numbers."""
 
 
 class ProcessColumn(NamedTuple, Generic[Item]):
@@ -64,6 +73,18 @@ class ProcessColumn(NamedTuple, Generic[Item]):
     """Whether any of these processes has a value for it."""
     from_cells: int = 0
     """Minimum width of a table that includes it."""
+
+    def in_table(self, cells: int) -> TableColumn:
+        """Return the column as it is in a table of a width."""
+        is_wide, is_program = cells >= WIDE, self.name == "program"
+        own_cells = self.cells if is_wide else self.brief_cells or self.cells
+        return TableColumn(
+            self.title if is_wide else self.brief or self.title,
+            self.wide_cells if cells >= VERY_WIDE and self.wide_cells else own_cells,
+            self.right, self.keep, preferred=NAME_CELLS if is_program else self.wide_cells if is_wide else 0,
+            minimum=MIN_PROGRAM if is_program else MIN_CELLS, key=self.name, joins=not self.title, overhangs=True,
+            displaces=DROPPED_FOR_NAME if is_program and is_wide else -1,
+        )  # fmt: skip
 
 
 def _base(process: Process, facts: ProcessFacts) -> Cell:
@@ -271,3 +292,14 @@ def elapsed(seconds: float) -> str:
         return f"{int(seconds) // 10 * 10} s" if seconds >= 10 else "<10 s"
     text = units.short_duration(seconds)
     return text if len(text) <= TIME_CELLS else " ".join(text.split()[:2])
+
+
+@lru_cache(maxsize=64)
+def place_columns(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str) -> tuple[PlacedColumn, ...]:
+    """Return the columns that fit in a table of a width."""
+    side = margin(cells)
+    too_wide = {column.name for column in columns if column.from_cells > cells and column.name != sorted_by}
+    return fit_columns(
+        tuple(column.in_table(cells) for column in columns), side, cells - side, gap=side, sorted_by=sorted_by,
+        empty=frozenset(too_wide),
+    )  # fmt: skip

@@ -119,13 +119,13 @@ def margin(cells: int) -> int:
 
 @lru_cache(maxsize=128)
 def fit_columns(
-    columns: tuple[TableColumn, ...], begin: int, end: int, *, gap: int = GAP, sorted_by: str = "",
+    columns: tuple[TableColumn, ...], begin: int, end: int, *, gap: int = GAP, sorted_by: str | None = None,
     empty: frozenset[str] = frozenset(),
 ) -> tuple[PlacedColumn, ...]:  # fmt: skip
     """Return the columns that fit from cell `begin` to `end`, dropping the least important first.
 
-    `sorted_by`: key of the sort column, which is always kept, because its heading shows the direction. `empty`: keys of
-    columns for which no row has a value.
+    `sorted_by`: key of the sort column, which is always kept, because its heading shows the direction; None if the
+    table cannot be sorted. `empty`: keys of columns for which no row has a value.
     """
     room = end - begin
     chosen = [item for item in enumerate(columns) if item[1].key not in empty or not item[1].key]
@@ -133,7 +133,8 @@ def fit_columns(
     def gap_between(left: TableColumn, column: TableColumn) -> int:
         if left.joins:
             return 0
-        return gap + bool(gap == 1 and sorted_by and left.right and not column.right)  # room for the sort mark
+        is_tight = gap == 1 and left.right and not column.right  # no room for the sort mark
+        return gap + (is_tight and sorted_by is not None)
 
     def spare_cells() -> int:
         """Return the cells that columns of minimum width leave."""
@@ -167,12 +168,14 @@ def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str = "", *,
     line: Line = []
     position = 0
     for _, begin, column in columns:
+        if not column.title:
+            continue
         title = fit(column.title, column.cells, column.right)
         is_sorted = bool(sorted_by) and column.key == sorted_by
         if column.right and column.overhangs and (excess := width(column.title) - column.cells) > 0:
             title, begin = column.title, max(position, begin - excess)
-        elif is_sorted and not column.right:
-            title = column.title
+        elif not column.right:
+            title = title.rstrip()
         line += [Segment(" " * (begin - position), PANEL), Segment(title, _SORTED if is_sorted else _HEADING)]
         position = max(begin, position) + width(title)
         if is_sorted:  # in the gap, so that the heading stays above its numbers

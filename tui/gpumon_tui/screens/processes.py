@@ -1,18 +1,31 @@
-"""The processes page: a sorted and filtered list, a tree, or totals by user."""
+"""The processes page: a sorted and filtered list, a tree, or totals by user, and the opened process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.segment import Segment
+from textual import events
 from textual.events import Key as Press
 from textual.geometry import Size
 
+from gpumon_tui import palette
 from gpumon_tui.keybindings import PROCESSES, key_binding
+from gpumon_tui.render.overlay import overlay
+from gpumon_tui.render.process_columns import needed_columns
+from gpumon_tui.render.process_detail import SPLIT_ROWS
+from gpumon_tui.render.process_head import ClickRange, HeadContent, are_processes_known, head_line, unknown_text
+from gpumon_tui.render.signal_dialog import dialog_lines
+from gpumon_tui.render.table import margin
+from gpumon_tui.render.text_width import Line, fit, safe
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
-from gpumon_tui.screens.processes_widget import ProcessesWidget
-from gpumon_tui.screens.signal_dialog import not_on_page
+from gpumon_tui.screens.signal_dialog import SignalQuestion, not_on_page
+from gpumon_tui.screens.text_input import FilterField, OrderChooser
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.process_detail import ProcessDetail
+from gpumon_tui.widgets.process_table import ProcessTable
 
 _ROW_KEYS = frozenset(("Space", "o", "↵", "y", "u", "t"))
 _TABLE_KEYS = frozenset(("Space", "/", "o", "↵", "u", "t"))
@@ -23,105 +36,288 @@ _TABLE_ACTIONS = frozenset((
 ))  # fmt: skip
 """Actions that change the table."""
 COVERED_HINT = "Esc closes the process first"
+BLANKS_FROM = 28
+"""Rows for head and table from which a blank row separates them."""
+SPLIT_FROM = 28
+"""Rows of the page from which an opened process is shown below the table instead of covering it."""
+PREVIEW_FROM = 9
+"""Free rows below the table from which the process under the cursor is previewed there."""
+MAX_PREVIEW_ROWS = 30
+"""Maximum rows of that preview."""
+TABLE_ROWS = 5
+"""Rows of the table in addition to the processes, including the blank row below."""
+SUMS_FROM = 12
+"""Rows for head and table from which totals by user are shown below the table."""
+_TEXT, _SELECT = palette.ink("text"), palette.ink("strong", "select", bold=True)
+
+
+class ProcessHead(Lines):
+    """Number of processes, filter and switches; a blank row follows if there is room."""
+
+    def __init__(self, view: View, table: ProcessTable, filter_field: FilterField) -> None:
+        super().__init__(view, id="process-head")
+        self._table = table
+        self._filter_field = filter_field
+        self._click_ranges: Sequence[ClickRange] = ()
+
+    def lines(self) -> list[Line]:
+        """Return the line, and update its clickable ranges."""
+        view, table, cells = self.view, self._table, self.size.width
+        from_history = len(table.left_out.processes)
+        content = HeadContent(
+            shown=len(table.matched),
+            total=len(table.all),
+            tagged=len(table.tags),
+            hidden_tags=table.hidden_tags,
+            is_complete=view.frame is not None and are_processes_known(view.samples) and not view.age > 0,
+            left_out=max(0, view.frame.dropped - from_history) if view.frame else 0,
+            from_history=from_history,
+            history_age=view.now - table.left_out.until,
+            text=table.filter,
+            is_typing=self._filter_field.is_active,
+            is_tree=table.is_tree and not table.is_by_user,
+            is_by_user=table.is_by_user,
+            unknown=unknown_text(view.samples, view.freshness.frame_age) if view.has_processes and table.all else "",
+            notice=view.origin.notice,
+        )
+        line, self._click_ranges = head_line(content, margin(cells), cells)
+        return [line]
+
+    def on_click(self, event: events.Click) -> None:
+        """Run what was clicked."""
+        ranges = (click_range for click_range in self._click_ranges if click_range.begin <= event.x < click_range.end)
+        clicked, table = next(ranges, None), self._table
+        if event.y == 0 and clicked is not None:
+            if clicked.action == "filter":
+                self._filter_field.begin()
+            elif clicked.action == "by_user":
+                table.is_by_user = not table.is_by_user
+            elif clicked.action == "tree":
+                table.is_tree, table.is_by_user = not table.is_tree, False
+        self.post_message(TerminalPage.Changed())
+
+
+class ProcessDialog(Lines):
+    """The list of sort columns, or the question before a signal, over the dimmed page."""
+
+    DEFAULT_CSS = "ProcessDialog { layer: dialog; position: absolute; height: 100%; width: 100%; display: none; }"
+
+    def __init__(self, view: View, orders: OrderChooser, question: SignalQuestion, *below: Lines) -> None:
+        super().__init__(view, id="process-dialog")
+        self._orders = orders
+        self._question = question
+        self._below = below
+        """Parts of the page below it."""
+        self._box = 0, 0
+        """First cell and row of the box."""
+        self._buttons: Sequence[tuple[int, ClickRange]] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to show."""
+        return self._orders.is_open or self._question.is_open
+
+    def lines(self) -> list[Line]:
+        """Return the page with the box on it."""
+        cells, height = self.size
+        page = [line for part in self._below if part.display for line in _padded(part.lines(), part.size.height)]
+        if self._orders.is_open:
+            lines, left, top = overlay(_padded(page, height), self._order_lines(height), cells)
+            self._box = left, top
+            return lines
+        question = self._question
+        box, self._buttons = dialog_lines(
+            *question.title, question.sentences(height - 2), question.choices, chosen=question.choice,
+            is_yes=question.is_yes, cells=cells - 6, rows=height - 2,
+        )  # fmt: skip
+        lines, left, top = overlay(_padded(page, height), box, cells, "crit")
+        self._box = left, top
+        return lines
+
+    def _order_lines(self, height: int) -> list[Line]:
+        """Return the list of sort columns."""
+        table, cursor = self._orders.rows, self._orders.cursor
+        room = max(1, height - 5)
+        first = max(0, cursor - room + 1)
+        lines: list[Line] = [[Segment("Sort by", palette.ink("strong", bold=True))]]
+        for index, column in enumerate(table.orders[first : first + room], first):
+            arrow = ("▼" if table.order.falls else "▲") if column.name == table.order.name else " "
+            style = _SELECT if index == cursor else _TEXT
+            lines.append([Segment(f" {fit(column.title, 18)}{arrow} ", style)])
+        return lines
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by the clicked column, or run the clicked choice or button."""
+        left, top = self._box
+        cell, row = event.x - left, event.y - top
+        if self._orders.is_open:
+            self._orders.choose(row - 1 if 0 <= cell < 22 else -1)
+        elif self._question.is_open:
+            actions = (
+                click_range.action
+                for button_row, click_range in self._buttons
+                if button_row == row and click_range.begin <= cell < click_range.end
+            )
+            action, _, number = next(actions, "").partition(" ")
+            if action == "choice":
+                self._question.choice = int(number)
+            elif action:
+                self._question.answer(action == "yes")
+        self.post_message(TerminalPage.Changed())
+
+
+def _padded(lines: list[Line], rows: int) -> list[Line]:
+    return [*lines, *([[]] * (rows - len(lines)))][: max(0, rows)]
 
 
 class ProcessesPage(TerminalPage):
-    """The page: one widget and the actions of its keys."""
+    """The page and the actions of its keys."""
 
+    DEFAULT_CSS = "ProcessesPage { layers: default dialog; }"
     page_name: ClassVar[str] = PROCESSES
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.content = ProcessesWidget(view)
-        self.rows = self.content.rows
+        self.table = ProcessTable(view)
+        self.filter_field = FilterField(self.table)
+        self.head = ProcessHead(view, self.table, self.filter_field)
+        self.detail = ProcessDetail(view, self.table)
+        self.question = SignalQuestion(view, self.table.tags.drop)
+        self.orders = OrderChooser(self.table)
+        self.dialog = ProcessDialog(view, self.orders, self.question, self.head, self.table, self.detail)
+        self._page_rows = 1
+        """Rows of the table for which there is room."""
+        self.has_detail = False
+        """Whether process details are shown, next to the table or in its place."""
+        self.is_covered = False
+        """Whether an opened process covers the table."""
+        self.message = ""
+        """Message below the table, shown until the next key."""
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        return (self.content,)
+        return self.head, self.table, self.detail, self.dialog
 
     def lay_out(self, size: Size) -> None:
-        """Update the rows from the frame on screen."""
-        self.rows.follow()
+        """Update the rows, and divide the page: an opened process uses the room below the table, or the whole page."""
         self.set_top_padding(size)
+        table, detail, height = self.table, self.detail, size.height - self.styles.padding.top
+        table.follow()
+        self.question.watch()
+        table.message = detail.message = self.question.message or self.message
+        free_rows = height - max(1, table.row_count) - TABLE_ROWS
+        has_preview_room = free_rows >= PREVIEW_FROM
+        self.has_detail = detail.is_open or (has_preview_room and table.process is not None)
+        self.is_covered = detail.is_open and (height < SPLIT_FROM or has_preview_room)
+        detail.is_below = not self.is_covered
+        self.dialog.display = self.dialog.is_open
+        if self.is_covered:
+            self.set_heights((self.head, 0), (table, 0), (detail, height))
+            return
+        if not self.has_detail:
+            head_rows, table_rows = self._table_rows(height)
+            self.set_heights((self.head, head_rows), (table, table_rows), (detail, 0))
+            return
+        if not detail.is_open and table.process is not None:
+            detail.preview(table.process)
+            head_rows, table_rows = self._table_rows(height - free_rows - 1)
+            detail_rows = min(MAX_PREVIEW_ROWS + 1, height - head_rows - table_rows)
+        else:
+            wanted_rows = min(MAX_PREVIEW_ROWS, max(SPLIT_ROWS, height - table.row_count - 6))
+            head_rows, table_rows = self._table_rows(height - wanted_rows - 1)
+            detail_rows = height - head_rows - table_rows
+        self.set_heights((self.head, head_rows), (table, table_rows), (detail, detail_rows))
+
+    def _table_rows(self, height: int) -> tuple[int, int]:
+        """Return the rows of the head and of the table, in at most `height` rows for both."""
+        table, head_rows = self.table, 1 + (height >= BLANKS_FROM)
+        table.has_sums = height >= SUMS_FROM or bool(table.message)
+        room = max(0, height - head_rows)
+        self._page_rows = max(1, room - 1 - table.has_sums)
+        return head_rows, min(room, 1 + max(1, table.row_count) + table.has_sums) if self.has_detail else room
+
+    def show(self) -> None:
+        """Draw the current state of the view."""
+        super().show()
+        self.dialog.show()
 
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for closing an opened process, ending a process (if allowed), and the accounts screen."""
-        close_key = (("Esc", "close"),) if self.content.detail.is_open else ()
-        accounts_key = (("A", "accounts"),) if self.rows.is_by_user else ()
-        signal_key = (("K", "end…"),) if self.view.can_signal and self.rows.process is not None else ()
+        close_key = (("Esc", "close"),) if self.detail.is_open else ()
+        accounts_key = (("A", "accounts"),) if self.table.is_by_user else ()
+        signal_key = (("K", "end…"),) if self.view.can_signal and self.table.process is not None else ()
         return (*close_key, *signal_key, *accounts_key)
 
     @property
     def hidden_keys(self) -> frozenset[str]:
         """Keys without effect, because they need a row or the charts of a process."""
-        zoom_key = frozenset() if self.content.has_detail else _CHART_KEYS
-        opened_keys = frozenset(("↵",)) if self.content.detail.is_open else frozenset()
-        opened_keys |= frozenset(("Space",)) if self.rows.is_by_user else frozenset()
-        covered_keys = _TABLE_KEYS if self.content.is_covered else opened_keys
-        filter_key = frozenset() if self.rows.all or self.rows.filter or self.rows.is_by_user else frozenset(("/",))
-        return (
-            zoom_key | covered_keys | filter_key if len(self.rows) else zoom_key | covered_keys | filter_key | _ROW_KEYS
-        )
+        zoom_key = frozenset() if self.has_detail else _CHART_KEYS
+        opened_keys = frozenset(("↵",)) if self.detail.is_open else frozenset()
+        opened_keys |= frozenset(("Space",)) if self.table.is_by_user else frozenset()
+        covered_keys = _TABLE_KEYS if self.is_covered else opened_keys
+        filter_key = frozenset() if self.table.all or self.table.filter or self.table.is_by_user else frozenset(("/",))
+        hidden = zoom_key | covered_keys | filter_key
+        return hidden if self.table.row_count else hidden | _ROW_KEYS
 
     def take_key(self, press: Press) -> bool:
         """Handle typing in the filter, and keys of dialogs above the table."""
-        self.content.question.message = self.content.message = ""
-        if self.content.question.is_open:
-            return self.content.question.handle(press.key)
-        if self.content.orders.is_open:
-            return self.content.orders.handle(press.key)
-        return self.content.filter_field.handle(press) or self._refuse_covered(press.key)
+        self.question.message = self.message = ""
+        if self.question.is_open:
+            return self.question.handle(press.key)
+        if self.orders.is_open:
+            return self.orders.handle(press.key)
+        return self.filter_field.handle(press) or self._refuse_covered(press.key)
 
     def paste(self, text: str) -> None:
         """Paste text into the filter."""
-        if not (self.content.question.is_open or self.content.orders.is_open):
-            self.content.filter_field.paste(text)
+        if not (self.question.is_open or self.orders.is_open):
+            self.filter_field.paste(text)
 
     def _refuse_covered(self, name: str) -> bool:
         """Whether a key would change a table covered by an opened process; if so, show a hint instead."""
         key = key_binding(PROCESSES, name)
-        is_covered = self.content.is_covered and key is not None and key.action in _TABLE_ACTIONS
+        is_covered = self.is_covered and key is not None and key.action in _TABLE_ACTIONS
         if is_covered:
             self.view.show_message(COVERED_HINT)
         return is_covered
 
     def do_filter(self) -> None:
         """Start typing a filter."""
-        self.content.filter_field.begin()
+        self.filter_field.begin()
 
     def do_order(self) -> None:
         """Choose the sort column."""
-        self.content.orders.open()
+        self.orders.open()
 
     def do_reverse(self) -> None:
         """Reverse the sort order."""
-        self.rows.sort_by(self.rows.order.name)
+        self.table.sort_by(self.table.order.name)
 
     def do_by_memory(self) -> None:
         """Sort by GPU memory."""
-        self.rows.sort_by("mem", default_direction=True)
+        self.table.sort_by("mem", default_direction=True)
 
     def do_by_cpu(self) -> None:
         """Sort by CPU use."""
-        self.rows.sort_by("cpu", default_direction=True)
+        self.table.sort_by("cpu", default_direction=True)
 
     def do_by_time(self) -> None:
         """Sort by age."""
-        self.rows.sort_by("time", default_direction=True)
+        self.table.sort_by("time", default_direction=True)
 
     def do_next_order(self, step: int) -> None:
         """Sort by the next or previous column."""
-        self.rows.sort_by_neighbor(step)
+        self.table.sort_by_neighbor(step)
 
     def do_by_user(self) -> None:
         """Toggle between totals by user and processes."""
-        self.rows.is_by_user = not self.rows.is_by_user
+        self.table.is_by_user = not self.table.is_by_user
 
     def do_tree(self) -> None:
         """Toggle between the process tree and the list."""
-        self.rows.is_by_user = False
-        self.rows.is_tree = not self.rows.is_tree
+        self.table.is_by_user = False
+        self.table.is_tree = not self.table.is_tree
 
     def do_move(self, step: int) -> None:
         """Move the cursor."""
@@ -129,61 +325,86 @@ class ProcessesPage(TerminalPage):
 
     def do_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
-        self._move(half_pages(halves, self.content.page))
+        self._move(half_pages(halves, self._page_rows))
 
     def _move(self, step: int) -> None:
         """Move the cursor; an opened process follows it."""
-        self.rows.move(step)
-        if self.content.detail.is_open and self.rows.process is not None:
-            self.content.detail.open(self.rows.process)
+        self.table.move(step)
+        if self.detail.is_open and self.table.process is not None:
+            self.detail.open(self.table.process)
 
     def do_zoom(self, step: int) -> None:
         """Show a shorter or longer window, starting from the window of the process charts."""
-        self.view.chart_time.length = self.view.chart_time.length or self.content.detail.window
+        self.view.chart_time.length = self.view.chart_time.length or self.detail.window
         self.view.zoom(step)
 
     def do_table(self) -> None:
         """Toggle between No and Yes in an open question."""
-        if self.content.question.is_open:
-            self.content.question.handle("tab")
+        if self.question.is_open:
+            self.question.handle("tab")
 
     def do_signal(self) -> None:
         """Ask whether to end the tagged processes, or the one under the cursor."""
-        self.content.question.ask(*self.rows.targets, unseen=self.rows.hidden_tags, is_by_user=self.rows.is_by_user)
+        self.question.ask(*self.table.targets, unseen=self.table.hidden_tags, is_by_user=self.table.is_by_user)
 
     def do_tag(self) -> None:
         """Toggle the tag of the process under the cursor and move to the next; no effect while the rows are hidden."""
-        if self.rows.process is not None and not self.content.is_covered:
-            self.rows.tags.turn(self.rows.process)
+        if self.table.process is not None and not self.is_covered:
+            self.table.tags.turn(self.table.process)
             self._move(1)
 
     def do_untag(self) -> None:
         """Remove all tags."""
-        self.rows.tags.clear()
+        self.table.tags.clear()
 
     def do_open(self) -> None:
         """Open the row under the cursor; for a user, show the user's processes."""
-        self.content.open()
+        table = self.table
+        if table.is_by_user and table.cursor < table.row_count:
+            name = safe(table.totals[table.cursor].user).partition(" ")[0]
+            table.filter, table.is_by_user = f"user:{name}" if name else "", False
+        elif table.process is not None:
+            opened = self.detail.process
+            if self.detail.is_open and opened is not None and opened[:2] == table.process[:2]:
+                self.detail.close()
+            else:
+                self.detail.open(table.process)
+
+    def on_live_table_opened(self) -> None:
+        """Open a row that was clicked twice."""
+        self.do_open()
 
     def open_selected(self) -> None:
         """Open the process that another page has selected."""
-        self.rows.follow()
-        if self.rows.process is not None:
-            self.content.detail.open(self.rows.process)
+        self.table.follow()
+        if self.table.process is not None:
+            self.detail.open(self.table.process)
 
     def do_close(self) -> None:
-        """Close what was opened last."""
-        self.content.close()
+        """Close what was opened last; then clear the filter, the tags, and the tree or totals, one per call."""
+        table = self.table
+        if self.detail.is_open:
+            self.detail.close()
+        elif table.filter:
+            table.filter = ""
+        elif table.tags:
+            table.tags.clear()
+        else:
+            table.is_by_user = table.is_tree = False
 
     def do_copy(self) -> None:
         """Copy the tagged rows, or the row under the cursor, to the terminal's clipboard."""
-        text = self.content.rows_text()
+        text = self.table.text
         if text:
             self.app.copy_to_clipboard(text)
-            self.content.message = COPIED_MESSAGE
-        elif self.rows.hidden_tags:
-            self.content.message = not_on_page(self.rows.hidden_tags, is_by_user=self.rows.is_by_user)
+            self.message = COPIED_MESSAGE
+        elif self.table.hidden_tags:
+            self.message = not_on_page(self.table.hidden_tags, is_by_user=self.table.is_by_user)
 
     def forget(self) -> None:
         """Close everything that is open."""
-        self.content.forget()
+        self.table.columns = needed_columns(())
+        self.orders.is_open = self.filter_field.is_active = False
+        self.question.forget()
+        self.detail.close()
+        self.message = ""

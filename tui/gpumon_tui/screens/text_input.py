@@ -6,7 +6,7 @@ from typing import Protocol
 
 from textual.events import Key as Press
 
-from gpumon_tui.screens.process_rows import ProcessSelection
+from gpumon_tui.widgets.process_table import ProcessTable
 
 MAX_FILTER = 80
 """Maximum length of a filter."""
@@ -67,7 +67,7 @@ def one_line(text: str) -> str:
 class OrderChooser:
     """List of the columns to sort by, with its own cursor."""
 
-    def __init__(self, rows: ProcessSelection) -> None:
+    def __init__(self, rows: ProcessTable) -> None:
         self.rows = rows
         self.is_open = False
         self.cursor = 0

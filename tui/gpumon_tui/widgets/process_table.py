@@ -1,18 +1,35 @@
-"""Rows of the processes page: selection, sort order and cursor."""
+"""The table of processes: filtered and sorted, as a list, as a tree, or as totals by user."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+from rich.segment import Segment
+
+from gpumon.common.text import clean
+from gpumon.model import units
 from gpumon.model.process import Process
-from gpumon_tui.data.process_filters import Term, matching, parse_terms
+from gpumon_tui import palette
+from gpumon_tui.data.process_filters import Term, count_hidden, matching, parse_terms
 from gpumon_tui.data.process_history import NONE_LEFT_OUT, LeftOutReader
-from gpumon_tui.data.process_tree import Parents, ProcessTags, TreeRow, build_tree
+from gpumon_tui.data.process_tree import ParentProcess, Parents, ProcessTags, TreeRow, build_tree
 from gpumon_tui.data.user_totals import NO_MONTHS, KnownSum, MonthReader, UserTotal, memory_by_user, user_totals
-from gpumon_tui.render.process_columns import COLUMNS, DEFAULT_ORDER, ProcessColumn, needed_columns, sort_rows
+from gpumon_tui.render.process_columns import (
+    COLUMNS,
+    DEFAULT_ORDER,
+    ProcessColumn,
+    fit_epoch_column,
+    needed_columns,
+    place_columns,
+    sort_rows,
+)
+from gpumon_tui.render.process_head import empty_text, sums_line
+from gpumon_tui.render.table import Cell, PlacedColumn, Row, margin
+from gpumon_tui.render.text_width import NO_PROCESS_DATA, SHOW_ALL, Line, fit, hidden_text, safe
 from gpumon_tui.render.user_columns import USER_COLUMNS
 from gpumon_tui.state import View
+from gpumon_tui.widgets.live_table import LiveTable
 
 RowKey = tuple[int, str]
 """PID and UUID of the GPU (a process has one row per GPU), or 0 and the name for a user."""
@@ -21,6 +38,9 @@ RowKey = tuple[int, str]
 PROCESS_ORDER, USER_ORDER = "processes sorted", "users sorted"
 """Names of the stored preferences."""
 DOWN, UP = "down", "up"
+TREE_BRANCH = "└ "
+_DIM, _KEY, _PARENT = palette.ink("dim"), palette.ink("key"), palette.ink("faint")
+_TAGGED = Segment("+", palette.ink("key", bold=True))
 
 
 class RowOrder(NamedTuple):
@@ -43,17 +63,20 @@ def _parse_order(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
     return RowOrder(name, direction != UP) if is_column else RowOrder()
 
 
-class ProcessSelection:
-    """The filtered and sorted processes of a view."""
+class ProcessTable(LiveTable):
+    """The filtered and sorted processes of a view, with the GPU memory by user below."""
 
     def __init__(self, view: View, parents: Parents | None = None) -> None:
-        self.view = view
+        super().__init__(view, id="processes-table")
         self.process_order = _parse_order(view.preferences.get(PROCESS_ORDER), COLUMNS)
         self.user_order = _parse_order(view.preferences.get(USER_ORDER), USER_COLUMNS)
         self.filter = ""
         self.is_tree = False
         self.is_by_user = False
-        self.cursor = 0
+        self.has_sums = True
+        """Whether there is a line below the rows."""
+        self.message = ""
+        """Text in place of the sums."""
         self.all: Sequence[Process] = ()
         self.columns = needed_columns(())
         """Columns for which any process has or had a value; a column is not removed when its values disappear."""
@@ -72,6 +95,7 @@ class ProcessSelection:
         self.left_out = NONE_LEFT_OUT
         """Processes in `all` that come from stored history, not from the frame."""
         self._inputs: Hashable = None
+        self._placed_columns: tuple[ProcessColumn[Any], ...] = ()
 
     @property
     def order(self) -> RowOrder:
@@ -159,7 +183,7 @@ class ProcessSelection:
             )
             self._rows = build_tree(ordered, self.parents.above) if self.is_tree else ordered
         self._go_to(key)
-        self.cursor = max(0, min(self.cursor, len(self) - 1))
+        self.cursor = max(0, min(self.cursor, self.row_count - 1))
 
     def _follow_selection(self) -> None:
         """Move the cursor to the process that was selected on another page."""
@@ -170,12 +194,79 @@ class ProcessSelection:
     def _go_to(self, key: RowKey | None) -> None:
         """Move the cursor to the row with a key, if there is one."""
         if key is not None and key != self.key:
-            self.cursor = next((index for index in range(len(self)) if self._key_at(index) == key), self.cursor)
+            self.cursor = next((index for index in range(self.row_count) if self._key_at(index) == key), self.cursor)
 
-    def __len__(self) -> int:
+    @property
+    def row_count(self) -> int:
         return len(self._rows)
 
-    def row(self, index: int) -> TreeRow:
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        if not self.view.has_processes:  # there will never be rows, so headings would be pointless
+            return ()
+        columns: tuple[ProcessColumn[Any], ...] = self.user_columns
+        if not self.is_by_user:
+            columns = fit_epoch_column(self.columns, self.view.process_facts())
+        self._placed_columns = columns
+        return place_columns(columns, cells, self.order.name)
+
+    def row(self, index: int) -> Row:
+        facts, columns = self.view.process_facts(), [self._placed_columns[item.column_index] for item in self.placed]
+        if self.is_by_user:
+            return tuple(column.cell(self.totals[index], facts) for column in columns)
+        depth, process, parent = self.tree_row(index)
+        if process is not None:
+            row = [column.cell(process, facts) for column in columns]
+        else:
+            row = [_parent_cell(column.name, parent) for column in columns]
+        if depth:
+            row[-1] = row[-1]._replace(text="  " * (depth - 1) + TREE_BRANCH + row[-1].text)
+        return tuple(row)
+
+    def mark(self, index: int) -> Segment:
+        process = self.tree_row(index).process if self.tags and not self.is_by_user else None
+        return _TAGGED if process is not None and process in self.tags else super().mark(index)
+
+    def foot_rows(self, room: int) -> int:
+        return int(self.has_sums and self.view.has_processes)
+
+    def foot(self, above: int, below: int, cells: int) -> Line:
+        edge = margin(cells)
+        if self.message:
+            return [Segment(" " * edge), Segment(fit(clean(self.message), cells - 2 * edge), _KEY)]
+        gpus = [sample for sample in self.view.samples if not sample.device.is_instance]
+        total = sum(sample.value("gpu.memory_total") for sample in gpus)
+        return sums_line(self.memory, total, below, edge, cells)
+
+    def empty(self, cells: int) -> list[Line]:
+        return [[Segment(" " * margin(cells) + text, _DIM)] for text in self._empty_texts()]
+
+    def _empty_texts(self) -> list[str]:
+        view = self.view
+        if view.frame is None:
+            return [view.freshness.text]
+        if not view.has_processes:
+            return [NO_PROCESS_DATA]
+        if not self.all:
+            last_time = units.clock(view.now) if view.age > 0 else ""
+            sentence = empty_text(view.samples, view.origin.problem, last_time)
+            return [sentence, view.origin.notice] if view.origin.notice else [sentence]
+        hidden = count_hidden(self.all, self.terms, view.process_facts())
+        reasons = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
+        return [hidden_text("process", len(self.all), reasons), SHOW_ALL]
+
+    @property
+    def text(self) -> str:
+        """The cells of the tagged rows, or of the row under the cursor, separated by tabs."""
+        facts = self.view.process_facts()
+        if self.is_by_user:
+            chosen = [[column.cell(total, facts) for column in self.user_columns if column.title]
+                      for total in self.totals[self.cursor : self.cursor + 1]]  # fmt: skip
+        else:
+            columns = [column for column in self.columns if column.title]
+            chosen = [[column.cell(process, facts) for column in columns] for process in self.targets]
+        return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
+
+    def tree_row(self, index: int) -> TreeRow:
         """Return a row of the process table; not valid for totals by user."""
         row = self._rows[index]
         return row if isinstance(row, TreeRow) else TreeRow(0, row if isinstance(row, Process) else None)
@@ -192,12 +283,12 @@ class ProcessSelection:
     @property
     def key(self) -> RowKey | None:
         """Key of the row under the cursor."""
-        return self._key_at(self.cursor) if self.cursor < len(self) else None
+        return self._key_at(self.cursor) if self.cursor < self.row_count else None
 
     @property
     def process(self) -> Process | None:
         """The process under the cursor."""
-        return self.row(self.cursor).process if self.cursor < len(self) else None
+        return self.tree_row(self.cursor).process if self.cursor < self.row_count else None
 
     @property
     def targets(self) -> Sequence[Process]:
@@ -222,9 +313,17 @@ class ProcessSelection:
 
     def move(self, step: int) -> None:
         """Move the cursor within the rows, and select the GPU under it."""
-        self.cursor = max(0, min(len(self) - 1, self.cursor + step))
+        super().move(step)
         if not self.is_by_user:
             self.view.selected_process = self.key
         process = self.process
         if process is not None and process.uuid in self.view.process_facts().devices:
             self.view.select(process.uuid)
+
+
+def _parent_cell(name: str, parent: ParentProcess | None) -> Cell:
+    """Return a cell for a parent of several processes, which is on no GPU itself; its name is readable by every
+    user.
+    """
+    texts = {"pid": str(parent.pid), "program": safe(parent.name)} if parent else {}
+    return Cell(texts.get(name, ""), _PARENT)

@@ -1,4 +1,4 @@
-"""Rows of the accounts screen: the window, the user, the sort order and the cursor."""
+"""The table of the accounts screen: GPU hours of a window by user, or of a user by GPU or day."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from gpumon.storage.usage.period_totals import DEFAULT_PERIOD, UserWindow, parse
 from gpumon_tui.data.accounts import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
 from gpumon_tui.render.accounts import HELD, PLACE, AccountColumn, AccountLine, columns
 from gpumon_tui.render.gpu_columns import numbers
-from gpumon_tui.render.process_columns import sort_rows
-from gpumon_tui.screens.process_rows import RowOrder
+from gpumon_tui.render.process_columns import place_columns, sort_rows
+from gpumon_tui.render.table import PlacedColumn, Row
 from gpumon_tui.state import View
+from gpumon_tui.widgets.live_table import LiveTable
+from gpumon_tui.widgets.process_table import RowOrder
 
 READING = "reading the accounts …"
 _EMPTY_VALID_FOR = 5.0
@@ -27,11 +29,14 @@ _DEFAULT_ORDERS = {"": RowOrder(HELD), GPUS: RowOrder(PLACE, falls=False), TIMES
 """Default sort orders: users by hours, GPUs by number, days newest first."""
 
 
-class AccountSelection:
+class AccountTable(LiveTable):
     """Accounts of a time window, for all users or one user."""
 
+    DEFAULT_CSS = "AccountTable { height: 1fr; }"
+    dims = False
+
     def __init__(self, view: View) -> None:
-        self.view = view
+        super().__init__(view, id="accounts-table")
         self.period = DEFAULT_PERIOD
         self.user = ""
         """User whose GPUs and days are shown; empty for all users."""
@@ -40,7 +45,6 @@ class AccountSelection:
         self.headlines: Headlines | None = None
         self.note = ""
         """Text shown in place of the rows, or above the rows of users who only hold a GPU now."""
-        self.cursor = 0
         self._day = ""
         """A day within the window; empty for the current window."""
         self._orders = dict(_DEFAULT_ORDERS)
@@ -48,6 +52,17 @@ class AccountSelection:
         """Names of the rows under the cursors, by table."""
         self._queries: set[Hashable] = set()
         self._columns: dict[Hashable, tuple[AccountColumn, ...]] = {}
+
+    @property
+    def row_count(self) -> int:
+        return len(self.rows)
+
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        return place_columns(self.columns, cells, self.order.name) if self.rows else ()
+
+    def row(self, index: int) -> Row:
+        facts, columns = self.view.process_facts(), self.columns
+        return tuple(columns[placed.column_index].cell(self.rows[index], facts) for placed in self.placed)
 
     @property
     def _table(self) -> str:
@@ -86,13 +101,13 @@ class AccountSelection:
         if neighbor.begin <= now:
             self._day = neighbor.first_day if neighbor.end <= now else ""
 
-    def open(self) -> None:
+    def open_user(self) -> None:
         """Show the GPUs of the user under the cursor."""
-        row = self._row
+        row = self._selected
         if not self.user and row is not None and row.name:
             self.user = row.name
 
-    def close(self) -> bool:
+    def close_user(self) -> bool:
         """Return to all users; return whether a user was open."""
         was_open, self.user = bool(self.user), ""
         self._selected_names = {"": self._selected_names.get("", "")}
@@ -103,9 +118,11 @@ class AccountSelection:
         if self.user:
             self.grouping = TIMES if self.grouping == GPUS else GPUS
 
-    def sort_by(self, column: AccountColumn) -> None:
+    def sort_by(self, key: str) -> None:
         """Sort by a column; sorting by the same column again reverses the order."""
-        self._orders[self._table] = self.order.next(column)
+        column = next((column for column in self.columns if column.name == key and column.order), None)
+        if column is not None:
+            self._orders[self._table] = self.order.next(column)
 
     def sort_by_neighbor(self, step: int) -> None:
         """Sort by the next or previous column."""
@@ -121,9 +138,9 @@ class AccountSelection:
 
     def move(self, step: int) -> None:
         """Move the cursor."""
-        self.cursor = max(0, min(len(self.rows) - 1, self.cursor + step))
-        if self._row is not None:
-            self._selected_names[self._table] = self._row.name
+        super().move(step)
+        if self._selected is not None:
+            self._selected_names[self._table] = self._selected.name
 
     def row_text(self) -> str:
         """Return the cells of the row under the cursor, separated by tabs."""
@@ -137,7 +154,7 @@ class AccountSelection:
             self.view.ledger_runs.queries.drop(query)
 
     @property
-    def _row(self) -> AccountRow | None:
+    def _selected(self) -> AccountRow | None:
         return self.rows[self.cursor].row if self.cursor < len(self.rows) else None
 
     @property

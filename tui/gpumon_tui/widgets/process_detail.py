@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.segment import Segment
+
 from gpumon.analysis.processes import TITLE, job_or_container, missing_value_reasons
 from gpumon.common.numbers import NAN, is_known
+from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import RunState
@@ -14,18 +17,20 @@ from gpumon.model.process import Process
 from gpumon.storage.history.buckets import WINDOWS
 from gpumon.storage.history.query import Series
 from gpumon.storage.processes.blocks import MEASURES
+from gpumon_tui import palette
 from gpumon_tui.data.process_history import ProcessTrail
 from gpumon_tui.data.process_tree import is_same_process
 from gpumon_tui.render.axis import NumberFormat, ValueAxis, value_axis
 from gpumon_tui.render.line_plot import PlotCurve
 from gpumon_tui.render.process_columns import elapsed
 from gpumon_tui.render.process_detail import ProcessCurve, ProcessFact, ProcessPicture, chart_cells, process_lines
-from gpumon_tui.render.process_lines import margin
-from gpumon_tui.render.text_width import Line, safe
+from gpumon_tui.render.table import margin
+from gpumon_tui.render.text_width import Line, fit, safe
 from gpumon_tui.render.time_columns import halves, live_columns
 from gpumon_tui.render.time_marks import HISTORY_START, epochs_above, times_below
-from gpumon_tui.screens.process_rows import ProcessSelection
 from gpumon_tui.state import RECENT_FRAMES, View
+from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.process_table import ProcessTable
 
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Metrics in the order of their charts, with their color roles."""
@@ -38,12 +43,16 @@ _RATIO = NumberFormat(0.01, "%", 0)
 _BYTES = BY_NAME["gpu.memory_used"]
 
 
-class ProcessDetail:
-    """Draws the opened process, even after it has ended."""
+class ProcessDetail(Lines):
+    """The opened process, even after it has ended, or the one under the cursor."""
 
-    def __init__(self, view: View, rows: ProcessSelection) -> None:
-        self.view = view
-        self.rows = rows
+    def __init__(self, view: View, table: ProcessTable) -> None:
+        super().__init__(view, id="process-detail")
+        self.table = table
+        self.is_below = True
+        """Whether it is below the table, after a blank row; otherwise it covers the table."""
+        self.message = ""
+        """Text in the last row, if it covers the table."""
         self.trail = ProcessTrail(lambda: view.ledger_runs.queries.on_answer())
         self.is_open = False
         """Whether a process is open; otherwise the one under the cursor is previewed if there is room."""
@@ -94,14 +103,22 @@ class ProcessDetail:
         previous = self._process
         if previous is None:
             return
-        current = self.rows.find((previous.pid, previous.uuid))
+        current = self.table.find((previous.pid, previous.uuid))
         is_same = current is not None and is_same_process(previous, current)
         self._is_gone = not is_same
         if current is not None and is_same:
             self._process, self._last_seen = current, self.view.now
 
-    def lines(self, cells: int, rows: int) -> list[Line]:
-        """Return the details in the given number of rows."""
+    def lines(self) -> list[Line]:
+        """Return the facts and charts of the process."""
+        cells, height = self.size
+        if self.is_below:
+            return [[], *self._process_lines(cells, height - 1)]
+        message = fit(clean(self.message), cells - 2)
+        foot: list[Line] = [[Segment(" "), Segment(message, palette.ink("key"))]] if self.message else []
+        return [*self._process_lines(cells, height - 1), *foot]
+
+    def _process_lines(self, cells: int, rows: int) -> list[Line]:
         self.follow()
         process, view, edge = self._process, self.view, margin(cells)
         if process is None or rows < 1:
@@ -175,7 +192,7 @@ class ProcessDetail:
         if idle := facts.idle.get(process.uuid):
             seconds = f"{'for at least ' if idle.at_least else ''}{units.long_duration(idle.seconds)}"
             rows.append(ProcessFact("state", f"GPU allocated, idle {seconds}", "warn"))
-        ancestors = self.rows.parents.above(process) if facts.me else ()
+        ancestors = self.table.parents.above(process) if facts.me else ()
         if ancestors:
             rows.append(ProcessFact("started by", f"{safe(ancestors[0].name)} ({ancestors[0].pid})"))
         devices = {sample.device.uuid: sample.device for sample in view.samples}
