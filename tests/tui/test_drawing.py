@@ -17,15 +17,13 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.envelope import Envelope, downsample
 from gpumon.storage.history.query import Series
 from gpumon_tui import theme
-from gpumon_tui.cache import Cache
-from gpumon_tui.render import section
 from gpumon_tui.render.bars import TINTS, WHOLE, bar, bar_text, memory_bar
 from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.gpu_charts import legend
 from gpumon_tui.render.gpu_columns import gpu_columns
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import CRITICAL, FINE, WARN, GpuHolder, GpuLabel, level
-from gpumon_tui.render.table import Cell, TableColumn
+from gpumon_tui.render.table import MARK, Cell, TableColumn, fit_columns, placed_cells, row_line
 from gpumon_tui.render.text_width import fit, width
 from gpumon_tui.render.text_width import join_pieces as drawn_line
 from gpumon_tui.render.time_columns import HOLD
@@ -215,12 +213,11 @@ def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:
 
 def test_a_table_drops_columns_by_their_worth() -> None:
     columns_ = (TableColumn("A", 5, keep=1), TableColumn("B", 5, keep=9), TableColumn("C", 0, keep=5))
-    rows = [(Cell("one"), Cell("two"), Cell("three"))]
+    row = Cell("one"), Cell("two"), Cell("three")
 
     def drawn(cells: int) -> str:
-        chosen = section.fit_columns(columns_, cells)
-        (line,) = section.row_lines(chosen, rows, cells, top=0, height=5, cursor=0, has_keys=True, cache=Cache())
-        return plain(line)
+        placed = fit_columns(columns_, 1, cells - 1)
+        return plain(row_line(placed_cells(row, placed), placed, cells, mark=MARK))
 
     assert drawn(40).split() == ["▌one", "two", "three"]
     assert drawn(21).split() == ["▌two", "three"]
@@ -234,7 +231,7 @@ def test_names_and_heads_take_the_columns_that_are_free_and_no_others() -> None:
     )  # fmt: skip
 
     def cells_of(cells: int) -> dict[str, int]:
-        return {column.title: column.cells for _, column in section.fit_columns(columns_, cells)}
+        return {column.title: column.cells for _, _, column in fit_columns(columns_, 1, cells - 1)}
 
     assert cells_of(80) == {"run": 30, "ID": 5, "learning_rate": 13, "verdict": 24}
     assert cells_of(60) == {"run": 19, "ID": 5, "learning_rate": 8, "verdict": 20}

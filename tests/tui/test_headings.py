@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpumon_tui.render import process_columns, run_list, section, table, user_columns
+from gpumon_tui.render import process_columns, run_list, table, user_columns
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import Line
 
@@ -19,7 +19,9 @@ def text_of(line: Line) -> str:
 
 
 def runs(cells: int, place: int, *, falls: bool = True) -> Line:
-    return section.heading(section.fit_columns(run_list.columns(cells), cells), cells, place, falls=falls)
+    side = table.margin(cells)
+    key = run_list.columns(cells)[place].key if place >= 0 else ""
+    return table.heading(table.fit_columns(run_list.columns(cells), side, cells - side), cells, key, falls=falls)
 
 
 def processes(cells: int, name: str, *, falls: bool = True) -> Line:

@@ -17,7 +17,8 @@ from gpumon_tui.render.axis import ValueAxis, logged_axis
 from gpumon_tui.render.compare_settings import LETTERS
 from gpumon_tui.render.line_plot import OverlaidLine, PlotCurve
 from gpumon_tui.render.run_curves import LABELS, epoch_cell, interpolated_points, labeled_plot
-from gpumon_tui.render.section import NAME, margin
+from gpumon_tui.render.section import NAME
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, fit, length, safe
 
 if TYPE_CHECKING:

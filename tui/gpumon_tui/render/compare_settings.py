@@ -9,7 +9,8 @@ from rich.segment import Segment
 
 from gpumon.model import units
 from gpumon_tui import palette, theme
-from gpumon_tui.render.section import keys, margin, section
+from gpumon_tui.render.section import keys, section
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, length, safe
 
 if TYPE_CHECKING:

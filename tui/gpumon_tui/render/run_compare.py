@@ -17,7 +17,8 @@ from gpumon_tui.render.compare_curves import compared_curves
 from gpumon_tui.render.compare_settings import LETTERS, RUN, settings_lines
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.numerals import ROWS, numerals
-from gpumon_tui.render.section import HEAD, NAME, keys, margin, section
+from gpumon_tui.render.section import HEAD, NAME, keys, section
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
@@ -24,8 +25,18 @@ from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.run_list import SEVERITY_STYLES, UNSEEN
-from gpumon_tui.render.section import fit_columns, heading, hidden_rows, margin, row_lines
-from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
+from gpumon_tui.render.section import hidden_rows
+from gpumon_tui.render.table import (
+    Cell,
+    Row,
+    TableColumn,
+    fit_columns,
+    heading,
+    margin,
+    placed_cells,
+    row_line,
+    table_column,
+)
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, length, safe, width
 
 if TYPE_CHECKING:
@@ -80,16 +91,17 @@ def live_lines(
         return lines[:height]
     rank_rows = [_row(run, labels) for run in ranks.all]
     empty = {
-        index
-        for index in range(len(RANK_COLUMNS) - 1)
+        column.key
+        for index, column in enumerate(RANK_COLUMNS[:-1])
         if all(row[index].text in ("", units.MISSING) for row in rank_rows)
     }
-    chosen = fit_columns(RANK_COLUMNS, cells, empty)
+    side = margin(cells)
+    placed = fit_columns(RANK_COLUMNS, side, cells - side, empty=frozenset(empty))
     visible = len(rank_rows) if len(rank_rows) <= room else room - 1
-    lines.append(heading(chosen, cells))
-    lines += row_lines(
-        chosen, rank_rows[:visible], cells, top=0, height=visible, cursor=-1, has_keys=False, cache=cache
-    )
+    lines.append(heading(placed, cells))
+    for index, rank_row in enumerate(rank_rows[:visible]):
+        content = placed_cells(rank_row, placed), placed, cells
+        lines.append(cache.get(index, content, partial(row_line, *content)))
     return [*lines, hidden_rows(len(rank_rows) - visible, 0, cells)] if visible < len(rank_rows) else lines
 
 
@@ -142,6 +154,8 @@ _PHASES = {
 }  # fmt: skip
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"
+LOGGED_CHANGE = "logged_change"
+"""Key of the column with the change of the first logged metric."""
 _ACTIVE_MARK = " ▸"
 _WIDE_FROM, _MEDIUM_FROM, _NARROW = 130, 76, 10
 """Table widths from which titles have their full width, or most of it; and their width in a narrower table."""
@@ -157,7 +171,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         TableColumn(text, 8, right=True, keep=50 - index, preferred=min(width(text), HEAD_CELLS))
         for index, text in enumerate(map(safe, run.metrics))
     ]
-    changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52)] if metrics else []
+    changes = [TableColumn(_CHANGE.short, 7, right=True, keep=52, key=LOGGED_CHANGE)] if metrics else []
     first, *others = map(table_column, COLUMNS)
     title = table_column(_EPOCH, title_cells)._replace(right=True)
     return (
@@ -181,22 +195,17 @@ class RowScale(NamedTuple):
     """Seconds of a full bar."""
     largest: Mapping[str, float]
     """Largest number of each column, by its key."""
-    empty: frozenset[int]
-    """Indexes of columns for which no row has a value."""
+    empty: frozenset[str]
+    """Keys of columns for which no row has a value."""
 
 
 def row_scale(run: OpenRun) -> RowScale:
     """Return the scale of a run's rows."""
     totals = run.totals
-    other_columns = enumerate(COLUMNS[1:], CHANGE + 2)
-    empty = {index for index, column in other_columns if column.key not in totals.largest}
+    empty = {column.key for column in COLUMNS[1:] if column.key not in totals.largest}
     if len(run.rows) < 2:
-        empty |= {CHANGE, len(COLUMNS) + CHANGE + 2} if run.metrics else {CHANGE}
+        empty |= {_CHANGE.key, LOGGED_CHANGE}
     return RowScale(totals.longest, totals.largest, frozenset(empty))
-
-
-CHANGE = 2
-"""Index of the change against the previous epoch; it is followed by the bar, other columns, a metric and its change."""
 
 
 def row(stretch: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:

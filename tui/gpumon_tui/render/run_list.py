@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 BAR = 10
 UNLIMITED = 1000
 """Width in which every word fits."""
-VERDICT = RUN_BY_KEY["verdict"].short
-"""Title of the column that takes the remaining room."""
 NARROW = 50
 """Page width below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 11, 7
@@ -39,6 +37,8 @@ MAX_NAME, VERDICT_CELLS = 40, 32
 """Maximum width of a name, and the width reserved for a verdict."""
 _YEAR = 300 * 86400
 """Age in seconds up to which a date needs no year."""
+MARK = Segment("▌", palette.ink("key", bold=True))
+"""First cell of the row under the cursor in the tables of runs and epochs."""
 SEVERITY_STYLES: Mapping[Severity | None, Style] = {
     None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
 }  # fmt: skip
@@ -166,10 +166,9 @@ def keys_with_values(runs: Sequence[ListedRun]) -> frozenset[str]:
     return frozenset(key for key, has_value in _HAS_VALUE.items() if any(map(has_value, runs)))
 
 
-def empty_columns(present: frozenset[str]) -> frozenset[int]:
-    """Return the indexes of columns for which no run has a value; `present` has the keys of columns with values."""
-    missing_keys = _HAS_VALUE.keys() - present
-    return frozenset(index for index, column in enumerate(COLUMNS, 1) if column.key in missing_keys)
+def empty_columns(present: frozenset[str]) -> frozenset[str]:
+    """Return the keys of columns for which no run has a value; `present` has the keys of columns with values."""
+    return frozenset(_HAS_VALUE.keys() - present)
 
 
 def row(

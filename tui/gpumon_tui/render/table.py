@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -90,28 +90,6 @@ Row = Sequence[Cell]
 """One cell per column."""
 
 
-class LazyRows(Sequence[Row]):
-    """Rows built on access, because most are not on screen."""
-
-    def __init__(self, length: int, make: Callable[[int], Row]) -> None:
-        self._length = length
-        self._make = make
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self._make(position) for position in range(self._length)[index]]
-        return self._make(index)
-
-
 def margin(cells: int) -> int:
     """Return the margin at each side of a table; its first cell is for the mark of the selected row."""
     return GAP if cells >= WIDE else 1
@@ -163,6 +141,11 @@ def fit_columns(
     return tuple(placed)
 
 
+def preferred_width(columns: Iterable[TableColumn]) -> int:
+    """Return the width of a table in which nothing is truncated."""
+    return sum((max(column.cells, column.preferred) or FLEXIBLE) + GAP for column in columns) - GAP
+
+
 def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str = "", *, falls: bool = True) -> Line:
     """Return the headings on a panel background; the sort column's heading is bold, with its direction after it."""
     line: Line = []
@@ -182,6 +165,11 @@ def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str = "", *,
             line.append(Segment("▼" if falls else "▲", _ARROW))
             position += 1
     return cut([*line, Segment(" " * max(0, cells - position), PANEL)], cells)
+
+
+def placed_cells(row: Row, columns: Sequence[PlacedColumn]) -> Row:
+    """Return the cells of a complete row for the columns that fit."""
+    return tuple(row[placed.column_index] for placed in columns)
 
 
 def row_line(

@@ -17,6 +17,7 @@ from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.live_table import LiveTable
 
 COPIED_MESSAGE = "copied, if the terminal allows OSC 52"
 
@@ -121,7 +122,7 @@ class TerminalPage(Container):
         """Whether every part has its final size and is drawn at that size."""
         return all(part.drawn_size and part.drawn_size.height == rows for part, rows in self._heights if rows > 0)
 
-    def on_live_table_moved(self) -> None:
+    def on_live_table_moved(self, message: LiveTable.Moved) -> None:
         """Redraw after a click in a table."""
         self.post_message(self.Changed())
 

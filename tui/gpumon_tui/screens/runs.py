@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.events import Key as Press
+from textual.geometry import Size
 
 from gpumon_tui.keybindings import CHART, PAGES, RUNS
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.live_table import LiveTable
 from gpumon_tui.widgets.runs_widget import RunsWidget
+
+BLANK_FROM = 30
+"""Page height from which a blank row follows the header."""
 
 
 class RunsPage(TerminalPage):
@@ -24,7 +29,27 @@ class RunsPage(TerminalPage):
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        return (self.content,)
+        return self.content.list, self.content
+
+    def lay_out(self, size: Size) -> None:
+        """Update the list, and divide the page between it and the part below."""
+        padding = int(size.height >= BLANK_FROM)
+        if self.styles.padding.top != padding:
+            self.styles.padding = (padding, 0, 0, 0)
+        height = size.height - padding
+        list_rows = self.content.lay_out(size.width, height)
+        self.set_heights((self.content.list, list_rows), (self.content, height - list_rows))
+
+    def on_live_table_opened(self) -> None:
+        """Open a run that was clicked twice."""
+        self.content.open()
+
+    def on_live_table_moved(self, message: LiveTable.Moved) -> None:
+        """Give the list the focus after a click on a row; an opened run follows the cursor. The base class redraws."""
+        if message.is_row:
+            self.content.in_list = True
+            if self.content.opened.id:
+                self.content.open()
 
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:

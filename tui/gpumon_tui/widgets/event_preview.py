@@ -17,8 +17,9 @@ from gpumon_tui.render.event_rows import EventRow
 from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_charts import ROLES
 from gpumon_tui.render.line_plot import plot
-from gpumon_tui.render.section import keys, margin, section
+from gpumon_tui.render.section import keys, section
 from gpumon_tui.render.strip import GAP
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import SENTENCE, Line, fit, safe
 from gpumon_tui.render.time_columns import past_columns
 from gpumon_tui.render.time_marks import draw_history_start, times_below

@@ -29,7 +29,12 @@ class LiveTable(Lines):
     DEFAULT_CSS = "LiveTable { height: 1fr; }"
 
     class Moved(Message):
-        """Posted when the cursor, the order or the filter was changed with the mouse."""
+        """Posted when the cursor or the order was changed with the mouse."""
+
+        def __init__(self, *, is_row: bool) -> None:
+            super().__init__()
+            self.is_row = is_row
+            """Whether a row was clicked, or the wheel moved the cursor."""
 
     class Opened(Message):
         """Posted when the row under the cursor was clicked."""
@@ -71,6 +76,10 @@ class LiveTable(Lines):
         """Return the first cell of a row."""
         return MARK if index == self.cursor else BLANK
 
+    def head(self, cells: int) -> list[Line]:
+        """Return the lines above the headings."""
+        return []
+
     def empty(self, cells: int) -> list[Line]:
         """Return the lines in place of rows."""
         return []
@@ -91,10 +100,10 @@ class LiveTable(Lines):
         self.cursor = max(0, min(self.row_count - 1, self.cursor + step))
 
     def lines(self) -> list[Line]:
-        """Return the headings, the rows on screen and the line below them."""
+        """Return the head, the headings, the rows on screen and the line below them."""
         cells, height = self.size
         self.placed = self.place(cells)
-        lines: list[Line] = []
+        lines = self.head(cells)
         if self.placed:
             name, falls = self.order
             lines.append(self._heading_cache.get(
@@ -123,15 +132,16 @@ class LiveTable(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the clicked heading, select the clicked row, or open it if the cursor is already there."""
-        index = event.y - self._first + self.top
-        if event.y < self._first:
-            if key := column_at(self.placed, event.x):
-                self.sort_by(key)
-        elif self.top <= index < min(self.top + self.page, self.row_count):
+        line, visible = event.y - self._first, range(self.top, min(self.top + self.page, self.row_count))
+        is_row = 0 <= line < len(visible)
+        if is_row:
+            index = visible[line]
             if index == self.cursor:
                 self.post_message(self.Opened())
             self.move(index - self.cursor)
-        self.post_message(self.Moved())
+        elif line == -1 and (key := column_at(self.placed, event.x)):
+            self.sort_by(key)
+        self.post_message(self.Moved(is_row=is_row))
 
     def on_mouse_scroll_down(self) -> None:
         """Move the cursor down by three rows."""
@@ -143,4 +153,4 @@ class LiveTable(Lines):
 
     def _wheel(self, step: int) -> None:
         self.move(step)
-        self.show()
+        self.post_message(self.Moved(is_row=True))

@@ -21,18 +21,18 @@ from gpumon_tui.keybindings import RUNS
 from gpumon_tui.render import run_detail
 from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.render.run_detail import RowScale
-from gpumon_tui.render.section import (
+from gpumon_tui.render.run_list import MARK
+from gpumon_tui.render.section import hidden_rows, keys, section, side_by_side
+from gpumon_tui.render.table import (
+    BLANK,
+    Row,
     fit_columns,
     heading,
-    hidden_rows,
-    keys,
     margin,
-    preferred_cells,
-    row_lines,
-    section,
-    side_by_side,
+    placed_cells,
+    preferred_width,
+    row_line,
 )
-from gpumon_tui.render.table import LazyRows, Row
 from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
 from gpumon_tui.state import View
 
@@ -247,7 +247,8 @@ class OpenedRun:
         """Return the table of epochs, newest first, and the rows of the remaining time."""
         count = len(run.rows)
         scale, is_old = self._scale(run), self._is_unseen(run)
-        columns = fit_columns(run_detail.columns(run, cells), cells, scale.empty)
+        side = margin(cells)
+        placed = fit_columns(run_detail.columns(run, cells), side, cells - side, empty=scale.empty)
         summaries = (
             run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
         )
@@ -259,34 +260,29 @@ class OpenedRun:
         row_index = count - 1 - index
         self._top = max(0, min(self._top, row_index, count - room), row_index - room + 1)
         self._rows = room
-        table_rows = LazyRows(
-            count, lambda position: run_detail.row(run.rows[count - 1 - position], scale, is_old=is_old)
-        )
-        lines = [heading(columns, cells)]
-        lines += row_lines(
-            columns, table_rows, cells, top=self._top, height=room, cursor=-1 if self._is_preview else row_index,
-            has_keys=has_keys, cache=self._row_cache,
-        )  # fmt: skip
+        lines = [heading(placed, cells)]
+        for position in range(self._top, min(self._top + room, count)):
+            row = run_detail.row(run.rows[count - 1 - position], scale, is_old=is_old)
+            is_selected = position == row_index and not self._is_preview
+            mark = MARK if is_selected and has_keys else BLANK
+            content = placed_cells(row, placed), placed, cells, mark, theme.CURSOR if is_selected else None
+            lines.append(self._row_cache.get(position - self._top, content, lambda content=content: row_line(  # type: ignore[misc]
+                *content[:3], mark=content[3], background=content[4])))  # fmt: skip
         if has_hidden:
             lines.append(hidden_rows(count - self._top - room, self._top, cells))
         if rule_rows and count:
             left_margin = margin(cells)
             lines.append([Segment(" " * left_margin + "─" * (cells - 2 * left_margin), theme.RULE)])
-        summary_rows = [
-            run_detail.summary_row(summary, scale, cells, is_whole=summary is run.whole) for summary in summaries
-        ]
-        return [
-            *lines,
-            *row_lines(
-                columns, summary_rows, cells, top=0, height=len(summaries), cursor=-1, has_keys=False, cache=Cache()
-            ),
-        ]
+        for summary in summaries:
+            row = run_detail.summary_row(summary, scale, cells, is_whole=summary is run.whole)
+            lines.append(row_line(placed_cells(row, placed), placed, cells))
+        return lines
 
     def _preferred_cells(self, run: OpenRun) -> int:
         """Return the width of a table in which nothing is truncated."""
         empty = self._scale(run).empty
-        columns = [item for item in enumerate(run_detail.columns(run, TABLE)) if item[0] not in empty]
-        return max(TABLE, preferred_cells(columns) + 2 * margin(TABLE))
+        columns = (column for column in run_detail.columns(run, TABLE) if column.key not in empty)
+        return max(TABLE, preferred_width(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
         return self._scales.get(0, (self._answer().expires, self.id), lambda: run_detail.row_scale(run))

@@ -1,4 +1,4 @@
-"""The list on the runs page: order, filter, cursor, and the visible rows."""
+"""The table of runs: from frames and ledgers, ordered and filtered; the cursor stays on its run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gpumon_tui.render import run_list
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_detail import STRONG
 from gpumon_tui.render.run_list import ORDERS, UNSEEN
-from gpumon_tui.render.section import column_at, fit_columns, heading, hidden_rows, keys, margin, row_lines, section
-from gpumon_tui.render.table import LazyRows, Row, TableColumn
+from gpumon_tui.render.section import hidden_rows, keys, section
+from gpumon_tui.render.table import BLANK, PlacedColumn, Row, fit_columns, margin, placed_cells
 from gpumon_tui.render.text_width import (
     NO_RUN_DATA,
     NO_RUN_SIMULATED,
@@ -33,6 +33,7 @@ from gpumon_tui.render.text_width import (
     safe,
 )
 from gpumon_tui.state import View
+from gpumon_tui.widgets.live_table import LiveTable
 
 HEAD_ROWS = 2
 """Lines above the rows: title and heading."""
@@ -40,7 +41,6 @@ WRITTEN_FROM = 110
 """Minimum width, in columns, at which the time of the ledger data for active runs is shown."""
 MAX_FILTER = 80
 """Maximum length of a filter."""
-FittedColumns = tuple[tuple[int, TableColumn], ...]
 
 
 class _LedgerRows(NamedTuple):
@@ -58,12 +58,25 @@ class _LedgerRows(NamedTuple):
     """Titles of columns for which any run has a value."""
 
 
-class RunPicker:
+class RunTable(LiveTable):
     """Runs from frames and ledgers; the cursor stays on its run when the order changes."""
 
     def __init__(self, view: View) -> None:
-        self.view = view
-        self.order = 0
+        super().__init__(view, id="runs-table")
+        self.opened = self.choosing = ""
+        """Ids of the opened run, and of the run marked for comparison; empty for none."""
+        self.has_keys = True
+        """Whether it has the focus."""
+        self._row_counts: Cache[_LedgerRows] = Cache()
+        self._ledger_rows: Cache[list[ListedRun]] = Cache()
+        self._sorted: Cache[list[ListedRun]] = Cache()
+        self._cells: Cache[Row] = Cache()
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset for another machine or source."""
+        self.cursor = self.top = 0
+        self._order = 0
         """Index into `ORDERS`."""
         self.words = ""
         """Words of the filter."""
@@ -77,19 +90,10 @@ class RunPicker:
         """Runs in `shown` that no frame contains."""
         self._live: Sequence[tuple[int, ListedRun]] = ()
         """The other runs, each with its index among all rows."""
-        self.page = 1
-        """Rows on screen."""
-        self._cursor = self._top = 0
         self._hidden = 0
         self._max_energy = 0.0
         """Largest energy in the list (J), which determines the unit of all."""
-        self._ledger_rows: Cache[list[ListedRun]] = Cache()
-        self._sorted: Cache[list[ListedRun]] = Cache()
-        self._row_counts: Cache[_LedgerRows] = Cache()
-        self._row_cache: Cache[Line] = Cache()
-        self._heading: Cache[Line] = Cache()
-        self._cells: Cache[Row] = Cache()
-        self._fitted: Cache[tuple[tuple[TableColumn, ...], FittedColumns]] = Cache()
+        self._verdict_cells = run_list.UNLIMITED
         self._seen_columns: frozenset[str] = frozenset()
         """Titles of columns for which a run in frames has or had a value; a column is not removed when its values
         disappear.
@@ -129,9 +133,9 @@ class RunPicker:
             self.run = self.view.selected_run or self.run
         self.shown = self._runs()
         index = self._index_of(self.run)
-        self._cursor = index if index is not None else max(0, min(self._cursor, len(self.shown) - 1))
+        self.cursor = index if index is not None else max(0, min(self.cursor, len(self.shown) - 1))
         if self.shown and not (index is None and keep):
-            self.run = self.shown[self._cursor].id
+            self.run = self.shown[self.cursor].id
         if any(ranks.first.id == self.run for ranks in self.view.ranks):
             self.view.selected_run = self.run
         self._selected = self.view.selected_run
@@ -139,17 +143,17 @@ class RunPicker:
     def move(self, step: int) -> None:
         """Move the cursor within the rows."""
         if self.shown:
-            self._cursor = max(0, min(len(self.shown) - 1, self._cursor + step))
-            self.run = self.shown[self._cursor].id
+            super().move(step)
+            self.run = self.shown[self.cursor].id
 
     def move_beside(self, run_id: str) -> None:
         """Move the cursor to the row after a run, or to the one before if it is the last."""
-        self._cursor = index = self._index_of(run_id) or 0
+        self.cursor = index = self._index_of(run_id) or 0
         self.move(1 if index + 1 < len(self.shown) else -1)
 
     def turn_order(self, step: int) -> None:
         """Switch to the next sort order."""
-        self.order = (self.order + step) % len(ORDERS)
+        self._order = (self._order + step) % len(ORDERS)
 
     def type_in(self, key: str, character: str) -> bool:
         """Handle a key typed into the filter; return whether it was one."""
@@ -174,78 +178,65 @@ class RunPicker:
         if self.typing:
             self.words = (self.words + text)[:MAX_FILTER]
 
-    def press_heading(self, cells: int, x: int) -> None:
-        """Sort by the clicked column, if there is such an order."""
-        columns, fitted = self._columns(cells)
-        index = column_at(fitted, cells, x)
-        title = columns[index].title if index >= 0 else ""
-        self.order = next((position for position, order in enumerate(ORDERS) if order.column == title), self.order)
+    def sort_by(self, key: str) -> None:
+        """Sort by a column, if there is such an order."""
+        self._order = next((index for index, order in enumerate(ORDERS) if order.key == key), self._order)
 
-    def press(self, row: int) -> bool:
-        """Select the clicked row, counted from the first on screen; return whether it was already selected."""
-        index = self._top + row
-        was_selected = self._cursor == index
-        self.move(index - self._cursor)
-        return was_selected
+    @property
+    def order(self) -> tuple[str, bool]:
+        order = ORDERS[self._order]
+        return order.key, order.falls
+
+    @property
+    def row_count(self) -> int:
+        return len(self.shown)
+
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        if not self.shown:
+            return ()
+        self._seen_columns |= run_list.keys_with_values([run for _, run in self._live])
+        side, empty = margin(cells), run_list.empty_columns(self._past.column_keys | self._seen_columns)
+        placed = fit_columns(run_list.columns(cells), side, cells - side, empty=empty)
+        verdict = (item.column.cells for item in placed if item.column.key == "verdict")
+        self._verdict_cells = next(verdict, run_list.UNLIMITED)
+        return placed
+
+    def row(self, index: int) -> Row:
+        run = self.shown[index]
+        row = self._run_row(run, self.size.width, is_open=run.id == self.opened, room=self._verdict_cells)
+        return placed_cells(row, self.placed)
+
+    def mark(self, index: int) -> Segment:
+        return run_list.MARK if index == self.cursor and self.has_keys else BLANK
+
+    def lines(self) -> list[Line]:
+        lines = super().lines()
+        self._cells.keep({run.id for run in self.shown[self.top : self.top + self.page]})
+        return lines
+
+    def needed_rows(self, cells: int) -> int:
+        """Return the rows with which everything is on screen."""
+        return HEAD_ROWS + len(self.shown) if self.shown else 1 + len(self.empty(cells))
+
+    def empty(self, cells: int) -> list[Line]:
+        side = margin(cells)
+        reason_lines = wrap_words(safe(callable_commands(self._empty_reason())), cells - 2 * side)
+        return [[Segment(" " * side), Segment(part, theme.DIM)] for part in reason_lines]
+
+    def foot_rows(self, room: int) -> int:
+        return int(len(self.shown) > room > 1)
+
+    def foot(self, above: int, below: int, cells: int) -> Line:
+        return hidden_rows(below, above, cells)
 
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
         run = self.find(self.run)
-        return self._row(run, run_list.UNLIMITED, is_open=False) if run is not None else ()
-
-    def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
-        """Return the list in at most `height` lines.
-
-        `opened` and `choosing`: ids of the opened run, and of the run marked for comparison; empty for none.
-        """
-        runs = self.shown
-        columns, fitted = self._columns(cells)
-        room = max(1, height - HEAD_ROWS)
-        has_hidden = len(runs) > room
-        room -= has_hidden and room > 1
-        self.page = room
-        self._top = max(0, min(self._top, self._cursor, len(runs) - room), self._cursor - room + 1)
-        self._cells.keep({run.id for run in runs[self._top : self._top + room]})
-        sort_column = next(
-            (index for index, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1
-        )
-        falls = ORDERS[self.order].falls
-        heading_line = self._heading.get(
-            0, (fitted, cells, sort_column, falls), lambda: heading(fitted, cells, sort_column, falls=falls)
-        )
-        lines = [self._title(cells, choosing), *([heading_line] if runs else [])]
-        verdict = next((column.cells for _, column in fitted if column.title == run_list.VERDICT), run_list.UNLIMITED)
-
-        def row(index: int) -> Row:
-            return self._row(runs[index], cells, is_open=runs[index].id == opened, room=verdict)
-
-        table_rows = LazyRows(len(runs), row)
-        lines += row_lines(
-            fitted, table_rows, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys,
-            cache=self._row_cache,
-        )  # fmt: skip
-        if not runs:
-            left_margin = margin(cells)
-            reason_lines = wrap_words(safe(callable_commands(self._empty_reason())), cells - 2 * left_margin)
-            lines += [[Segment(" " * left_margin), Segment(part, theme.DIM)] for part in reason_lines]
-        elif has_hidden:
-            lines.append(hidden_rows(len(runs) - self._top - room, self._top, cells))
-        return lines[:height]
-
-    def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], FittedColumns]:
-        """Return all columns, and the columns that have values and fit."""
-        self._seen_columns |= run_list.keys_with_values([run for _, run in self._live])
-        keys = self._past.column_keys | self._seen_columns
-
-        def fit() -> tuple[tuple[TableColumn, ...], FittedColumns]:
-            columns = run_list.columns(cells)
-            return columns, fit_columns(columns, cells, run_list.empty_columns(keys))
-
-        return self._fitted.get(0, (keys, cells), fit)
+        return self._run_row(run, run_list.UNLIMITED, is_open=False) if run is not None else ()
 
     def _runs(self) -> list[ListedRun]:
         """Return the runs in order; runs of the frame on screen show their live state, the others the ledger's."""
-        view, order = self.view, ORDERS[self.order]
+        view, order = self.view, ORDERS[self._order]
         answer = view.ledger_runs.listed()
         listed = answer.result or []
         live_ids = {ranks.first.id for ranks in view.ranks}
@@ -256,7 +247,7 @@ class RunPicker:
             self._ledger_rows.get(1, version, lambda: [run for run in listed if run.id in live_ids]) if live_ids else []
         )
         # An answer without news is the same object, so it is neither sorted nor counted again.
-        sorted_past = self._sorted.get(0, (past_only, self.order), lambda: sorted(past_only, key=order.by))
+        sorted_past = self._sorted.get(0, (past_only, self._order), lambda: sorted(past_only, key=order.by))
         self._past = self._row_counts.get(
             0, (sorted_past, self.words), lambda: _count_runs(run_list.filter_runs(sorted_past, self.words))
         )
@@ -276,8 +267,8 @@ class RunPicker:
         self._max_energy = max(self._past.max_energy, _largest_energy(live))
         return merged
 
-    def _title(self, cells: int, choosing: str) -> Line:
-        view, runs = self.view, self.shown
+    def head(self, cells: int) -> list[Line]:
+        view, runs, choosing = self.view, self.shown, self.choosing
         more_mark = "+" if self._has_unread else ""
         answer = self.view.ledger_runs.listed()
         is_reading = answer.result is None and not answer.problem
@@ -304,8 +295,8 @@ class RunPicker:
                 Segment(f"  {len(runs)} of {len(runs) + self._hidden}{more_mark}", theme.DIM),
             ]  # fmt: skip
         is_listed = bool(runs or self._hidden or self.typing or self.words)
-        key_hints = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
-        return section("Runs", detail, key_hints, cells, hairline=False)
+        key_hints = keys(("/", "filter"), ("o", ORDERS[self._order].name)) if is_listed else []
+        return [section("Runs", detail, key_hints, cells, hairline=False)]
 
     @property
     def _has_unread(self) -> bool:
@@ -331,7 +322,7 @@ class RunPicker:
         reason = answer.problem or NOTHING
         return NO_RUN_SIMULATED if reason == NOTHING and not self.view.is_recorded else reason
 
-    def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.UNLIMITED) -> Row:
+    def _run_row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.UNLIMITED) -> Row:
         detail = self.view.ledger_runs.detail(run.id, is_over=run.is_over).result if run.is_kept else None
         largest_energy = self._max_energy
         inputs = run, detail, is_open, cells, room, largest_energy

@@ -1,4 +1,4 @@
-"""The widget of the runs page: the list, an opened run below it or in its place, or a comparison."""
+"""The part of the runs page below the list, or in its place: an opened run, a preview, or a comparison."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpumon_tui.appearance import ColorDepth
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.render import run_compare, run_detail
-from gpumon_tui.render.section import hidden_rows, keys, margin, section
+from gpumon_tui.render.section import hidden_rows, keys, section
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Room
+from gpumon_tui.widgets.live_table import LiveTable
 from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun, epoch_on_chart
 from gpumon_tui.widgets.overview_past import EpochPicture
-from gpumon_tui.widgets.run_list import HEAD_ROWS, RunPicker
+from gpumon_tui.widgets.run_list import HEAD_ROWS, RunTable
 
 LIST_AND_RUN_FROM = 36
 """Page height from which the list stays visible above the opened run."""
-BLANK_FROM = 30
-"""Page height from which a blank row follows the header."""
 LIVE_FROM, LIVE_ROWS = 30, 8
 """Height of an opened run from which its ranks are shown above its epochs, and the maximum rows for them."""
 EPOCHS_FROM = 6
@@ -50,11 +50,12 @@ class RunsWidget(Lines):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
+        self.list = RunTable(view)
         self.forget()
 
     def forget(self) -> None:
         """Reset for another machine or source."""
-        self.list = RunPicker(self.view)
+        self.list.forget()
         self.opened = OpenedRun(self.view)
         self.in_list = True
         """Whether the list has the focus while the opened run is on screen too."""
@@ -67,7 +68,8 @@ class RunsWidget(Lines):
         self._report: tuple[str, int, str] | None = None
         """Run and number of the last requested report, and its target directory."""
         self._reports = 0
-        self._list_rows = self._opened_at = self._top_rows = self._compare_top = 0
+        self._opened_at = self._compare_top = self._cells = 0
+        self._has_list = True
         self._compare_page = 1
         self._pictures: Cache[list[Line]] = Cache()
         self._rank_cache: Cache[Line] = Cache()
@@ -75,13 +77,27 @@ class RunsWidget(Lines):
         self._newest = EpochPicture(self.view, names_run=False)
         self._newest.opens = "", ""
 
+    def lay_out(self, cells: int, height: int) -> int:
+        """Update the list, and return its number of rows on a page of a size."""
+        runs, opened, self._cells = self.list, self.opened, cells
+        runs.opened, runs.choosing, runs.has_keys = opened.id, self.choosing, self._keys_in_list
+        if self.pair is not None:
+            return 0
+        runs.follow(keep=bool(opened.id))
+        room = max(1, height - len(self._report_lines(cells)))
+        is_tall = room >= LIST_AND_RUN_FROM
+        self._has_list = is_tall or not opened.id
+        if not self._has_list:
+            return 0
+        limit = max(6, room // 5) if opened.id else room - PREVIEW_ROWS if is_tall else room
+        return min(limit, runs.needed_rows(cells))
+
     def lines(self) -> list[Line]:
         cells, height = self.size
-        self._top_rows = 1 if height >= BLANK_FROM else 0
         foot = self._report_lines(cells)
-        room = max(1, height - self._top_rows - len(foot))
+        room = max(0, height - len(foot))
         body = self._body(cells, room)[:room]
-        return [*([[]] * self._top_rows), *body, *([[]] * (room - len(body)) if foot else []), *foot][:height]
+        return [*body, *([[]] * (room - len(body)) if foot else []), *foot][:height]
 
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
@@ -105,7 +121,7 @@ class RunsWidget(Lines):
             ("Esc", "close"),
             *common,
             *((("e", "epoch on chart"),) if self.opened.row is not None else ()),
-            *((("c", "curves"),) if self.size.width < CURVES_FROM else ()),
+            *((("c", "curves"),) if self._cells < CURVES_FROM else ()),
             ("y", "copy"),
         )
 
@@ -244,51 +260,33 @@ class RunsWidget(Lines):
         return "\t".join(cell.text for cell in row if not cell.parts)
 
     def on_click(self, event: events.Click) -> None:
-        """Select the clicked row; a heading sorts, a second click on a run opens it."""
-        y = event.y - self._top_rows - HEAD_ROWS
-        if y == -1 and self._list_rows:
-            self.list.press_heading(self.size.width, event.x)
-        elif 0 <= y < self._list_rows and y < len(self.list.shown):
-            self.in_list = True
-            if self.list.press(y) or self.opened.id:
-                self.open()
-        row = event.y - self._top_rows - self._opened_at - self.opened.rows_at
+        """Select the clicked epoch."""
+        row = event.y - self._opened_at - self.opened.rows_at
         if self.opened.id and self.pair is None and 0 <= row < self.opened.page:
             self.in_list = False
             self.opened.press(row)
-        self.show()
+        self.post_message(LiveTable.Moved(is_row=False))
 
     def on_mouse_scroll_down(self) -> None:
         """Move the cursor down by three rows."""
         self.move(WHEEL)
-        self.show()
+        self.post_message(LiveTable.Moved(is_row=False))
 
     def on_mouse_scroll_up(self) -> None:
         """Move the cursor up by three rows."""
         self.move(-WHEEL)
-        self.show()
+        self.post_message(LiveTable.Moved(is_row=False))
 
     def _body(self, cells: int, room: int) -> list[Line]:
-        self._list_rows = 0
         if self.pair is not None:
             return self._comparison(self.pair, cells, room)
         runs, opened = self.list, self.opened
-        runs.follow(keep=bool(opened.id))
-        lines: list[Line] = []
-        if not opened.id or room >= LIST_AND_RUN_FROM:
-            height = min(len(runs.shown) + HEAD_ROWS, max(6, room // 5)) if opened.id else room
-            if not opened.id and room >= LIST_AND_RUN_FROM:
-                height = room - PREVIEW_ROWS
-            lines = runs.lines(
-                cells, height, opened=opened.id, has_keys=self._keys_in_list, choosing=self.choosing
-            )  # fmt: skip
-            self._list_rows = runs.page
         if not opened.id and not runs.shown:
-            return lines  # a run hidden by the filter gets no preview
+            return []  # a run hidden by the filter gets no preview
         if not opened.id:
-            lines += self._live(runs.run, cells, room - len(lines)) or self._preview(cells, room - len(lines))
+            lines = self._live(runs.run, cells, room) or self._preview(cells, room)
             return [*lines, *self._epochs(runs.run, cells, room - len(lines))]
-        lines += [[]] if lines else []
+        lines = [[]] if self._has_list else []
         self._opened_at = len(lines)
         run = runs.find(opened.id)
         rank_lines = self._live(opened.id, cells, LIVE_ROWS, head=False) if room - len(lines) >= LIVE_FROM else []
