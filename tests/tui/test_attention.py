@@ -24,7 +24,7 @@ from gpumon_tui.render.findings import (
     wrap_limited,
     wrap_words,
 )
-from gpumon_tui.render.text_width import join_pieces, length, width
+from gpumon_tui.render.text_width import length, width
 from gpumon_tui.screens.findings import FindingsWindow
 from gpumon_tui.screens.window import ModalWindow
 from tests.tui.fakes import FakeFeed
@@ -62,8 +62,8 @@ def test_no_line_is_wider_than_its_room_and_no_word_is_lost(cells: int) -> None:
 def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
     one = Finding("kind", Severity.WARNING, Subject("run", "r", name), "waits for data 35 % of its time", "")
     found = group_findings([one])
-    row = overview_rows.finding_row(found[0], 80, 1, overview_rows.subject_cells(found, 0, 80))
-    line = "".join(segment.text for segment in join_pieces(row.pieces, 80))
+    drawn = overview_rows.finding_line(found[0], 80, 1, overview_rows.subject_cells(found, 0, 80))
+    line = "".join(segment.text for segment in drawn)
     assert one.summary in line
     assert name[:5] in line
     short = group_findings([finding("3")])

@@ -35,9 +35,9 @@ from gpumon_tui.render.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row, gpu_tex
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
 from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
 from gpumon_tui.render.numerals import numerals
-from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_text
-from gpumon_tui.render.overview_section import fit_columns
+from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_cell
 from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
+from gpumon_tui.render.table import fit_columns
 from gpumon_tui.render.text_width import join_pieces
 from gpumon_tui.screens.runs import RunsPage
 from gpumon_tui.state import View
@@ -664,7 +664,7 @@ def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overvie
 
 def test_a_loss_of_any_size_fits_into_its_column() -> None:
     for loss in (3.301e-5, -3.301e-5, 33010.0, -33010.2, 123456.7, 2.5e9, 0.98641):
-        text, _ = loss_text({"loss": loss})
+        text = loss_cell({"loss": loss}).text
         assert len(text) <= LOSS
         assert float(text.replace("−", "-")) == pytest.approx(loss, rel=0.1)
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import inf, isnan, nan
 
 import pytest
+from rich.style import Style
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
@@ -31,9 +32,9 @@ from gpumon_tui.render.findings import attention_lines
 from gpumon_tui.render.gpu_columns import arrange_gpus, numbers
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, gpu_status
 from gpumon_tui.render.overview_layout import overview_plan
-from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_texts
-from gpumon_tui.render.overview_section import StyledText, fit_columns
+from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_row
 from gpumon_tui.render.run_list import from_frame
+from gpumon_tui.render.table import fit_columns
 from gpumon_tui.state import View
 from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
 from gpumon_tui.widgets.lines import Room
@@ -171,13 +172,15 @@ def test_ranks_of_a_run_give_one_line_for_each_epoch() -> None:
     assert [mark.time - START for mark in epochs.marks("ab")] == [0]
 
 
-def run_told(joined: Ranks, labels: Mapping[str, str] | None = None) -> dict[str, StyledText]:
+def run_told(joined: Ranks, labels: Mapping[str, str] | None = None) -> dict[str, tuple[str, Style]]:
     """The texts of a run on the overview, by the titles of their columns."""
-    texts = run_texts(
+    row = run_row(
         joined, progress(joined, Epochs(), START), numbers(joined.gpus, labels or {}), now=START, bar_cells=8, pace="",
         change=nan,
     )  # fmt: skip
-    return {column.title: told for column, told in zip(RUN_COLUMNS, texts, strict=True) if isinstance(told, tuple)}
+    return {
+        column.title: (cell.text, cell.style) for column, cell in zip(RUN_COLUMNS, row, strict=True) if not cell.parts
+    }
 
 
 def test_ranks_are_one_row() -> None:

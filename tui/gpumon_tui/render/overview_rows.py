@@ -24,9 +24,8 @@ from gpumon_tui import palette, theme
 from gpumon_tui.data.process_facts import ProcessFacts
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render import process_columns
-from gpumon_tui.render.overview_section import StyledText
-from gpumon_tui.render.table import TableColumn, table_column
-from gpumon_tui.render.text_width import SENTENCE, Line, LineBuilder, fit, safe, width
+from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, row_line, table_column
+from gpumon_tui.render.text_width import SENTENCE, Line, fit, length, safe, width
 
 if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import StretchRow
@@ -80,24 +79,24 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[TableCo
     )
 
 
-def texts(line: EpochLine, columns: Sequence[TableColumn], maxima: Mapping[str, float]) -> list[StyledText | Line]:
-    """Return the texts of a row for `columns` of a table; `maxima` has the largest number of each column."""
+def texts(line: EpochLine, columns: Sequence[TableColumn], maxima: Mapping[str, float]) -> Row:
+    """Return the cells of a row for `columns` of a table; `maxima` has the largest number of each column."""
     style = theme.STRONG if line.goes_on else theme.PLAIN
 
-    def styled(text: str, style: Style = theme.PLAIN) -> StyledText:
-        return (units.MISSING, theme.FAINT) if text in ("", units.MISSING) else (text, style)
+    def styled(text: str, style: Style = theme.PLAIN) -> Cell:
+        return Cell(units.MISSING, theme.FAINT) if text in ("", units.MISSING) else Cell(text, style)
 
-    by_title = {
-        _EPOCH.short: (line.title + (ACTIVE_MARK if line.goes_on else ""), theme.RUN),
-        _CHANGE.short: (units.change_of_value(line.change) if is_known(line.change) else "", theme.DIM),
+    by_key = {
+        _EPOCH.key: Cell(line.title + (ACTIVE_MARK if line.goes_on else ""), theme.RUN),
+        _CHANGE.key: Cell(units.change_of_value(line.change) if is_known(line.change) else "", theme.DIM),
     }
     for column in COLUMNS:
         value = line.values.get(column.key, NAN)
         text = column.write(value, maxima.get(column.key, value), is_narrow=True)
         sign = line.signs.get(column.key, "") if text != units.MISSING else ""
-        by_title[column.short] = styled(sign + text, style if column.key == "seconds" else theme.PLAIN)
+        by_key[column.key] = styled(sign + text, style if column.key == "seconds" else theme.PLAIN)
     logged = iter([styled(text, style) for text in line.logged[:2]])
-    return [by_title[column.title] if column.title in by_title else next(logged, styled("")) for column in columns]
+    return tuple(by_key[column.key] if column.key in by_key else next(logged, styled("")) for column in columns)
 
 
 def from_stretch(row: StretchRow) -> EpochLine:
@@ -130,21 +129,21 @@ _NAME = 32
 LOSS = 7
 """Width of the loss column."""
 RUN_COLUMNS = (
-    TableColumn("run", 15, keep=12, preferred=_NAME),
-    TableColumn("user", 8, keep=5),
-    TableColumn("GPUs", 6, keep=7),
-    TableColumn("", 0, keep=4, preferred=20, minimum=10),
-    TableColumn("epoch", 11, right=True, keep=11),
-    TableColumn("phase", 8, keep=3),
-    TableColumn("steps/s", 7, right=True, keep=8),
-    TableColumn("loss", LOSS, right=True, keep=9),
-    TableColumn("change", 7, right=True, keep=6),
-    TableColumn("left", 11, right=True, keep=10),
-    TableColumn("ends", 5, right=True, keep=2),
+    TableColumn("run", 15, keep=12, preferred=_NAME, key="run"),
+    TableColumn("user", 8, keep=5, key="user"),
+    TableColumn("GPUs", 6, keep=7, key="gpus"),
+    TableColumn("", 0, keep=4, preferred=20, minimum=10, key="progress"),
+    TableColumn("epoch", 11, right=True, keep=11, key="epoch"),
+    TableColumn("phase", 8, keep=3, key="phase"),
+    TableColumn("steps/s", 7, right=True, keep=8, key="pace"),
+    TableColumn("loss", LOSS, right=True, keep=9, key="loss"),
+    TableColumn("change", 7, right=True, keep=6, key="change"),
+    TableColumn("left", 11, right=True, keep=10, key="left"),
+    TableColumn("ends", 5, right=True, keep=2, key="ends"),
 )
-EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.title == "epoch")
+EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.key == "epoch")
 NARROW_RUN_COLUMNS = tuple(
-    column._replace(keep=99, cells=min(column.cells, 13)) if column.title in ("run", "", "left") else column
+    column._replace(keep=99, cells=min(column.cells, 13)) if column.key in ("run", "progress", "left") else column
     for column in RUN_COLUMNS
 )
 """Columns for narrow screens: name, progress, and time left."""
@@ -157,7 +156,9 @@ _RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 def _process_column(name: str, keep: int) -> TableColumn:
     column = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(column.cells, len(column.title)) if column.right else column.cells
-    return TableColumn(column.title, cells, column.right, keep, preferred=_WISHES.get(name, 0), minimum=_PROGRAM)
+    return TableColumn(
+        column.title, cells, column.right, keep, preferred=_WISHES.get(name, 0), minimum=_PROGRAM, key=name
+    )
 
 
 PROCESS_COLUMNS = tuple(_process_column(name, keep) for name, keep in zip(PROCESS_NAMES, _PRIORITIES, strict=True))
@@ -184,29 +185,30 @@ def subject_cells(groups: Sequence[FindingGroup], row: int, cells: int) -> int:
     return min(sizes[row], max(MIN_SUBJECT, room))
 
 
-def finding_row(group: FindingGroup, cells: int, left_margin: int, subject: int) -> LineBuilder:
+def finding_line(group: FindingGroup, cells: int, side: int, subject: int) -> Line:
     """Return one finding, about one or several GPUs: severity, subject and summary, and the action if there is room."""
-    pieces, finding = LineBuilder(), group.first
-    pieces.put(left_margin, MARKS[finding.severity], MARK_STYLES[finding.severity])
-    pieces.put(left_margin + 2, fit(safe(group.title), subject), theme.STRONG)
-    x = left_margin + 2 + subject + 2
-    end = cells - left_margin
-    summary = safe(finding.summary)
-    x = pieces.put(x, fit(summary, max(0, end - x)).rstrip(), theme.PLAIN)
+    finding, begin = group.first, side + 2 + subject + 2
+    end = cells - side
+    summary = fit(safe(finding.summary), max(0, end - begin)).rstrip()
     action = safe(callable_commands(group.action), SENTENCE)
-    if cells >= ACTION_FROM and action and x + 3 + width(action) <= end:
-        pieces.right(end, action, theme.DIM)
-    return pieces
+    texts: Line = [Segment(summary, theme.PLAIN)]
+    if cells >= ACTION_FROM and action and length(texts) + 3 + width(action) <= end - begin:
+        texts += [Segment(" " * (end - begin - length(texts) - width(action))), Segment(action, theme.DIM)]
+    row = (
+        Cell(MARKS[finding.severity], MARK_STYLES[finding.severity]), Cell(safe(group.title), theme.STRONG),
+        Cell("", parts=texts),
+    )  # fmt: skip
+    widths = ((side, 1), (side + 2, subject), (begin, max(1, end - begin)))
+    columns = [PlacedColumn(index, first, TableColumn("", room)) for index, (first, room) in enumerate(widths)]
+    return row_line(row, columns, cells)
 
 
 def empty_run_columns(runs: Sequence[Ranks]) -> frozenset[str]:
-    """Return the titles of columns for which no run has a value."""
-    has_loss, has_active = (
-        any(loss_text(ranks.metrics)[0] for ranks in runs),
-        any(ranks.state is RunState.RUNNING for ranks in runs),
-    )
-    titles = () if has_loss else ("loss", "change")
-    return frozenset(titles if has_active else (*titles, "phase", "steps/s", "ends"))
+    """Return the keys of columns for which no run has a value."""
+    has_loss = any(loss_cell(ranks.metrics).text for ranks in runs)
+    has_active = any(ranks.state is RunState.RUNNING for ranks in runs)
+    keys = () if has_loss else ("loss", "change")
+    return frozenset(keys if has_active else (*keys, "phase", "pace", "ends"))
 
 
 _PROCESS_HAS_VALUE: Mapping[str, Callable[[Process], bool]] = {
@@ -217,9 +219,8 @@ _PROCESS_HAS_VALUE: Mapping[str, Callable[[Process], bool]] = {
 
 
 def empty_process_columns(processes: Sequence[Process]) -> frozenset[str]:
-    """Return the titles of columns for which no process has a value."""
-    names = (name for name, has_value in _PROCESS_HAS_VALUE.items() if not any(map(has_value, processes)))
-    return frozenset(process_columns.BY_NAME[name].title for name in names)
+    """Return the keys of columns for which no process has a value."""
+    return frozenset(name for name, has_value in _PROCESS_HAS_VALUE.items() if not any(map(has_value, processes)))
 
 
 def progress_bar(done: float, cells: int) -> Line:
@@ -231,39 +232,32 @@ def progress_bar(done: float, cells: int) -> Line:
     return [*line, Segment("━" * empty_cells, theme.TRACK)] if empty_cells else line
 
 
-def run_texts(
+def run_row(
     ranks: Ranks, run_progress: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
-) -> tuple[StyledText | Line, ...]:  # fmt: skip
-    """Return the texts of a run by `RUN_COLUMNS`; progress is the slowest rank's.
+) -> Row:  # fmt: skip
+    """Return the cells of a run by `RUN_COLUMNS`; progress is the slowest rank's.
 
     `pace`: steps per second as text; `change`: relative change of the loss against the previous epoch; NaN if unknown.
     """
     first, slowest = ranks.first, ranks.slowest
     is_active = ranks.state is RunState.RUNNING
-    ended = ENDED_STATES.get(ranks.state, ("", theme.PLAIN))
-    is_by_steps = slowest.epoch < 0 and not slowest.epochs
-    position = slowest.epoch, slowest.epochs, slowest.base
-    progress_text = slowest.step_text if is_by_steps else ""
+    progress_text = slowest.step_text if slowest.epoch < 0 and not slowest.epochs else ""
     if slowest.epoch >= 0:
-        progress_text = units.epoch_position(*position)
-    loss, ink = loss_text(ranks.metrics)
+        progress_text = units.epoch_position(slowest.epoch, slowest.epochs, slowest.base)
     has_left = is_active and isfinite(run_progress.left)
+    left = Cell(units.short_duration(run_progress.left)) if has_left else Cell(units.MISSING, theme.FAINT)
     return (
-        (safe(first.name), theme.RUN),
-        (safe(first.user), theme.PLAIN),
-        (gpus, theme.PLAIN),
-        progress_bar(run_progress.done, bar_cells),
-        (progress_text or units.MISSING, theme.STRONG if progress_text else theme.FAINT),
-        (safe(slowest.phase) if is_active else "", theme.PLAIN),
-        (pace if is_active else "", theme.PLAIN),
-        (loss, ink),
-        (units.change_of_value(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
-        (units.short_duration(run_progress.left), theme.PLAIN)
-        if has_left
-        else (units.MISSING, theme.FAINT)
-        if is_active
-        else ended,
-        (units.clock(now + run_progress.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
+        Cell(safe(first.name), theme.RUN),
+        Cell(safe(first.user)),
+        Cell(gpus),
+        Cell("", parts=progress_bar(run_progress.done, bar_cells)),
+        Cell(progress_text or units.MISSING, theme.STRONG if progress_text else theme.FAINT),
+        Cell(safe(slowest.phase) if is_active else ""),
+        Cell(pace if is_active else ""),
+        loss_cell(ranks.metrics),
+        Cell(units.change_of_value(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
+        left if is_active else Cell(*ENDED_STATES.get(ranks.state, ("", theme.PLAIN))),
+        Cell(units.clock(now + run_progress.left).rpartition(":")[0] if has_left else "", theme.DIM),
     )
 
 
@@ -272,19 +266,19 @@ def loss_name(metrics: Mapping[str, float]) -> str:
     return next((name for name in metrics if "loss" in name.lower()), "")
 
 
-def loss_text(metrics: Mapping[str, float]) -> StyledText:
+def loss_cell(metrics: Mapping[str, float]) -> Cell:
     """Return the loss, or else the first logged value; a non-finite value takes precedence and is marked as an
     alarm.
     """
     non_finite = next(((name, value) for name, value in metrics.items() if not isfinite(value)), None)
     if non_finite is not None:
-        return units.logged_number(non_finite[1]), theme.CRITICAL
+        return Cell(units.logged_number(non_finite[1]), theme.CRITICAL)
     name = loss_name(metrics)
     if not name:
-        return "", theme.PLAIN
+        return Cell("")
     value = metrics[name]
     texts = (units.padded_logged_number(value), *(units.signed(f"{value:.{digits}e}") for digits in (1, 0)))
-    return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
+    return Cell(next((text for text in texts if len(text) <= LOSS), texts[-1]))
 
 
 def run_brief(ranks: Ranks, run_progress: Progress) -> Line:
@@ -305,7 +299,7 @@ def run_brief(ranks: Ranks, run_progress: Progress) -> Line:
 
 
 def process_row_key(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
-    """Return every value that `process_texts` reads from `facts`; a row is redrawn if they or the process change."""
+    """Return every value that `process_row` reads from `facts`; a row is redrawn if they or the process change."""
     run = facts.runs.get(process.run) if process.run else None
     return (
         facts.label(process),
@@ -317,7 +311,6 @@ def process_row_key(process: Process, facts: ProcessFacts) -> tuple[object, ...]
     )
 
 
-def process_texts(process: Process, facts: ProcessFacts) -> tuple[StyledText | Line, ...]:
-    """Return the texts of a process by `PROCESS_COLUMNS`."""
-    cells = (process_columns.BY_NAME[name].cell(process, facts) for name in PROCESS_NAMES)
-    return tuple((cell.text, cell.style) for cell in cells)
+def process_row(process: Process, facts: ProcessFacts) -> Row:
+    """Return the cells of a process by `PROCESS_COLUMNS`."""
+    return tuple(process_columns.BY_NAME[name].cell(process, facts) for name in PROCESS_NAMES)

@@ -28,6 +28,22 @@ def section(name: str, detail: Line, right: Line, cells: int, *, hairline: bool 
     return [*left, hairline_segment, *([Segment(" " * (GAP - 1)), *right] if right else [])]
 
 
+def section_head(name: str, detail: Line, key_hint: Line, cells: int, left_margin: int) -> Line:
+    """Return the line with a section's name, `left_margin` cells from the edges; `key_hint`: key that opens more."""
+    head: Line = [Segment(" " * left_margin), Segment(name, NAME)]
+    if detail:
+        head += [Segment("  "), *detail]
+    end = cells - left_margin
+    room = end - length(head) - length(key_hint) - 1
+    if room < 3:
+        key_hint, room = [], end - length(head) - 1
+    if room < 1:
+        return cut(head, end)
+    if not key_hint:
+        return [*head, Segment(" "), Segment("─" * room, theme.RULE)]
+    return [*head, Segment(" "), Segment("─" * (room - 1), theme.RULE), Segment(" "), *key_hint]
+
+
 def keys(*pairs: tuple[str, str]) -> Line:
     """Return keys with their descriptions, for a title line."""
     line: Line = []

@@ -106,7 +106,7 @@ def fit_columns(
     table cannot be sorted. `empty`: keys of columns for which no row has a value.
     """
     room = end - begin
-    chosen = [item for item in enumerate(columns) if item[1].key not in empty or not item[1].key]
+    chosen = [item for item in enumerate(columns) if item[1].key not in empty]
 
     def gap_between(left: TableColumn, column: TableColumn) -> int:
         if left.joins:
@@ -144,6 +144,11 @@ def fit_columns(
 def preferred_width(columns: Iterable[TableColumn]) -> int:
     """Return the width of a table in which nothing is truncated."""
     return sum((max(column.cells, column.preferred) or FLEXIBLE) + GAP for column in columns) - GAP
+
+
+def plain_heading(columns: Sequence[PlacedColumn], cells: int) -> Line:
+    """Return faint headings without a background."""
+    return row_line([Cell(placed.column.title, theme.HEADING) for placed in columns], columns, cells)
 
 
 def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str = "", *, falls: bool = True) -> Line:

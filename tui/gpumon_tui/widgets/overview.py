@@ -26,8 +26,9 @@ from gpumon_tui.render.gpu_charts import (
 from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
 from gpumon_tui.render.line_plot import PlotCache
 from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
-from gpumon_tui.render.overview_section import margin, section_head
+from gpumon_tui.render.section import section_head
 from gpumon_tui.render.strip import heat_strip
+from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_columns import live_columns, observed_halves, window_text
 from gpumon_tui.render.time_marks import epochs_above, times_below

@@ -24,10 +24,9 @@ from gpumon_tui.data.run_ledger import FRESH
 from gpumon_tui.render import overview_rows
 from gpumon_tui.render.event_rows import EventRow
 from gpumon_tui.render.overview_rows import EpochLine, loss_name
-from gpumon_tui.render.overview_section import FittedColumn, add_row, fit_columns, headings
 from gpumon_tui.render.run_detail import tick_note
-from gpumon_tui.render.table import TableColumn
-from gpumon_tui.render.text_width import Line, LineBuilder, fit, safe
+from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, fit_columns, placed_cells
+from gpumon_tui.render.text_width import Line, fit, safe
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import EventSource
 from gpumon_tui.widgets.section import SectionPicture
@@ -156,15 +155,10 @@ class EpochPicture(SectionPicture):
         self._columns = overview_rows.columns(list(self._lines.values()), self._metrics)
         self._largest = overview_rows.largest(self._lines.values())
 
-    def row(self, index: int) -> LineBuilder:
+    def row(self, index: int) -> Row:
         if index not in self._lines:  # scrolled beyond the rows built so far
             self._lines[index] = _format_logged([self._epoch_row(index)], self._metrics)[0]
-        pieces = LineBuilder()
-        add_row(pieces, self._fitted, overview_rows.texts(self._lines[index], self._columns, self._largest))
-        return pieces
-
-    def heading(self) -> LineBuilder | None:
-        return headings(self._fitted)
+        return placed_cells(overview_rows.texts(self._lines[index], self._columns, self._largest), self.placed)
 
     def detail(self) -> Line:
         if not self.keys:
@@ -180,9 +174,8 @@ class EpochPicture(SectionPicture):
             return "reading the last frames …"
         return "no epoch has started" if self.view.ranks else self.view.no_runs_text
 
-    @property
-    def _fitted(self) -> tuple[FittedColumn, ...]:
-        return fit_columns(self._columns, self.left + 1, self.size.width - self.left)
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        return fit_columns(self._columns, self.left + 1, cells - self.left)
 
     def _ledger_run(self, ranks: Ranks) -> OpenRun | None:
         view, run_id = self.view, ranks.first.id
@@ -304,17 +297,15 @@ class EventPicture(SectionPicture):
         self._event_rows = self._source.get(logged, tuple(events.recorded)).rows
         return range(len(self._event_rows))
 
-    def row(self, index: int) -> LineBuilder:
+    def row(self, index: int) -> Row:
         event_row = self._event_rows[index]
         glyph, role = event_row.mark
-        pieces = LineBuilder()
         ink = palette.ink(role, bold=role in ("crit", "warn"))
-        add_row(pieces, self._columns, (
-            (glyph, ink), (units.clock(event_row.time), theme.DIM), (safe(event_row.event.kind.label), ink),
-            (event_row.gpu, theme.STRONG), (fit(event_row.text, 200).rstrip(), theme.PLAIN),
-            (event_row.duration, theme.DIM),
-        ))  # fmt: skip
-        return pieces
+        row = (
+            Cell(glyph, ink), Cell(units.clock(event_row.time), theme.DIM), Cell(safe(event_row.event.kind.label), ink),
+            Cell(event_row.gpu, theme.STRONG), Cell(event_row.text), Cell(event_row.duration, theme.DIM),
+        )  # fmt: skip
+        return placed_cells(row, self.placed)
 
     def detail(self) -> Line:
         return [Segment(str(len(self._event_rows)), theme.DIM)] if self._event_rows else []
@@ -323,5 +314,8 @@ class EventPicture(SectionPicture):
         return "reading the last frames …" if self.view.is_loading else "nothing has happened since this view began"
 
     @property
-    def _columns(self) -> tuple[FittedColumn, ...]:
-        return fit_columns(EVENT_COLUMNS, self.left, self.size.width - self.left)
+    def has_heading(self) -> bool:
+        return False
+
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        return fit_columns(EVENT_COLUMNS, self.left, cells - self.left)

@@ -19,13 +19,12 @@ from gpumon_tui.cache import Cache
 from gpumon_tui.render import overview_rows, process_head
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
-from gpumon_tui.render.overview_section import FittedColumn, add_row, fit_columns, headings
+from gpumon_tui.render.table import PlacedColumn, Row, fit_columns, placed_cells
 from gpumon_tui.render.text_width import (
     NO_PROCESS_DATA,
     NO_RUN_DATA,
     READING_HISTORY,
     Line,
-    LineBuilder,
     cut,
     length,
     safe,
@@ -50,10 +49,11 @@ class AttentionPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         return range(self._visible)
 
-    def row(self, index: int) -> LineBuilder:
+    def _row_line(self, index: int, cells: int) -> Line:
         groups = self._groups()[: self._visible]
-        subject = overview_rows.subject_cells(groups, index, self.size.width)
-        return overview_rows.finding_row(groups[index], self.size.width, self.left, subject)
+        subject = overview_rows.subject_cells(groups, index, cells)
+        line = overview_rows.finding_line(groups[index], cells, self.left, subject)
+        return self._cache.get(index - self.top, line, lambda: line)
 
     def detail(self) -> Line:
         view, groups = self.view, self._groups()
@@ -122,27 +122,25 @@ class RunPicture(SectionPicture):
     def rows(self) -> Sequence[Hashable]:
         return [ranks.first.id for ranks in self.view.ranks]
 
-    def row(self, index: int) -> LineBuilder:
+    def row(self, index: int) -> Row:
         view, ranks = self.view, self.view.ranks[index]
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        bar = next((item.column.cells for item in self._columns if RUN_COLUMNS[item.column_index].title == ""), 0)
+        bar = next((item.column.cells for item in self.placed if item.column.key == "progress"), 0)
         run_progress = progress(ranks, view.epochs, view.now, view.monotonic_ns)
         if view.age > 0:  # with outdated data it is unknown whether the run is active
             run_progress = run_progress._replace(left=NAN)
         pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(item).rate for item in view.ranks))
-        texts = overview_rows.run_texts(
+        row = overview_rows.run_row(
             ranks, run_progress, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
             change=self._change(ranks),
         )  # fmt: skip
-        pieces = LineBuilder()
-        add_row(pieces, self._columns, texts)
-        return pieces
+        return placed_cells(row, self.placed)
 
     def _change(self, ranks: Ranks) -> float:
         """Return the change of the run's loss from the previous epoch, whose final value only the ledger has."""
         view, metrics, slowest = self.view, ranks.metrics, ranks.slowest
         name = overview_rows.loss_name(metrics)
-        if not name or not any(RUN_COLUMNS[column.column_index].title == "change" for column in self._columns):
+        if not name or not self._has_column("change"):
             return NAN
         # The values belong to the epoch of the ranks that go on, not to that of a first rank that died earlier.
         run = ranks.first._replace(metrics=metrics, epoch=max(ranks.first.epoch, slowest.epoch))
@@ -165,8 +163,12 @@ class RunPicture(SectionPicture):
             lambda: recent_pace(view.epochs, slowest.key, view.now),
         )  # fmt: skip
 
-    def heading(self) -> LineBuilder | None:
-        return headings(self._columns) if self.size.width >= NARROW else None
+    @property
+    def has_heading(self) -> bool:
+        return self.size.width >= NARROW
+
+    def _has_column(self, key: str) -> bool:
+        return any(placed.column.key == key for placed in self.placed)
 
     def detail(self) -> Line:
         view = self.view
@@ -176,7 +178,7 @@ class RunPicture(SectionPicture):
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
-        has_pace = any(RUN_COLUMNS[column.column_index].title == "steps/s" for column in self._columns)
+        has_pace = self._has_column("pace")
         durations = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
         if has_pace and durations:  # the row of an epoch is the mean of that epoch alone
             return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *durations))} s", theme.DIM)]
@@ -196,14 +198,11 @@ class RunPicture(SectionPicture):
         self.keys = self.rows()
         return [self._brief()]
 
-    @property
-    def _columns(self) -> tuple[FittedColumn, ...]:
-        cells = self.size.width
-
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
         columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
         empty = overview_rows.empty_run_columns(self.view.ranks)
         self._empty = empty if self._empty is None else self._empty & empty
-        return fit_columns(columns, self.left + (cells >= NARROW), cells - self.left, self._empty)
+        return fit_columns(columns, self.left + (cells >= NARROW), cells - self.left, empty=self._empty)
 
     def _brief(self) -> Line:
         """Return the runs in one line, with a count of the runs that do not fit."""
@@ -236,9 +235,9 @@ class ProcessPicture(SectionPicture):
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
         """Known GPU memory sizes, for sorting."""
-        self._row_cache: Cache[LineBuilder] = Cache()
+        self._row_cache: Cache[Row] = Cache()
         self._empty: frozenset[str] | None = None
-        """Titles of columns for which no process has or had a value; a column is not removed when its values
+        """Keys of columns for which no process has or had a value; a column is not removed when its values
         disappear.
         """
 
@@ -263,19 +262,14 @@ class ProcessPicture(SectionPicture):
         self._row_cache.keep(self.keys)
         return lines
 
-    def row(self, index: int) -> LineBuilder:
+    def row(self, index: int) -> Row:
         process, facts = self._ordered[index], self.view.process_facts()
+        inputs = process, overview_rows.process_row_key(process, facts), self.placed
 
-        def draw() -> LineBuilder:
-            pieces = LineBuilder()
-            add_row(pieces, self._columns, overview_rows.process_texts(process, facts))
-            return pieces
+        def build() -> Row:
+            return placed_cells(overview_rows.process_row(process, facts), self.placed)
 
-        inputs = process, overview_rows.process_row_key(process, facts), self.size.width, self.left, self._empty
-        return self._row_cache.get(self.keys[index], inputs, draw)
-
-    def heading(self) -> LineBuilder:
-        return headings(self._columns)
+        return self._row_cache.get(self.keys[index], inputs, build)
 
     def detail(self) -> Line:
         view, frame = self.view, self.view.frame
@@ -310,9 +304,8 @@ class ProcessPicture(SectionPicture):
         memory = f" with {units.gibibytes(hidden)} GiB" if len(self._sizes) > len(sizes) else ""
         return f"and {len(self._ordered) - len(visible)} more{memory}"
 
-    @property
-    def _columns(self) -> tuple[FittedColumn, ...]:
-        return fit_columns(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty or frozenset())
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        return fit_columns(PROCESS_COLUMNS, self.left + 1, cells - self.left, empty=self._empty or frozenset())
 
     def _order(self) -> None:
         view = self.view

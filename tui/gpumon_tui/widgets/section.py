@@ -9,16 +9,16 @@ from rich.segment import Segment
 from textual import events
 from textual.message import Message
 
-from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.render.findings import wrap_words
-from gpumon_tui.render.overview_section import section_head
-from gpumon_tui.render.text_width import Line, LineBuilder, join_pieces
+from gpumon_tui.render.section import section_head
+from gpumon_tui.render.table import BLANK, PlacedColumn, Row, hidden_counts, plain_heading, row_line
+from gpumon_tui.render.text_width import Line, spread
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
 
-MARK = "▌"
+MARK = Segment("▌", theme.TITLE)
 
 
 class SectionPicture(Picture):
@@ -35,6 +35,8 @@ class SectionPicture(Picture):
         """Cells left of the section name."""
         self.top = 0
         self.keys: Sequence[Hashable] = ()
+        self.placed: Sequence[PlacedColumn] = ()
+        """Columns on screen."""
         self._followed_selection: tuple[Hashable, int] = (None, 0)
         self._cache: Cache[Line] = Cache()
 
@@ -50,16 +52,21 @@ class SectionPicture(Picture):
         """Return the text next to the name."""
         return []
 
-    def heading(self) -> LineBuilder | None:
-        """Return the column headings, if the rows have columns."""
-        return None
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        """Return the columns that fit in a width."""
+        return ()
+
+    @property
+    def has_heading(self) -> bool:
+        """Whether the columns have headings."""
+        return True
 
     def rows(self) -> Sequence[Hashable]:
         """Return the keys of all rows, in order."""
         raise NotImplementedError
 
-    def row(self, index: int) -> LineBuilder:
-        """Return the texts of a row."""
+    def row(self, index: int) -> Row:
+        """Return the cells of a row, one for each of `placed`."""
         raise NotImplementedError
 
     def left_out(self, visible: Sequence[Hashable]) -> str:
@@ -81,18 +88,19 @@ class SectionPicture(Picture):
             room = max(20, cells - 2 * self.left - 1)
             text_lines = [Segment(" " * (self.left + 1) + text_line, theme.DIM) for text_line in wrap_words(text, room)]
             return [*lines, *([text_line] for text_line in text_lines)][:height]
-        titles = self.heading() if self._has_titles else None
-        room = height - 1 - (titles is not None)
-        has_mark = len(self.keys) > room > (1 if titles is None else 2)
+        self.placed = placed = self.place(cells)
+        has_titles = self._has_titles
+        room = height - 1 - has_titles
+        has_mark = len(self.keys) > room > 1 + has_titles
         room -= has_mark
         self._follow(room)
         visible = range(self.top, min(self.top + room, len(self.keys)))
         detail = self.detail()
-        if titles is not None and not has_mark and (counts := self._counts(visible)):
+        if has_titles and not has_mark and (counts := self._counts(visible)):
             detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
         lines = [self._head(detail)]
-        if titles is not None:
-            lines.append(self._cache.get("titles", titles.pieces, partial(join_pieces, titles.pieces, cells)))
+        if has_titles:
+            lines.append(self._cache.get("titles", (placed, cells), partial(plain_heading, placed, cells)))
         lines += [self._row_line(index, cells) for index in visible]
         if has_mark:
             lines.append(self._mark(visible, cells))
@@ -110,9 +118,8 @@ class SectionPicture(Picture):
         keys = self.rows()
         if self.selected not in keys:
             return ""
-        pieces = sorted(self.row(keys.index(self.selected)).pieces, key=lambda piece: piece[0])
-        texts = (text.strip() for _, text, _ in pieces)
-        return "\t".join(text for text in texts if text == units.MISSING or any(map(str.isalnum, text)))  # no bars
+        texts = (cell.text.strip() for cell in self.row(keys.index(self.selected)) if not cell.parts)
+        return "\t".join(text for text in texts if text)
 
     @property
     def page(self) -> int:
@@ -121,7 +128,7 @@ class SectionPicture(Picture):
 
     def select_line(self, row: int) -> bool:
         """Move the cursor to the row at a line of the picture, if there is one; return whether it was already there."""
-        first_row = 1 + (self.heading() is not None and self._has_titles)
+        first_row = 1 + self._has_titles
         index = self.top + row - first_row
         if row < first_row or index >= len(self.keys):
             return False
@@ -135,7 +142,7 @@ class SectionPicture(Picture):
 
         Numbers without a heading are meaningless, so headings precede a second row.
         """
-        return self.size.height >= 3
+        return bool(self.placed) and self.has_heading and self.size.height >= 3
 
     def _head(self, detail: Line) -> Line:
         head = section_head(self.section_name, detail, self._key_hint(), self.size.width, self.left)
@@ -155,21 +162,24 @@ class SectionPicture(Picture):
         self.top = max(0, min(self.top, len(self.keys) - room))
 
     def _row_line(self, index: int, cells: int) -> Line:
-        pieces, ground = self.row(index).pieces, None
-        if self.active and self.keys[index] == self.selected:
-            pieces, ground = [(0, MARK, theme.TITLE), *pieces], theme.CURSOR
-        return self._cache.get(index - self.top, (pieces, cells, ground), partial(join_pieces, pieces, cells, ground))
+        row, placed, is_selected = self.row(index), self.placed, self.active and self.keys[index] == self.selected
+        mark, background = (MARK, theme.CURSOR) if is_selected else (BLANK, None)
+        return self._cache.get(
+            index - self.top, (row, placed, cells, mark),
+            lambda: row_line(row, placed, cells - 1, mark=mark, background=background),
+        )  # fmt: skip
 
     def _mark(self, visible: range, cells: int) -> Line:
-        pieces = LineBuilder()
-        pieces.put(self.left + 1, self.left_out(self.keys[visible.start : visible.stop]), theme.FAINT)
-        pieces.right(cells - self.left, self._counts(visible), theme.TITLE)
-        return self._cache.get("mark", pieces.pieces, partial(join_pieces, pieces.pieces, cells))
+        left: Line = [
+            Segment(" " * (self.left + 1)),
+            Segment(self.left_out(self.keys[visible.start : visible.stop]), theme.FAINT),
+        ]
+        right: Line = [Segment(self._counts(visible), theme.TITLE), Segment(" " * self.left)]
+        return spread(left, right, cells)
 
     def _counts(self, visible: range) -> str:
         """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""
-        above, below = visible.start, len(self.keys) - visible.stop
-        return "  ".join(f"+{count} {arrow}" for count, arrow in ((above, "▲"), (below, "▼")) if count)
+        return hidden_counts(visible.start, len(self.keys) - visible.stop, gap="  ")
 
 
 WHEEL = 3
