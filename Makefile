@@ -63,6 +63,7 @@ style: $(VENV)/tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/oxlint --deny-warnings web/gpumon_web/assets tests/web/scripts
+	[ ! -x $(VENV)/node_modules/.bin/tsc ] || $(VENV)/node_modules/.bin/tsc -p jsconfig.json
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/tests  ## the budgets of benchmarks/README.md, measured beside their peers (minutes)

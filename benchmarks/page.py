@@ -164,7 +164,9 @@ def _zoom(context: BrowserContext, address: str) -> tuple[float, float]:
 def _run_of(context: BrowserContext, address: str) -> str:
     page = context.new_page()
     page.goto(address)
-    found = until(page, "gpumon.feed.server && gpumon.feed.server.runs.length && gpumon.feed.server.runs[0][0]")
+    found = until(
+        page, "gpumon.feed.feed.server && gpumon.feed.feed.server.runs.length && gpumon.feed.feed.server.runs[0][0]"
+    )
     page.close()
     return str(found)
 

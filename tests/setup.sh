@@ -59,8 +59,16 @@ engines() {
   fi
 }
 
+# The compiler that checks the types of the scripts, beside the interpreter.
+typescript() {
+  prefix=$("$bin/python" -c 'import sys; print(sys.prefix)')
+  [ -x "$prefix/node_modules/.bin/tsc" ] || ! command -v npm >/dev/null ||
+    npm install --silent --no-audit --no-fund --no-save --prefix "$prefix" 'typescript@~7.0.2' >/dev/null 2>&1 ||
+    say "npm cannot install typescript here: the types of the scripts are not checked"
+}
+
 # Beside pip, which waits for another network.
-{ programs; engines; } &
+{ programs; engines; typescript; } &
 others=$!
 
 # First of all torch, by its exact local version, which can never be the CUDA build: what comes later needs some torch.

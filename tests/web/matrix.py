@@ -190,7 +190,7 @@ def faults(evaluate: Evaluate, width: int) -> list[object]:
 def same_numbers(evaluate: Evaluate, told: dict[str, Any]) -> None:
     """Hold what the page knows of each GPU against `status --json`."""
     known = evaluate(
-        "() => { const table = gpumon.feed.view.tables.get('gpus'); return table"
+        "() => { const table = gpumon.feed.feed.view.tables.get('gpus'); return table"
         " ? [...table.rows.values()].map((row) => [row.index, row.now, row.power_watts, row.memory_used_bytes]) : []; }"
     )
     expected = {

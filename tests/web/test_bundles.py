@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpumon_web.app import ASSETS
-from gpumon_web.assets_bundle import bundle_scripts, bundle_styles, minify_script, minify_style
+from gpumon_web.assets_bundle import bundle_modules, bundle_scripts, bundle_styles, minify_script, minify_style
 from tests.web.served import Served
 
-SCRIPTS = sorted(ASSETS.glob("[0-9][0-9]-*.js"))
+SCRIPTS = sorted(ASSETS.glob("*.js"))
 
 
 @pytest.mark.parametrize("path", ["scripts.js", "styles.css"])
@@ -25,17 +25,41 @@ def test_document_asks_for_one_file(path: str) -> None:
     assert "immutable" in answer.headers["Cache-Control"]
 
 
-def test_scripts_are_in_the_order_of_their_names() -> None:
+def test_every_module_is_in_the_bundle() -> None:
     text = Served().client().get("/assets/scripts.js").get_data(as_text=True)
-    places = [text.index(minify_script(path.read_text())) for path in SCRIPTS]
-    assert len(places) > 30
-    assert places == sorted(places)
+    (names,) = re.findall(r"const modules = window.gpumon = \{(.*)\};", text)
+    assert sorted(name.removesuffix(": {}") for name in names.split(", ")) == [path.stem for path in SCRIPTS]
+
+
+def write_modules(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / f"{name}.js").write_text(text)
+    return folder
+
+
+class TestModules:
+    def test_imported_module_comes_first(self, tmp_path: Path) -> None:
+        folder = write_modules(
+            tmp_path, main='import { two } from "./b.js";\n\ntwo();\n', a="export const one = 1;\n",
+            b='import { one } from "./a.js";\n\nexport function two() { return one; }\n',
+        )  # fmt: skip
+        text = bundle_modules(folder)
+        assert text.index("const one = 1") < text.index("function two") < text.index("two();\n")
+        assert "import {" not in text
+        assert "export " not in text
+
+    def test_circle_ends(self, tmp_path: Path) -> None:
+        folder = write_modules(
+            tmp_path, main='import "./a.js";\n', a='import { b } from "./b.js";\nexport const a = 1;\n',
+            b='import { a } from "./a.js";\nexport const b = 2;\n',
+        )  # fmt: skip
+        assert bundle_modules(folder).count("const a = 1;") == 1
 
 
 def test_another_text_has_another_address(tmp_path: Path) -> None:
-    (tmp_path / "10-a.js").write_text("a")
+    (tmp_path / "main.js").write_text("a")
     before = bundle_scripts(tmp_path).address
-    (tmp_path / "10-a.js").write_text("b")
+    (tmp_path / "main.js").write_text("b")
     assert bundle_scripts(tmp_path).address != before
     assert bundle_styles(tmp_path).address.startswith("assets/styles.css?m=")
 
@@ -49,7 +73,7 @@ class TestMinified:
 
     def test_script_has_no_comments(self) -> None:
         text = '// first\n\n  one(); // two\n  three("a//b"); // four\n'
-        assert minify_script(text) == 'one();\nthree("a//b");'
+        assert minify_script(text) == 'one();\nthree("a//b");\n'
 
     def test_style_has_no_comments(self) -> None:
-        assert minify_style("/* a\n b */\na { b: c; } /* d */\n  e { }\n") == "a { b: c; }\ne { }"
+        assert minify_style("/* a\n b */\na { b: c; } /* d */\n  e { }\n") == "a { b: c; }\ne { }\n"

@@ -72,7 +72,7 @@ def test_the_gpus_of_a_run_are_one_row_of_buttons_on_a_phone(browser: Browser, o
         # As of a run on four GPUs.
         tops = choice.evaluate("""(node) => {
           node.closest('[hidden]')?.removeAttribute('hidden');
-          const button = (text) => gpumon.make('button', {type: 'button', text});
+          const button = (text) => gpumon.dom.make('button', {type: 'button', text});
           node.replaceChildren(...['Mean', 'GPU 0', 'GPU 1', 'GPU 2', 'GPU 3'].map(button));
           return [...new Set([...node.children].map((one) => Math.round(one.getBoundingClientRect().top)))];
         }""")

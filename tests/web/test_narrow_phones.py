@@ -89,7 +89,7 @@ def test_the_time_left_of_a_run_is_whole_on_a_small_desk(browser: Browser, serve
         left = """(one) => {
           one.style.width = '200px';
           one.firstChild.textContent = 'epoch 139 (140/500)';
-          one.append(gpumon.make('span', { text: '46 min left' }));
+          one.append(gpumon.dom.make('span', { text: '46 min left' }));
           return one.scrollWidth <= one.clientWidth + 1;
         }"""
         assert shown.locator(f"{SHOWN} .c-who .progress").evaluate(left)

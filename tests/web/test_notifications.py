@@ -84,7 +84,7 @@ def show(page: Page, served: Served, *ticks: Tick) -> None:
     """Bring ticks one by one, each once the page has the one before."""
     for one in ticks:
         served.writer.append(one)
-        page.wait_for_function("(time) => gpumon.feed.now >= time", arg=one.time_ns // 10**6 / 1000)
+        page.wait_for_function("(time) => gpumon.feed.feed.now >= time", arg=one.time_ns // 10**6 / 1000)
 
 
 def fired(page: Page) -> list[list[str]]:
@@ -159,7 +159,7 @@ def test_a_recording_has_no_news(browser: Browser) -> None:
     origin = Origin("replay", "REPLAY gpus.csv", capabilities=RECORDED)
     with watching(browser) as (served, page):
         show(page, served, lab(4, origin=origin))
-        page.wait_for_function("() => gpumon.feed.recorded")
+        page.wait_for_function("() => gpumon.feed.feed.recorded")
         ask(page)
         show(page, served, lab(5, origin=origin, state=RunState.FAILED, free=True), lab(6, origin=origin, free=True))
         assert fired(page) == []

@@ -321,8 +321,8 @@ def test_a_daemon_that_is_killed_and_started_again_needs_no_reload(
         expect(page.locator("#said")).to_have_text("stale")
         with daemon("--interval", "0.2", env=env):
             expect(page.locator("body")).to_have_attribute("data-state", "live")
-            seen = page.evaluate("gpumon.feed.now")
-            until(lambda: page.evaluate("gpumon.feed.now") > seen)
+            seen = page.evaluate("gpumon.feed.feed.now")
+            until(lambda: page.evaluate("gpumon.feed.feed.now") > seen)
             expect(page.locator("#problem")).to_be_hidden()
         assert page.evaluate("window.sameDocument")
 

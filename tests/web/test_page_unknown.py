@@ -182,7 +182,7 @@ def test_no_line_and_no_area_is_drawn_over_a_pause_and_no_axis_has_an_exponent(b
         assert drawn == [True, True, False, False, False, True, True]
         words = (
             "(place) => place.gpumonView.doc.panels.map(({ unit, lines: [{ mean }] }) =>"
-            " gpumon.scale.ticks(unit, 0, Math.max(...mean)).map((one) => one.text))"
+            " gpumon.scale.axisScale.ticks(unit, 0, Math.max(...mean)).map((one) => one.text))"
         )
         ticks = [text for one in plot.evaluate(words) for text in one]
         assert any(text.endswith(" GiB/s") for text in ticks)
@@ -225,7 +225,7 @@ def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Bro
             expect(page.get_by_role("button", name=button, exact=True)).to_have_attribute("aria-pressed", "true")
             cells = page.locator("#page-gpu .cells")
             expect(cells).to_contain_text(re.compile("samples|means"))
-            begun = page.evaluate("(begun) => gpumon.text.moment(begun)", TIME / 1e9 + 2)
+            begun = page.evaluate("(begun) => gpumon.format.moment(begun)", TIME / 1e9 + 2)
             if is_longer:
                 expect(cells).to_contain_text(f"; kept since {begun}")
             else:
@@ -240,11 +240,11 @@ def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(browser: Bro
         with page.expect_download() as saved:
             page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
         svg = Path(saved.value.path()).read_text(encoding="utf-8")
-        day = page.evaluate("gpumon.text.moment(gpumon.feed.now).slice(0, 10)")
+        day = page.evaluate("gpumon.format.moment(gpumon.feed.feed.now).slice(0, 10)")
         *_, caption = re.findall("<text[^>]*>([^<]*)</text>", svg)
         assert caption.startswith(page.title())
         assert "GPU 0" in caption
-        assert page.evaluate("gpumon.feed.server.hostname") in caption
+        assert page.evaluate("gpumon.feed.feed.server.hostname") in caption
         assert caption.count(day) == 2
 
 
@@ -480,7 +480,7 @@ def test_a_gpu_that_works_and_lists_no_process_is_not_said_to_have_none(browser:
 _JUMP = """() => {
   const { doc } = document.querySelector("#page-gpu .plot").gpumonView;
   const [line] = doc.panels[0].lines;
-  const longest = gpumon.longest(line, doc.interval);
+  const longest = gpumon.trace.longestGap(line, doc.interval);
   const known = (at) => line.mean[at] !== null && line.mean[at - 1] !== null;
   const drawn = (at) => at && known(at) && line.x[at] - line.x[at - 1] <= longest;
   return [line.x.at(-1), Math.max(...line.x.map((time, at) => (drawn(at) ? time - line.x[at - 1] : 0)))];

@@ -97,8 +97,8 @@ def test_numbers_move_by_themselves(browser: Browser, simulated: str) -> None:
         for _ in range(2):
             seen = table.inner_text()
             until(lambda seen=seen: table.inner_text() != seen)  # type: ignore[misc]
-        first = page.evaluate("gpumon.feed.seq")
-        until(lambda: page.evaluate("gpumon.feed.seq") > first)
+        first = page.evaluate("gpumon.feed.feed.seq")
+        until(lambda: page.evaluate("gpumon.feed.feed.seq") > first)
 
 
 def zoomed(page: Page) -> Any:
@@ -149,8 +149,8 @@ def test_a_zoom_stays_for_a_minute_of_live_updates(browser: Browser, simulated: 
         page = visitor.open("#/gpu/0?window=600")
         shows_all(page, "#/gpu/0")
         found = zoomed(page)
-        begin = page.evaluate("gpumon.feed.now")
-        while page.evaluate("gpumon.feed.now") < begin + 60:
+        begin = page.evaluate("gpumon.feed.feed.now")
+        while page.evaluate("gpumon.feed.feed.now") < begin + 60:
             drawn(page)
             assert page.evaluate(_RANGE) == pytest.approx(found, abs=200)
 
@@ -181,7 +181,7 @@ def test_windows_and_other_gpus_are_links_that_others_can_open(browser: Browser,
         until(lambda: page.evaluate("location.hash") == "#/gpu/5?window=600")
         page.get_by_role("link", name="GPU 6").click()
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
-        uuid = page.evaluate("gpumon.feed.view.values.get('uuid')")
+        uuid = page.evaluate("gpumon.feed.feed.view.values.get('uuid')")
         visitor.open(f"#/gpu/{uuid}")
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
 
@@ -218,8 +218,8 @@ def test_the_back_button_takes_back_the_choice_of_a_window_and_no_tick_is_a_step
         steps = page.evaluate("history.length")
         for name in ("1 min", "1 h", "1 h"):
             windows.get_by_role("button", name=name, exact=True).click()
-        heard = page.evaluate("gpumon.feed.now")
-        page.wait_for_function("heard => gpumon.feed.now > heard + 1", arg=heard)
+        heard = page.evaluate("gpumon.feed.feed.now")
+        page.wait_for_function("heard => gpumon.feed.feed.now > heard + 1", arg=heard)
         assert page.evaluate("history.length") == steps + 2, "neither a tick nor what is shown already is a choice"
         page.go_back()
         expect(pressed).to_have_text("1 min")

@@ -23,7 +23,8 @@ from tests.web.test_pages import PHONE
 expect.set_options(timeout=PATIENCE_MS)
 
 FRAMES = 1500
-_NOW = "gpumon.feed.now"
+_NOW = "gpumon.feed.feed.now"
+_POSITION = "gpumon.position.position"
 _NEWEST = """() => {
   const view = document.querySelector(".page:not([hidden]) .plot").gpumonView;
   return view ? Math.max(...view.doc.panels[0].lines[0].x) : 0;
@@ -102,7 +103,7 @@ def test_the_position_stays_from_page_to_page_and_rejoining_gives_it_up(browser:
         page = visitor.open("#/fleet")
         press(page, "Pause")
         press(page, "+10 min")
-        soon(page, "gpumon.position.known.own && Math.abs(gpumon.position.here() - gpumon.feed.now) < 1.1")
+        soon(page, f"{_POSITION}.known.own && Math.abs({_POSITION}.here() - {_NOW}) < 1.1")
         at = stands(page)
         page.locator("#tab-runs").click()
         expect(page.locator("#page-runs")).to_contain_text("press Rejoin for all that was played")
@@ -140,7 +141,7 @@ def test_a_faster_speed_plays_faster(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
         page = visitor.open("#/fleet")
         page.get_by_role("combobox", name="Speed").select_option("×60")
-        soon(page, "gpumon.position.known.own")
+        soon(page, "gpumon.position.position.known.own")
         at = page.evaluate(_NOW)
         soon(page, f"{_NOW} > {at} + 100")
         assert address(page)["speed"] == ["60"]

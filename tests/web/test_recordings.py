@@ -97,8 +97,8 @@ def test_the_fleet_shows_what_the_file_has(
         expect(page.locator("#page-fleet tbody .big").first).to_contain_text("%")
         known = written(path, gpus)
         for _ in range(3):
-            before = page.evaluate("gpumon.feed.seq")
-            until(lambda before=before: page.evaluate("gpumon.feed.seq") > before)  # type: ignore[misc]
+            before = page.evaluate("gpumon.feed.feed.seq")
+            until(lambda before=before: page.evaluate("gpumon.feed.feed.seq") > before)  # type: ignore[misc]
             shown: list[tuple[int, dict[str, Any]]] = page.evaluate(_NOW)
             assert [index for index, _ in shown] == list(range(gpus))
             for index, values in shown:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpumon_web
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon_web.assets_bundle import bundle_modules
 from gpumon_web.components.page import KINDS
 from tests.conftest import cannot
 
@@ -37,7 +42,7 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),
     ("brief", units.fine_duration, (*SECONDS, 0.9994, 0.9995, 0.0125)),
-    ("digits", units.padded_logged_number, tuple(value for value in LOGGED if value % 1)),
+    ("padded", units.padded_logged_number, tuple(value for value in LOGGED if value % 1)),
     ("span", units.long_duration, SECONDS),
     ("plain", units.logged_number, LOGGED),
     ("count", lambda value: units.number(round(value), Unit.COUNT) if math.isfinite(value) else units.MISSING,
@@ -55,32 +60,70 @@ def node() -> str:
     return found
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of Node's tests, with the path of all scripts in one file."""
+    path = tmp_path_factory.mktemp("scripts") / "scripts.js"
+    path.write_text(bundle_modules(ASSETS[0].parent, "router"))
+    return {**os.environ, "GPUMON_SCRIPTS": str(path)}
+
+
 @pytest.mark.parametrize("script", ASSETS, ids=[path.name for path in ASSETS])
 def test_a_script_is_well_formed(node: str, script: Path) -> None:
-    found = subprocess.run([node, "--check", str(script)], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
     text = script.read_text()
-    assert '"use strict";' in text
+    found = subprocess.run(
+        [node, "--check", "--input-type=module", "-"], input=text, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert "// @ts-check" in text
+    assert not re.search(r"^export (let|var|default|\{)|^import (?!\{|\* as|\")", text, re.MULTILINE), "not in a bundle"
     assert "console." not in text
     assert "innerHTML" not in text
     assert "eval(" not in text
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_the_scripts_do_by_themselves_what_they_say(node: str, name: str) -> None:
-    found = subprocess.run([node, "--test", str(SCRIPTS / name)], capture_output=True, text=True, check=False)
+def test_the_scripts_do_by_themselves_what_they_say(node: str, name: str, environment: dict[str, str]) -> None:
+    command = [node, "--test", str(SCRIPTS / name)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_numbers_are_the_same_text_in_a_page_as_everywhere_else(node: str) -> None:
+def test_types_are_right() -> None:
+    compiler = Path(sys.prefix) / "node_modules" / ".bin" / "tsc"
+    if not compiler.exists():
+        pytest.skip("tests/setup.sh has not installed the TypeScript compiler")
+    command = [str(compiler), "-p", "jsconfig.json"]
+    found = subprocess.run(command, cwd=SCRIPTS.parents[2], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.fixture
+def write(node: str, environment: dict[str, str]) -> Callable[[Sequence[Sequence[Any]]], list[str]]:
+    """Return a function that calls functions of `format`, each given as [name, arguments], and returns the results."""
+
+    def call(cases: Sequence[Sequence[Any]]) -> list[str]:
+        done = subprocess.run(
+            [node, str(SCRIPTS / "format.js")], input=json.dumps(cases), env=environment, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        results: list[str] = json.loads(done.stdout)
+        return results
+
+    return call
+
+
+Write = Callable[[Sequence[Sequence[Any]]], list[str]]
+
+
+def test_numbers_are_the_same_text_in_a_page_as_everywhere_else(write: Write) -> None:
     cases = [(name, value) for name, _, values in CASES for value in values]
-    asked = json.dumps([[name, [value]] for name, value in cases])
-    found = subprocess.run([node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True)
-    wanted = [write(value) for _, write, values in CASES for value in values]
-    assert list(zip(cases, json.loads(found.stdout), strict=True)) == list(zip(cases, wanted, strict=True))
+    wanted = [python_text(value) for _, python_text, values in CASES for value in values]
+    results = write([[name, [value]] for name, value in cases])
+    assert list(zip(cases, results, strict=True)) == list(zip(cases, wanted, strict=True))
 
 
-def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_it(node: str) -> None:
+def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_it(write: Write) -> None:
     for rows in (
         (1011.3, 812.0, 0.4),
         (5e3, 812.0, 17.9),
@@ -90,21 +133,16 @@ def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_
         (5e9, 8e4),
     ):
         sums = 10113.0, 4.2e7, 1823.3
-        asked = json.dumps([["joules", [value, max(rows)]] for value in (*rows, *sums)])
-        done = subprocess.run(
-            [node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True
-        )
-        assert json.loads(done.stdout) == [units.energy_in_column(value, max(rows)) for value in (*rows, *sums)]
+        results = write([["joules", [value, max(rows)]] for value in (*rows, *sums)])
+        assert results == [units.energy_in_column(value, max(rows)) for value in (*rows, *sums)]
 
 
-def test_what_is_missing_is_the_same_dash(node: str) -> None:
-    asked = json.dumps([[name, [None]] for name, _, _ in CASES])
-    found = subprocess.run([node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True)
-    assert json.loads(found.stdout) == [units.MISSING] * len(CASES)
+def test_what_is_missing_is_the_same_dash(write: Write) -> None:
+    assert write([[name, [None]] for name, _, _ in CASES]) == [units.MISSING] * len(CASES)
 
 
 def test_the_scripts_show_the_kinds_that_python_names() -> None:
-    text = next(path for path in ASSETS if path.name == "25-kinds.js").read_text()
+    text = next(path for path in ASSETS if path.name == "kinds.js").read_text()
     shown = ("{kind}:", " {kind} =", 'kind === "{kind}"')
     missing = [kind for kind in KINDS if not any(one.format(kind=kind) in text for one in shown)]
     assert missing == []

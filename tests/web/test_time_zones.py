@@ -31,7 +31,7 @@ ZONES = (
 _SHOWN = "(place) => place.gpumonView.range"
 _TICKS = """(place) => {
   const { range: [from, to], plot: [left, right] } = place.gpumonView;
-  return gpumon.axes.time.ticks(from, to, right - left).map((one) => [one.value, one.text]);
+  return gpumon.scale.axes.time.ticks(from, to, right - left).map((one) => [one.value, one.text]);
 }"""
 
 
@@ -105,7 +105,7 @@ def test_a_runs_chart_begins_when_its_head_says_it_began(abroad: tuple[Visitor, 
     begin, _ = figure(page).evaluate(_SHOWN)
     assert begin == pytest.approx(BEGAN, abs=0.01)
     expect(page.locator("#page-run .facts b[title]")).to_have_attribute("title", local(BEGAN, zone))
-    told = page.evaluate("(time) => gpumon.scale.instant(time)", begin)
+    told = page.evaluate("(time) => gpumon.scale.axisScale.instant(time)", begin)
     assert told.split(" ")[-1] == local(BEGAN, zone)[11:]
 
 

@@ -23,7 +23,7 @@ def test_no_row_of_the_page_claims_what_the_frame_does_not_prove(browser: Browse
             # Far enough apart that no state follows from the frame before.
             now = same_tick(any_tick(chance, 1, GPUS), 100 * number)
             served.writer.append(now)
-            page.wait_for_function("(number) => window.gpumon.feed.seq >= number", arg=number)
+            page.wait_for_function("(number) => window.gpumon.feed.feed.seq >= number", arg=number)
             rows = page.evaluate(_ROWS)
             assert [row.split()[:2] for row in rows] == [["GPU", str(index)] for index in range(GPUS)]
             for one, row in zip(now.samples, rows, strict=True):

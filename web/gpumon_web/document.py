@@ -1,7 +1,7 @@
 """The HTML document that shows all pages: their layouts, rendered on the server, and our scripts that fill them.
 
 The document is complete without Dash, whose scripts a browser loads once a page that Dash draws is opened
-(`87-dash.js`).
+(`dash.js`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PAGE_SCRIPT = """\
   const found = section(name) || document.querySelector("[data-page]");
   const { needsId, tabOf } = found.dataset;
   (needsId && !id ? section(tabOf) : found).hidden = false; }"""
-"""Shows the page that the address names, before the other scripts have arrived; `90-router.js` does the rest."""
+"""Shows the page that the address names, before the other scripts have arrived; `router.js` does the rest."""
 _PLOTLY = "_dash-component-suites/plotly/package_data/plotly.min.js"
 INLINE_SCRIPTS = (THEME_SCRIPT, PAGE_SCRIPT)
 _NO_SCRIPT = (

@@ -1,7 +1,7 @@
 """Chart documents, from which figures are drawn: panels of lines in base units, runs with their epochs, and events.
 
 The format is the same for a GPU, a run and a comparison of runs. The scripts of the browser view draw a document as a
-live chart (`54-panels.js` documents its parts). `plotly_figure` converts it to a figure for Explore, Compare and the
+live chart (`types.d.ts` documents its parts). `plotly_figure` converts it to a figure for Explore, Compare and the
 HTML report.
 """
 

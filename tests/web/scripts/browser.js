@@ -1,10 +1,10 @@
 // The scripts of the pages in Node: as much of a browser as they need to be loaded, and to make elements.
 "use strict";
 const fs = require("node:fs");
-const path = require("node:path");
 const vm = require("node:vm");
 
-const ASSETS = path.join(__dirname, "../../../web/gpumon_web/assets");
+// Made by `bundle_modules` of `gpumon_web.assets_bundle`, up to the module `router`.
+const SCRIPTS = fs.readFileSync(process.env.GPUMON_SCRIPTS, "utf8");
 
 const camel = (name) => name.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
 
@@ -69,8 +69,9 @@ class Element {
   closest(selector) { return this.matches(selector) ? this : this.parentElement && this.parentElement.closest(selector); }
 }
 
-// The scripts by the beginnings of their names, in a world of their own; `answers` are what fetch gives, one by one.
-exports.load = function (names, answers = []) {
+// The scripts in a world of their own, without starting a page; `answers` are what fetch gives, one by one. `gpumon` has
+// what all modules export, by its name. What is set there takes the place of what other modules import.
+exports.load = function (answers = []) {
   const world = {
     console, performance, URLSearchParams, AbortController, queueMicrotask,
     asked: [], later: [],
@@ -94,11 +95,14 @@ exports.load = function (names, answers = []) {
   world.addEventListener = () => {};
   world.matchMedia = () => ({ matches: false, addEventListener() {} });
   vm.createContext(world);
-  for (const file of fs.readdirSync(ASSETS).sort()) {
-    if (names.some((name) => file.startsWith(name))) {
-      vm.runInContext(fs.readFileSync(path.join(ASSETS, file), "utf8"), world, { filename: file });
-    }
-  }
+  vm.runInContext(SCRIPTS, world, { filename: "scripts.js" });
+  const modules = world.window.gpumon;
+  modules.link();
+  const moduleOf = (name) => Object.values(modules).find((module) => name in module);
+  world.gpumon = new Proxy({ text: modules.format }, {
+    get: (own, name) => own[name] ?? moduleOf(name)?.[name],
+    set(own, name, value) { moduleOf(name)[name] = value; modules.link(); return true; },
+  });
   return world;
 };
 exports.Element = Element;

@@ -4,7 +4,7 @@ const test = require("node:test");
 const { load } = require("./browser.js");
 
 function world() {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "36"]);
+  const { gpumon } = load();
   gpumon.feed.state = "live";
   gpumon.feed.now = 1000;
   return gpumon;
@@ -69,7 +69,7 @@ test("of what is old, nothing is said that is so only now", () => {
 });
 
 test("a chart is a row for each point, with what was logged between two of them in that of the nearer one", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "36", "50", "51", "52", "55"]);
+  const { gpumon } = load();
   const sampled = { x: [10, 12, 14], mean: [0.5, null, 0.7], low: [0.4, null, 0.6], high: [0.6, null, 0.8], step: 2 };
   const logged = { x: [10.4, 12.9, 13.2, 13.4, 40], mean: [3, 2, 1.5, 1, 0.5], joined: true };
   const panels = [{ key: "gpu.utilization", unit: "ratio", lines: [sampled] }, { key: "logged.loss", unit: "plain", lines: [{ ...logged, label: "A net,1" }] }];
@@ -84,7 +84,7 @@ test("a chart is a row for each point, with what was logged between two of them 
 });
 
 test("a mean of a chart in a file has six digits at most, and whole numbers all of theirs", () => {
-  const { gpumon } = load(["00", "36", "52", "55"]);
+  const { gpumon } = load();
   const line = (mean) => ({ x: [10.5000002, 11.5], mean, step: 1 });
   const panels = [{ key: "gpu.temperature", unit: "celsius", lines: [line([190 / 3, 63])] }, { key: "gpu.memory_used", unit: "bytes", lines: [line([62277025792, 1e11 / 3])] }];
   const [, ...rows] = gpumon.chartCsv({ axis: "time", panels }, [10, 20]).trimEnd().split("\r\n");
@@ -92,11 +92,11 @@ test("a mean of a chart in a file has six digits at most, and whole numbers all 
 });
 
 test("the energy of a whole that is counted is told once, and that of a part by its points", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "50", "51", "52", "53-gutter"]);
+  const { gpumon } = load();
   const facts = { seen: 2, mean: 300, area: 7200 };
-  assert.strictEqual(gpumon.context({ unit: "watts", counted: true }, facts, true), "mean 300 W");
+  assert.strictEqual(gpumon.panelContext({ unit: "watts", counted: true }, facts, true), "mean 300 W");
   for (const [panel, isWhole] of [[{ unit: "watts", counted: true }, false], [{ unit: "watts" }, true]]) {
-    assert.strictEqual(gpumon.context(panel, facts, isWhole), "mean 300 W · 2.0 Wh");
+    assert.strictEqual(gpumon.panelContext(panel, facts, isWhole), "mean 300 W · 2.0 Wh");
   }
 });
 

@@ -8,7 +8,7 @@ const delta = (more) => ({ ...HEAD, values: {}, tables: {}, server: {}, series: 
 const plain = (value) => JSON.parse(JSON.stringify(value)); // of this world's own classes
 
 async function heard(...answers) {
-  const world = load(["00", "10", "12", "20"], [...answers]);
+  const world = load([...answers]);
   const news = [];
   world.gpumon.feed.on((one) => news.push(one));
   world.gpumon.feed.open("x", {});
@@ -112,7 +112,7 @@ test("a position of a recording goes with each question, and one that jumps begi
   const play = { begin: 50, end: 500, speed: 1, problem: "", next: 101, wait: 1 };
   const { feed, world } = await heard(delta({ reset: true, recorded: true, play, values: { v: 1 } }));
   let moved = 0;
-  Object.assign(world.gpumon, { setArguments() {}, ofRange: () => ({}), moved: () => { moved += 1; } });
+  Object.assign(world.gpumon, { setArguments() {}, rangeArguments: () => ({}), redrawPage: () => { moved += 1; } });
   assert.doesNotMatch(world.asked[0], /at=/);
   world.gpumon.position.seek(9999);
   assert.match(world.asked[1], /since=0&at=500$/);
@@ -124,7 +124,7 @@ test("a pause in a recording stands at the frame that is shown, and what plays m
   const play = { begin: 50, end: 5000, speed: 1, problem: "", next: 3600, wait: 1 };
   const { world } = await heard(delta({ reset: true, recorded: true, play }));
   let now = 1000;
-  Object.assign(world.gpumon, { setArguments() {}, ofRange: () => ({}), moved() {} });
+  Object.assign(world.gpumon, { setArguments() {}, rangeArguments: () => ({}), redrawPage() {} });
   world.performance = { now: () => now };
   const { position } = world.gpumon;
   position.pause();

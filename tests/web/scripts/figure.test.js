@@ -23,7 +23,7 @@ function card(world, data) {
   const { gpumon } = world;
   const shown = [];
   const zoomed = {};
-  gpumon.panels = (place, go) => {
+  gpumon.chartPanels = (place, go) => {
     zoomed.to = go;
     const chart = {
       doc: null, range: null, show(doc, range, now) { chart.doc = doc; shown.push({ doc, range: range && [...range], now: Boolean(now) }); },
@@ -44,7 +44,7 @@ function card(world, data) {
   };
   const address = {};
   gpumon.setArguments = (changes) => Object.assign(address, changes);
-  gpumon.moved = () => {};
+  gpumon.redrawPage = () => {};
   const buttons = ["60", "600", "all"].map((value) => new Element("button", { "data-value": value }));
   const place = new Element("div", { class: "plot", ...data });
   const section = new Element("section", { class: "card" }, new Element("div", { class: "cardhead" }, new Element("h2"), new Element("div", { "data-usual": "600" }, ...buttons)), place);
@@ -53,11 +53,11 @@ function card(world, data) {
 }
 
 async function live(answers, { query = "", values = { uuid: "GPU-1", outline: "" } } = {}) {
-  const world = load(["00", "10", "12", "15", "20", "49", "50", "52", "56", "57", "85"], answers);
+  const world = load(answers);
   const { gpumon } = world;
   const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline", "data-panels": "gpu.utilization gpu.power", "data-state": "state" });
   Object.assign(gpumon.feed, { state: "live", now: NOW, interval: 1 });
-  const figure = gpumon.figure(found.place);
+  const figure = gpumon.liveFigure(found.place);
   found.back = found.place.parentElement.querySelector(".back");
   const set = (more) => { for (const [name, value] of Object.entries(more)) { gpumon.feed.view.values.set(name, value); } };
   set(values);
@@ -101,7 +101,7 @@ test("points of a fast source come seldom, and no gap is between them", async ()
   found.tick([NOW + 0.5, NOW + 1, NOW + 1.5], { "gpu.utilization": [0.1, 0.2, 0.3], "gpu.power": [1, 2, 3] }, false, 0.5);
   const { doc } = found.last();
   const [line] = doc.panels[0].lines;
-  assert.deepStrictEqual(plain(found.world.gpumon.gapsOf(line, NOW, NOW + 1.5, found.world.gpumon.longest(line, doc.interval))), []);
+  assert.deepStrictEqual(plain(found.world.gpumon.gapsOf(line, NOW, NOW + 1.5, found.world.gpumon.longestGap(line, doc.interval))), []);
 });
 
 test("of points that come in two paces each stands for its time, and a gap of the faster part stays one", async () => {
@@ -110,10 +110,10 @@ test("of points that come in two paces each stands for its time, and a gap of th
   const tenths = (from) => Array.from({ length: 11 }, (_, at) => from + at / 10);
   const x = [...tenths(0), ...tenths(1.5), ...Array.from({ length: 6 }, (_, at) => 3 + at / 2)];
   const line = { x, mean: x.map((at) => (at <= 2.5 ? 1 : 4)), made: 2.5, every: 0.5 };
-  const { mean, area } = gpumon.facts(line, 0, 10, gpumon.longest(line, 0.1));
+  const { mean, area } = gpumon.lineFacts(line, 0, 10, gpumon.longestGap(line, 0.1));
   assert.ok(Math.abs(area - (2 * 1 + 3 * 4)) < 1e-6, `${area}`);
   assert.ok(Math.abs(mean - area / 5) < 1e-6, `${mean}`);
-  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 10, gpumon.longest(line, 0.1))), [[1, 1.5]]);
+  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 10, gpumon.longestGap(line, 0.1))), [[1, 1.5]]);
 });
 
 // Cells of 300 s, of which the newest is known for 60.
@@ -136,7 +136,7 @@ test("what is new goes into the cell that covers it, weighed by time, and no lin
   assert.ok(Math.abs(line.mean[3] - 0.8 * 40 / 42) < 1e-9);
   assert.ok(Math.abs(power.mean[3] - 0.8 * 40 / 41) < 1e-9);
   assert.deepStrictEqual(plain([line.low[3], line.high[3]]), [0, 0.9]);
-  const { mean, area } = gpumon.facts(line, 0, 2 * NOW, 900);
+  const { mean, area } = gpumon.lineFacts(line, 0, 2 * NOW, 900);
   assert.ok(Math.abs(mean - (0.8 * 940) / 942) < 1e-9, "two seconds are two seconds of an hour");
   assert.ok(Math.abs(area - 0.8 * 940) < 1e-6);
 });
@@ -144,10 +144,10 @@ test("what is new goes into the cell that covers it, weighed by time, and no lin
 test("the newest value is that of the newest cell, also in the first half of its time, and not of the one before", async () => {
   const { gpumon } = (await live([made(NOW - 600, NOW)])).world;
   const line = { x: [NOW - 190, NOW + 110], mean: [0.8, 0.2], low: [0.7, 0.1], high: [0.9, 0.3], step: 300, filled: 40 };
-  const { last, area, low } = gpumon.facts(line, NOW - 600, NOW, 900);
+  const { last, area, low } = gpumon.lineFacts(line, NOW - 600, NOW, 900);
   assert.deepStrictEqual([last, low], [0.2, 0.1]);
   assert.ok(Math.abs(area - (0.8 * 300 + 0.2 * 40)) < 1e-6, `${area}`);
-  assert.strictEqual(gpumon.facts(line, NOW - 600, NOW - 100, 900).last, 0.8, "a view that ends before it has none of it");
+  assert.strictEqual(gpumon.lineFacts(line, NOW - 600, NOW - 100, 900).last, 0.8, "a view that ends before it has none of it");
 });
 
 test("behind a cell the next one begins, and one in which nothing came stays a gap", async () => {
@@ -168,18 +168,18 @@ test("a figure says where less is kept than its points show, and a time in it is
   assert.strictEqual(key, `means of 10 s, 5 min before ${clock}, shade: lowest to highest`);
   const { doc } = found.last();
   const line = { x: [9455, 9755], mean: [1, 1], step: 10 };
-  assert.deepStrictEqual(plain(found.world.gpumon.covered(doc, line, 0)), [9400, 9600], "within the stretch and its cell");
-  assert.deepStrictEqual(plain(found.world.gpumon.covered(doc, line, 1)), [9750, 9760]);
+  assert.deepStrictEqual(plain(found.world.gpumon.coveredTime(doc, line, 0)), [9400, 9600], "within the stretch and its cell");
+  assert.deepStrictEqual(plain(found.world.gpumon.coveredTime(doc, line, 1)), [9750, 9760]);
 });
 
 test("a time of a line before its first value is a gap like one between two of them", () => {
-  const { gpumon } = load(["00", "52"]);
+  const { gpumon } = load();
   const line = { x: [5, 15, 25, 35, 45, 55, 65], mean: [null, null, 1, null, null, 1, null], step: 10 };
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 70, 30)), [[0, 20], [30, 50]], "its end is told by how old it is");
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 12, 30)), [[0, 20]], "a part of it, of a view within it");
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 32, 41, 30)), [[30, 50]]);
   assert.deepStrictEqual(plain(gpumon.gapsOf({ x: [1, 2, 60, 61], mean: [1, 1, 1, 1] }, 0, 70, 3)), [[2, 60]]);
-  assert.deepStrictEqual(plain(gpumon.together([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
+  assert.deepStrictEqual(plain(gpumon.mergedSpans([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
 });
 
 test("what comes while a chart is on its way is in it, too", async () => {
@@ -237,7 +237,7 @@ test("a figure of a GPU that does not answer knows why, and since when nothing i
   found.tick([NOW + 1, NOW + 2], { "gpu.utilization": [null, null], "gpu.power": [null, null] });
   const { doc } = found.last();
   const line = doc.panels[0].lines[0];
-  assert.deepStrictEqual(plain(found.world.gpumon.unknown(line, doc.until, 3, true)), { from: NOW, age: 2 });
+  assert.deepStrictEqual(plain(found.world.gpumon.unknownSince(line, doc.until, 3, true)), { from: NOW, age: 2 });
   Object.assign(found.feed, { state: "stale", age: 30, heard: performance.now() });
   found.figure.tick(null);
   assert.strictEqual(found.last().doc.silent.title, "lost", "which lasts");
@@ -251,9 +251,9 @@ test("the end of a recording is as it was", async () => {
 });
 
 test("a line is unknown from its last value on, once three samples are missing or its GPU does not answer", () => {
-  const { gpumon } = load(["00", "52"]);
+  const { gpumon } = load();
   const line = (mean) => ({ x: [1, 2, 3], mean });
-  const unknown = (...given) => { const found = gpumon.unknown(...given); return found && [found.from, found.age]; };
+  const unknown = (...given) => { const found = gpumon.unknownSince(...given); return found && [found.from, found.age]; };
   assert.strictEqual(unknown(line([1, 1, 1]), 5, 3, false), null);
   assert.deepStrictEqual(unknown(line([1, 1, 1]), 7, 3, false), [3, 4]);
   assert.deepStrictEqual(unknown(line([1, 1, null]), 3, 3, true), [2, 1]);
@@ -263,7 +263,7 @@ test("a line is unknown from its last value on, once three samples are missing o
 });
 
 test("of a run, what lies before its first sample and behind its last was not seen", () => {
-  const { gpumon } = load(["00", "52"]);
+  const { gpumon } = load();
   const line = { x: [10, 11, 12, 13, 14], mean: [null, 1, null, 1, null], step: 1 };
   const ends = (run) => plain(gpumon.endsUnseen(line, run, 3));
   assert.deepStrictEqual(ends({ begin: 2, end: 20 }), [[2, 10.5], [13.5, 20]]);
@@ -273,7 +273,7 @@ test("of a run, what lies before its first sample and behind its last was not se
 });
 
 test("of what was logged now and then, and of several lines, a hatch is the time that the document knows not to be sampled", () => {
-  const { gpumon } = load(["00", "52"]);
+  const { gpumon } = load();
   const line = { x: [10, 20, 20, 40, 50], mean: [2, 1.5, null, 1.2, 1] };
   const unseen = (doc, ...lines) => plain(gpumon.unseenIn(doc, { lines, lists: lines.length > 1 }, { from: 0, to: 60 }, 3));
   assert.deepStrictEqual(unseen({ unseen: [[21, 33], [70, 80]] }, { ...line, joined: true }), [[21, 33]]);
@@ -284,8 +284,8 @@ test("of what was logged now and then, and of several lines, a hatch is the time
 });
 
 test("a line has the color of who holds the GPU a few samples ahead of what is known, and of nobody long after", () => {
-  const { gpumon } = load(["00", "52"]);
-  const colors = (held, goesOn, to) => plain(gpumon.holders({ held, goesOn, interval: 1 }, { from: 0, to }));
+  const { gpumon } = load();
+  const colors = (held, goesOn, to) => plain(gpumon.heldSpans({ held, goesOn, interval: 1 }, { from: 0, to }));
   const held = [[10, 36, "root"]];
   assert.deepStrictEqual(colors(held, true, 38), [[0, 10, ""], [10, 36, "root"], [36, 38, "root"]]);
   assert.deepStrictEqual(colors(held, true, 516), [[0, 10, ""], [10, 36, "root"], [36, 516, ""]]);
@@ -294,7 +294,7 @@ test("a line has the color of who holds the GPU a few samples ahead of what is k
 });
 
 test("a validation loss of many epochs is a line, and of a few it is dots", () => {
-  const { gpumon } = load(["00", "52"]);
+  const { gpumon } = load();
   const drawn = (epochs) => {
     const count = { dots: 0, lines: 0, dashed: 0 };
     const pen = { beginPath() {}, moveTo() {}, stroke() {}, fill() {}, closePath() {},
@@ -302,7 +302,7 @@ test("a validation loss of many epochs is a line, and of a few it is dots", () =
       setLineDash(dash) { count.dashed += Number(dash.length > 0); } };
     const x = Array.from({ length: epochs }, (_, at) => at), mean = x.map((at) => 1 / (at + 1));
     const scale = { x: (at) => (at * 600) / epochs, y: (value) => value * 100, from: 0, to: epochs };
-    gpumon.trace(pen, { x, mean, look: "dots" }, scale, 2, () => "red");
+    gpumon.drawTrace(pen, { x, mean, look: "dots" }, scale, 2, () => "red");
     return count;
   };
   assert.deepStrictEqual(drawn(50), { dots: 50, lines: 49, dashed: 1 });
@@ -382,7 +382,7 @@ test("a figure that did not come is asked for again", async () => {
 });
 
 function kept(query = "", answers = []) {
-  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57", "58", "85"], answers);
+  const world = load(answers);
   const { gpumon } = world;
   const found = card(world, { "data-kept-figure": "course", "data-loading": "Loading.", "data-empty": "Nothing.", "data-whole": "All" });
   const figure = gpumon.keptFigure(found.place);
@@ -525,29 +525,29 @@ test("a link to a part of a figure of the ledger asks for its finer points", asy
 });
 
 test("an axis makes no leap of a degree, is none where nothing is known, and has two values at least", () => {
-  const { gpumon: g } = load(["00", "50", "53-gutter"]);
+  const { gpumon: g } = load();
   const panel = (more) => ({ unit: "celsius", zero: false, limits: [], ...more });
-  const range = (one, low, high) => g.extent(one, [{ low, high }]);
+  const range = (one, low, high) => g.valueRange(one, [{ low, high }]);
   const [low, high, isKnown] = range(panel(), 49, 50);
   assert.ok(high - low >= 10 && isKnown, "a step of the sensor fills the panel");
   assert.deepStrictEqual(plain(range(panel(), Infinity, -Infinity)), [0, 1, false]);
   assert.strictEqual(range(panel({ unit: "watts", zero: true, limits: [{ at: 700, text: "" }] }), Infinity, -Infinity)[2], true);
   assert.strictEqual(range(panel({ unit: "watts", zero: true }), Infinity, -Infinity)[2], false);
-  for (const [from, to] of [[0.27, 7.4], [44.4, 55.8], [0.9, 1.6]]) { assert.ok(g.scale.ticks("plain", from, to).length > 1, `${from} to ${to}`); }
+  for (const [from, to] of [[0.27, 7.4], [44.4, 55.8], [0.9, 1.6]]) { assert.ok(g.axisScale.ticks("plain", from, to).length > 1, `${from} to ${to}`); }
 });
 
 test("a phone says in a row of its own what the thin line of a panel is, where a desk says it beside the value", () => {
-  const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
+  const { gpumon } = load();
   const line = { x: [1, 2], mean: [2 ** 30, 2 ** 30] };
   const panel = { title: "", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [line, { ...line, look: "thin", label: "allocated" }] };
-  const said = (isSmall) => gpumon.said({ axis: "time" }, { panel, facts: panel.lines.map((one) => gpumon.facts(one, 0, 3, Infinity)), gone: [], isSmall }, true)[2].replaceAll("\u00a0", " ");
+  const said = (isSmall) => gpumon.spokenText({ axis: "time" }, { panel, facts: panel.lines.map((one) => gpumon.lineFacts(one, 0, 3, Infinity)), gone: [], isSmall }, true)[2].replaceAll("\u00a0", " ");
   assert.deepStrictEqual([said(false), said(true)], ["of 80.0 GiB · peak 1.0 GiB · thin line: allocated", "peak 1.0 GiB"]);
-  assert.strictEqual(gpumon.under({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
+  assert.strictEqual(gpumon.smallPanelNote({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
 });
 
 test("energy is at least what was seen where a part of the view was not", () => {
-  const { gpumon } = load(["00", "50", "52", "53-gutter"]);
-  const energy = (line, from, to) => gpumon.context({ unit: "watts", limits: [] }, gpumon.facts(line, from, to, gpumon.longest(line, 1)), false).replaceAll("\u00a0", " ");
+  const { gpumon } = load();
+  const energy = (line, from, to) => gpumon.panelContext({ unit: "watts", limits: [] }, gpumon.lineFacts(line, from, to, gpumon.longestGap(line, 1)), false).replaceAll("\u00a0", " ");
   const x = Array.from({ length: 60 }, (_, at) => at);
   assert.match(energy({ x, mean: x.map(() => 3600) }, 0, 60), / · 59\.0 Wh$/);
   const missing = { x, mean: x.map((at) => (at > 20 && at < 40 ? null : 3600)) };
@@ -560,12 +560,12 @@ test("energy is at least what was seen where a part of the view was not", () => 
 });
 
 test("a panel says NaN where the view reaches what was no number, and the last number where it does not", () => {
-  const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
+  const { gpumon } = load();
   const line = { x: [1, 2, 3], mean: [2, 1, null], odd: [3, "NaN"] };
   const panel = { title: "loss", unit: "plain", limits: [], lines: [line, { ...line, look: "dots", label: "val_loss" }] };
   const said = (to) => {
-    const facts = panel.lines.map((one) => gpumon.facts(one, 0, to, Infinity));
-    return plain(gpumon.said({ axis: "time", goesOn: true }, { panel, facts, gone: [null, null], isNow: true }, true));
+    const facts = panel.lines.map((one) => gpumon.lineFacts(one, 0, to, Infinity));
+    return plain(gpumon.spokenText({ axis: "time", goesOn: true }, { panel, facts, gone: [null, null], isNow: true }, true));
   };
   assert.deepStrictEqual(said(3), ["loss", "NaN", "val_loss NaN"]);
   assert.deepStrictEqual(said(2.5).slice(0, 2), ["loss", "1"]);
@@ -574,21 +574,21 @@ test("a panel says NaN where the view reaches what was no number, and the last n
 });
 
 test("the mean of a whole that is known better than by its points stands beside it, and of a part that of its points", () => {
-  const { gpumon } = load(["00", "50", "52", "53-gutter"]);
+  const { gpumon } = load();
   const facts = { low: 0, high: 1, mean: 0.33, last: 0.3, seen: 9, area: 0 };
-  const said = (more, isWhole) => gpumon.context({ unit: "ratio", limits: [], ...more }, facts, isWhole);
+  const said = (more, isWhole) => gpumon.panelContext({ unit: "ratio", limits: [], ...more }, facts, isWhole);
   assert.deepStrictEqual([said({ whole: 0.36 }, true), said({ whole: 0.36 }, false), said({}, true)], ["mean 36 %", "mean 33 %", "mean 33 %"]);
-  const watts = (isWhole) => gpumon.context({ unit: "watts", limits: [], counted: true, whole: 500 }, { seen: 3, mean: 505, high: 520, area: 7200 }, isWhole);
+  const watts = (isWhole) => gpumon.panelContext({ unit: "watts", limits: [], counted: true, whole: 500 }, { seen: 3, mean: 505, high: 520, area: 7200 }, isWhole);
   assert.deepStrictEqual([watts(true), watts(false)], ["mean 500 W", "mean 505 W · 2.0 Wh"]);
-  const bytes = (high, isWhole) => gpumon.context({ unit: "bytes", limits: [], top: 80 * 2 ** 30, whole: 42 * 2 ** 30 }, { seen: 3, high: high * 2 ** 30 }, isWhole);
-  assert.strictEqual(gpumon.context({ unit: "bytes", limits: [], top: 80 * 2 ** 30 }, { seen: 3, high: 42 * 2 ** 30 }, true, true), "peak 42.0 GiB", "what the axis says too has no room on a phone");
-  const shaded = (isSmall) => gpumon.context({ below: "mean of 4 GPUs", shade: "lowest to highest" }, facts, true, isSmall);
+  const bytes = (high, isWhole) => gpumon.panelContext({ unit: "bytes", limits: [], top: 80 * 2 ** 30, whole: 42 * 2 ** 30 }, { seen: 3, high: high * 2 ** 30 }, isWhole);
+  assert.strictEqual(gpumon.panelContext({ unit: "bytes", limits: [], top: 80 * 2 ** 30 }, { seen: 3, high: 42 * 2 ** 30 }, true, true), "peak 42.0 GiB", "what the axis says too has no room on a phone");
+  const shaded = (isSmall) => gpumon.panelContext({ below: "mean of 4 GPUs", shade: "lowest to highest" }, facts, true, isSmall);
   assert.deepStrictEqual([shaded(false), shaded(true)], ["mean of 4 GPUs, shade: lowest to highest", "mean of 4 GPUs"]);
   assert.deepStrictEqual([bytes(38, true), bytes(43, true), bytes(38, false)], ["of 80.0 GiB · peak 42.0 GiB", "of 80.0 GiB · peak 43.0 GiB", "of 80.0 GiB · peak 38.0 GiB"], "a point may be newer than what was counted");
 });
 
 test("a mean over several epochs or phases is told of none of them alone", () => {
-  const { gpumon } = load(["00", "50", "53-lanes"]);
+  const { gpumon } = load();
   const run = { bands: [[0, 10, 11], [10, 20, 12], [20, 30, 13]], phases: [[8, 10, "validate"], [18, 20, "validate"]] };
   const told = (at, cell) => gpumon.epochAt(run, at, cell);
   assert.strictEqual(told(15, null), "epoch 12 · train");
@@ -601,23 +601,23 @@ test("a mean over several epochs or phases is told of none of them alone", () =>
 });
 
 test("bands of several epochs are told as these", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "50", "51", "53"]);
+  const { gpumon } = load();
   const run = { bands: [[0, 100, 0, "", 9], [100, 200, 10, "warn", 19], [200, 210, 20, "", 20]], phases: [] };
   const told = (at, cell) => gpumon.epochAt(run, at, cell);
   assert.deepStrictEqual([told(50, null), told(150, [90, 160]), told(205, null)], ["epochs 0 to 9", "epochs 0 to 19", "epoch 20 · train"]);
   const drawn = [];
   const pen = { save() {}, restore() {}, beginPath() {}, rect() {}, clip() {}, fillRect() {}, measureText: (text) => ({ width: 6 * text.length }), fillText: (text) => drawn.push(text) };
   const area = { x: (time) => time * 4, from: 0, to: 210, left: 0, right: 840 };
-  const isEach = gpumon.ribbon(pen, { bands: run.bands.slice(0, 2), phases: [] }, 0, area, () => "#000");
+  const isEach = gpumon.drawRibbon(pen, { bands: run.bands.slice(0, 2), phases: [] }, 0, area, () => "#000");
   assert.deepStrictEqual(plain([drawn, isEach]), [["0–9", "10–19"], false], "no line behind the panels claims to be the begin of each epoch");
   drawn.length = 0;
   const many = Array.from({ length: 1000 }, (_, at) => [at, at + 1, 10 * at, "", 10 * at + 9]);
-  gpumon.ribbon(pen, { bands: many, phases: [] }, 0, { x: (time) => time, from: 0, to: 1000, left: 0, right: 1000 }, () => "#000");
+  gpumon.drawRibbon(pen, { bands: many, phases: [] }, 0, { x: (time) => time, from: 0, to: 1000, left: 0, right: 1000 }, () => "#000");
   assert.ok(drawn.length > 1 && drawn.every((text) => /^[\d,]+–[\d,]*[49]9$/.test(text)), drawn.join(" "));
 });
 
 test("many events have their lane alone: lines of all of them would be a fence before the values", () => {
-  const { gpumon } = load(["00", "20", "50", "53-lanes"]);
+  const { gpumon } = load();
   const area = { from: 0, to: 1000, left: 100, right: 1100, x: (time) => 100 + time };
   const seen = (count) => gpumon.eventsIn(Array.from({ length: count }, (_, at) => ({ time: 15 + at * 18, level: "", text: "x" })), area);
   assert.strictEqual(seen(20).length, 20);
@@ -627,11 +627,11 @@ test("many events have their lane alone: lines of all of them would be a fence b
 });
 
 test("points that come less often than cells are long leave no gap between them, and a pause does", () => {
-  const { gpumon } = load(["00", "49"]);
+  const { gpumon } = load();
   const line = { x: [0.15], mean: [1], low: [1], high: [1], step: 0.3 };
   let before = 0.15;
   for (const time of [0.65, 1.15, 1.65, 4.65]) {
-    gpumon.append([line], [0.5], { time, before, interval: 0.5 });
+    gpumon.appendPoints([line], [0.5], { time, before, interval: 0.5 });
     before = time;
   }
   const known = line.x.filter((_, at) => line.mean[at] !== null).map((x) => Math.round(x * 100) / 100);
@@ -641,7 +641,7 @@ test("points that come less often than cells are long leave no gap between them,
 });
 
 test("a chart as a file breaks no number from its unit and from its word", () => {
-  const { gpumon: g } = load(["00", "20", "50", "52", "53-gutter", "53-words"]);
+  const { gpumon: g } = load();
   g.chartFont = () => "";
   const told = [];
   const pen = { measureText: (text) => ({ width: 6 * text.length }), fillText(text) { told.push(text); } };
@@ -653,11 +653,11 @@ test("a chart as a file breaks no number from its unit and from its word", () =>
 
 test("a ribbon of many epochs has numbers, none lies on another, and none is cut at an edge", () => {
   for (const [count, first] of [[50, 0], [400, 0], [400, 9000], [5000, 0], [5000, 95000]]) {
-    const { gpumon } = load(["00", "10", "12", "20", "50", "51", "53"]);
+    const { gpumon } = load();
     const drawn = [];
     const pen = { save() {}, restore() {}, beginPath() {}, rect() {}, clip() {}, fillRect() {}, measureText: (text) => ({ width: 6 * text.length }), fillText: (text, x) => drawn.push({ text, x }) };
     const bands = Array.from({ length: count }, (_, at) => [at, at + 1, first + at]);
-    gpumon.ribbon(pen, { bands, phases: [] }, 0, { x: (time) => (time / count) * 1000, from: 0, to: count, left: 0, right: 1000 }, () => "#000");
+    gpumon.drawRibbon(pen, { bands, phases: [] }, 0, { x: (time) => (time / count) * 1000, from: 0, to: count, left: 0, right: 1000 }, () => "#000");
     assert.ok(drawn.length >= 5, `${count} epochs have ${drawn.length} numbers`);
     drawn.slice(1).forEach(({ text, x }, at) => assert.ok(x - drawn[at].x >= 6 * text.length, text));
     drawn.forEach(({ text, x }) => assert.ok(x - 3 * text.length >= 0 && x + 3 * text.length <= 1000, text));

@@ -3,6 +3,6 @@
 const fs = require("node:fs");
 const { load } = require("./browser.js");
 
-const { text } = load(["00"]).gpumon;
+const { text } = load().gpumon;
 const cases = JSON.parse(fs.readFileSync(0, "utf8"));
 process.stdout.write(JSON.stringify(cases.map(([name, args]) => text[name](...args.map((one) => (one === null ? NaN : one))))));

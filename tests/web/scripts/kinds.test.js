@@ -4,13 +4,13 @@ const test = require("node:test");
 const { Element, load } = require("./browser.js");
 
 function shown(kind, value, state = "live", data = {}, places = {}) {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
+  const { gpumon } = load();
   gpumon.feed.state = state;
   gpumon.feed.now = 1000;
   gpumon.theme.give(places);
   const node = new Element("td");
   Object.assign(node.dataset, data);
-  gpumon.show(node, kind, value);
+  gpumon.showValue(node, kind, value);
   return node;
 }
 
@@ -103,7 +103,7 @@ test("once nothing new comes a label of now is left out, and a value gives way t
 });
 
 test("a step that is a second but for its jitter is one of 1 s", () => {
-  const { gpumon } = load(["00"]);
+  const { gpumon } = load();
   assert.deepStrictEqual([1.0004, 1, 1.5, 0.1, 0.25, 300].map(gpumon.text.short), ["1 s", "1 s", "1.5 s", "100 ms", "250 ms", "5 min"]);
 });
 
@@ -123,62 +123,62 @@ test("a run that went on is said to have been seen so once nothing new comes, an
 });
 
 test("what goes on is said to, and was last seen at a moment once nothing new comes", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25"]);
+  const { gpumon } = load();
   const took = { text: "ongoing since", time: 900, old: { text: "12 min, last seen", time: 940 } };
   const moments = { live: 900, stale: 940 };
   for (const [state, wanted] of [["live", "ongoing since"], ["stale", "12 min, last seen"]]) {
     const node = new Element("td");
     gpumon.feed.state = state;
-    gpumon.show(node, "text", took);
+    gpumon.showValue(node, "text", took);
     assert.ok(node.textContent.startsWith(`${wanted} `));
     assert.strictEqual(node.attributes.title, gpumon.text.moment(moments[state]));
   }
 });
 
 test("an epoch that the headline has left goes on no more, whatever was read of it before", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25"]);
+  const { gpumon } = load();
   Object.assign(gpumon.feed, { state: "live", now: 1000 });
   const tag = { tag: "running", level: "ok", now: false, old: "last seen running", ended: "running at the end", while: "415/500" };
   const node = new Element("td");
-  const said = () => ["tag", "lasting"].map((kind) => { gpumon.show(node, kind, { ...tag, since: 940 }); return node.textContent; });
+  const said = () => ["tag", "lasting"].map((kind) => { gpumon.showValue(node, kind, { ...tag, since: 940 }); return node.textContent; });
   assert.deepStrictEqual(said(), ["running", "1:00"], "the ring has told nothing yet");
   for (const [epoch, wanted] of [["415/500", ["running", "1:00"]], ["416/500", ["", "–"]], [null, ["", "–"]]]) {
     gpumon.feed.view.values.set("epoch", epoch);
     assert.deepStrictEqual(said(), wanted);
   }
-  assert.ok(gpumon.moves("tag", tag), "it is drawn again though no value of its row came");
-  assert.ok(!gpumon.moves("tag", { tag: "finished" }));
+  assert.ok(gpumon.movesByItself("tag", tag), "it is drawn again though no value of its row came");
+  assert.ok(!gpumon.movesByItself("tag", { tag: "finished" }));
 });
 
 test("where nothing is known a number is a dash, and what is drawn is nothing", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
+  const { gpumon } = load();
   gpumon.feed.state = "live";
   for (const [kind, wanted] of [["percent", "–"], ["mine", ""], ["tag", ""]]) {
     const node = new Element("span", {}, "before");
     Object.assign(node.dataset, { kind, unit: "unit" });
-    gpumon.empty(node);
+    gpumon.showUnknown(node);
     assert.strictEqual(node.textContent, wanted, kind);
   }
 });
 
 test("a map that was cleared for another page is drawn again though nothing new came", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
+  const { gpumon } = load();
   gpumon.feed.state = "live";
   const row = { gpu: { ...STATE, link: "#/gpu/3" }, now: 0.5, users: ["ada"] };
   gpumon.feed.view.tables.set("gpus", { order: ["3"], rows: new Map([["3", row]]) });
   const node = new Element("div");
   for (const name of ["gpus", null, "gpus"]) {
-    gpumon.show(node, "tiles", name);
+    gpumon.showValue(node, "tiles", name);
     assert.strictEqual(node.children.length, name ? 1 : 0);
   }
 });
 
 test("whoever a page has told of may say who they are, also without a GPU now", () => {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
+  const { gpumon } = load();
   gpumon.feed.server = { users: ["ada"] };
   gpumon.theme.meet(["carol"]);
   const node = new Element("div");
-  gpumon.show(node, "mine", { users: {}, own: "#/users?user=" });
+  gpumon.showValue(node, "mine", { users: {}, own: "#/users?user=" });
   assert.deepStrictEqual(node.find("option").map((one) => one.attributes.value), ["", "ada", "carol"]);
 });
 
@@ -197,7 +197,7 @@ test("once nothing new comes no time left and no rate are told", () => {
 });
 
 test("a sentence breaks no number from its unit", () => {
-  const { gpumon } = load(["00", "20", "25"]);
+  const { gpumon } = load();
   const said = (text) => gpumon.text.unbroken(text).replaceAll("\u00a0", "_");
   assert.strictEqual(said("idle for at least 2 h 15 min, 41.3 GiB held by dave"), "idle for at least 2_h 15_min, 41.3_GiB held by dave");
   assert.strictEqual(said("waits for data 49 % of its training"), "waits for data 49_% of its training");

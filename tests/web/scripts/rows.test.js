@@ -10,7 +10,7 @@ const HEADS = [
 
 // A table of these heads, with rows by key; `draw` is told what is new as the page is.
 function table(rows, { heads = HEADS, order = "name", total, values = {}, set = {} } = {}) {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "32", "33", "34"]);
+  const { gpumon } = load();
   const named = {};
   gpumon.setArguments = (given) => { Object.assign(named, given); };
   const wanted = [];
@@ -27,7 +27,7 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
   Object.assign(node.dataset, { rows: "t", order, down: "", empty: "Nothing.", loading: "Loading.", noMatch: "No match.", ...set });
   const box = new Element("div", {}, node);
   const section = new Element("section", { "data-page": "page" }, box);
-  const drawn = gpumon.rows(node, () => { wanted.push(1); });
+  const drawn = gpumon.tableRows(node, () => { wanted.push(1); });
   const lines = () => node.tBodies[0].children;
   const found = {
     gpumon, section, node, box, drawn, wanted, lines, named, keys: () => lines().map((line) => line.children[0].textContent),
@@ -39,7 +39,7 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
       drawn.draw(news.tables.get("t"));
     },
   };
-  gpumon.moved = () => { drawn.draw(null); };
+  gpumon.redrawPage = () => { drawn.draw(null); };
   if (rows) { found.keep(rows, total); } else { drawn.draw(null); }
   return found;
 }

@@ -9,8 +9,8 @@ const TALL = 20;
 
 // What a strip of so many hours draws: blocks and hatches as [left, right] in minutes, blocks with the share of the height.
 async function drawn(one) {
-  const world = load(["00", "10", "20", "45"]);
-  const canvas = world.gpumon.strip({ shift: 0, is_bars: false, until: 1, label: "", ...one });
+  const world = load();
+  const canvas = world.gpumon.holderStrip({ shift: 0, is_bars: false, until: 1, label: "", ...one });
   const blocks = [];
   const hatches = [];
   const [tops, highs] = [[], []];

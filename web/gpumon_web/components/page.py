@@ -34,7 +34,7 @@ KINDS = NUMBER_KINDS | {
     "notes", "checks", "spark", "strip", "ticks", "choices", "download", "when", "pick", "day", "mine",
     "filters", "tiles", "nodes", "away", "tick", "picked", "asked", "opening",
 }  # fmt: skip
-"""Kinds of values that the scripts can show (assets/25-kinds.js)."""
+"""Kinds of values that the scripts can show (assets/kinds.js)."""
 
 
 class Column(NamedTuple):

@@ -101,7 +101,7 @@ def add_comparison(app: Dash, sources: Sources, error_log: ErrorLog) -> None:
 
 
 def _add_scripts(app: Dash) -> None:
-    """Register the callbacks that run in the browser (assets/89-compare.js)."""
+    """Register the callbacks that run in the browser (assets/compare.js)."""
 
     def add(name: str, *arguments: Any) -> None:
         function = ClientsideFunction("gpumon", name)

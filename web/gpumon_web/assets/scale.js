@@ -1,0 +1,163 @@
+// Axes of charts: how a value of each unit is written, where ticks stand, and which moments are round in the viewer's zone.
+// @ts-check
+import { feed } from "./feed.js";
+import * as format from "./format.js";
+
+const DAY = 86400;
+const LONGEST = DAY + 7200; // s of a day on which clocks are put back
+const SHIFT = 1800; // s, the least by which clocks are put back
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
+const FINE = [1, 2, 5].flatMap((one) => [one / 100, one / 10]).sort((a, b) => a - b);
+const ROOM = 92; // px between two times
+const TICKS = 3; // of a panel, about
+const MOST = 400;
+const grouped = (text) => text.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+
+// Factor and unit of an axis whose largest value is `top`, in base units.
+function binary(top, behind) {
+  let step = 0;
+  let size = 1;
+  while (top / size >= 1000 && step < format.BINARY.length - 2) { size *= 1024; step += 1; }
+  return [1 / size, ` ${format.BINARY[step]}${behind}`];
+}
+function energies(top) { return top >= 3.6e6 ? [1 / 3.6e6, " kWh"] : top >= 3600 ? [1 / 3600, " Wh"] : [1, " J"]; }
+function lengths(top) { return top >= 7200 ? [1 / 3600, " h"] : top >= 120 ? [1 / 60, " min"] : top > 0 && top < 1 ? [1000, " ms"] : [1, " s"]; }
+
+// `least`: what an axis spans at least, so that a step of the sensor is no leap.
+const UNITS = {
+  ratio: { write: format.percent, axis: () => [100, " %"] },
+  bytes: { write: format.bytes, axis: (top) => binary(top, "") },
+  bytes_per_second: { write: (value) => (format.known(value) ? `${format.bytes(value)}/s` : format.MISSING), axis: (top) => binary(top, "/s") },
+  watts: { write: format.watts, axis: () => [1, " W"] },
+  celsius: { write: format.celsius, axis: () => [1, " °C"], least: 10 },
+  hertz: { write: format.gigahertz, axis: () => [1e-9, " GHz"] },
+  joules: { write: (value) => format.joules(value), axis: energies },
+  seconds: { write: format.brief, axis: lengths },
+  plain: { write: format.plain, axis: () => [1, ""] },
+};
+UNITS.joules_per_second = UNITS.watts;
+UNITS.seconds_per_second = UNITS.ratio;
+const unit = (name) => UNITS[name] || UNITS.plain;
+
+// The step of a few round ticks over `span`.
+function stepOf(span, count) {
+  const rough = span / count;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((one) => one * size).find((one) => one >= rough * (1 - 1e-9)) || rough;
+}
+
+// From a low to a high value: ticks with their words, the unit on the top one. `top`: the end that is known.
+function ticks(name, low, high, top) {
+  if (!(high > low)) { return []; }
+  const [factor, behind] = unit(name).axis(Math.max(Math.abs(low), Math.abs(high)));
+  const few = stepOf((high - low) * factor, TICKS);
+  const isOne = Math.floor((high * factor) / few) - Math.ceil((low * factor) / few) < 1;
+  const step = name === "ratio" && low === 0 && top === 1 ? 50 : isOne ? stepOf((high - low) * factor, 2 * TICKS) : few;
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const found = [];
+  for (let at = Math.ceil((low * factor) / step - 1e-9); at * step <= high * factor * (1 + 1e-9) && found.length < 12; at += 1) {
+    found.push({ value: (at * step) / factor, text: words(at * step, digits) });
+  }
+  // An end that is known, such as the size of a memory, stands in place of the round number next to it.
+  if (format.known(top) && top <= high && found.length && name !== "ratio") {
+    while (found.length && top * factor - found[found.length - 1].value * factor < step * (3 / 4)) { found.pop(); }
+    const exact = (top * factor) % 1 === 0 ? 0 : 1;
+    found.push({ value: top, text: words(top * factor, exact) });
+  }
+  if (found.length) { found[found.length - 1].text += behind; }
+  return found;
+}
+
+function words(value, digits) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e7 || size < 1e-4)) { return value.toExponential(1).replace(".0e", "e").replace(/-/g, "−").replace("e+", "e"); }
+  return grouped(value.toFixed(Math.min(digits, 6)).replace(/\.(\d*)$/, "_$1")).replace("_", ".").replace(/^-/, "−").replace(/(\.\d*?),/g, "$1");
+}
+
+const clock = (at, step) => {
+  const text = `${format.two(at.getHours())}:${format.two(at.getMinutes())}`;
+  return step < 60 ? `${text}:${format.two(at.getSeconds())}` : text;
+};
+const date = (at) => `${at.getDate()} ${format.MONTHS[at.getMonth()]}`;
+
+// Round moments from `from` to `to` (s since 1970) by the clock of the viewer; where a day begins, its date.
+function moments(from, to, pixels, room) {
+  const span = to - from;
+  if (!(span > 0) || pixels <= 0) { return []; }
+  const least = (span * (room || ROOM)) / pixels;
+  const fine = FINE.find((one) => one >= least);
+  if (least < 1 && fine) { return parts(from, to, fine); }
+  const step = STEPS.find((one) => one >= least) || Math.ceil(least / (364 * DAY)) * 364 * DAY;
+  const found = [];
+  const day = new Date(from * 1000);
+  day.setHours(0, 0, 0, 0);
+  if (step >= DAY) {
+    const each = step / DAY;
+    const number = Math.round((day.getTime() / 1000 - day.getTimezoneOffset() * 60) / DAY);
+    day.setDate(day.getDate() - (number % each));
+    for (; day.getTime() <= to * 1000 && found.length < MOST; day.setDate(day.getDate() + each)) {
+      if (day.getTime() >= from * 1000) { found.push({ value: day.getTime() / 1000, text: span > 300 * DAY ? `${date(day)} ${day.getFullYear()}` : date(day), isDay: true }); }
+    }
+    return found;
+  }
+  let last = -Infinity;
+  for (; day.getTime() <= to * 1000 && found.length < MOST; day.setDate(day.getDate() + 1)) {
+    const next = new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime();
+    for (let second = 0; second < LONGEST; second += step) {
+      // Short steps count seconds, since an hour that the clocks repeat has its times twice; long steps follow the clock.
+      const at = step <= SHIFT ? new Date(day.getTime() + second * 1000) : new Date(day.getFullYear(), day.getMonth(), day.getDate(), 0, 0, second);
+      const time = at.getTime() / 1000;
+      if (at.getTime() >= next) { break; }
+      if (time < from || time > to || time <= last) { continue; } // an hour that the clocks leave out
+      last = time;
+      found.push({ value: time, text: second ? clock(at, step) : date(at), isDay: !second });
+    }
+  }
+  return found;
+}
+
+function parts(from, to, step) {
+  const digits = step < 1 / 20 ? 2 : 1;
+  const found = [];
+  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) {
+    const time = at * step;
+    found.push({ value: time, text: `${clock(new Date(Math.floor(time) * 1000), 1)}${(time - Math.floor(time)).toFixed(digits).slice(1)}` });
+  }
+  return found;
+}
+
+// Whole numbers, for axes of epochs and steps.
+function wholes(from, to, pixels) {
+  const step = Math.max(1, stepOf(to - from, Math.max(2, pixels / ROOM)));
+  const found = [];
+  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) { found.push({ value: at * step, text: grouped(String(at * step)) }); }
+  return found;
+}
+
+// The kinds of axes below a chart: its ticks, a place on it in words, and what stands below the gutter.
+export const axes = {
+  time: {
+    ticks: moments,
+    place: (value) => axisScale.instant(value),
+    name: (from) => axisScale.day(from),
+  },
+  epoch: { ticks: wholes, place: (value) => `epoch ${grouped(String(Math.round(value)))}`, name: () => "epoch" },
+};
+
+export const axisScale = {
+  ticks, grouped,
+  write: (name, value) => unit(name).write(value),
+  least: (name) => unit(name).least || 0,
+  // A moment with its seconds, with the date where it is not today's.
+  instant(seconds) {
+    const at = new Date(seconds * 1000);
+    if (!format.known(seconds) || Number.isNaN(at.getTime())) { return format.MISSING; }
+    const now = new Date((format.known(feed.now) ? feed.now : seconds) * 1000);
+    const today = at.toDateString() === now.toDateString();
+    return today ? clock(at, 1) : `${format.DAYS[at.getDay()]} ${date(at)} ${clock(at, 1)}`;
+  },
+  day(seconds) {
+    const at = new Date(seconds * 1000);
+    return Number.isNaN(at.getTime()) ? "" : `${format.DAYS[at.getDay()]} ${date(at)}`;
+  },
+};
