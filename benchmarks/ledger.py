@@ -24,7 +24,7 @@ from gpumon.model.columns import USAGE
 from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.sqlite.write import open_to_write
-from gpumon_web.stored.run_list import list_answer
+from gpumon_web.stored.run_list import run_list_document
 
 RUNS, EPOCHS = 2000, 100
 """Runs, and epochs of each."""
@@ -82,7 +82,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
                 wall[name].add(once.wall)
                 cpu[name].add(once.cpu)
         since = time.perf_counter()
-        list_answer([str(path)], {}, time.time(), None)
+        run_list_document([str(path)], {}, time.time(), None)
         if turn:
             page.add(time.perf_counter() - since)
 

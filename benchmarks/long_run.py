@@ -76,7 +76,7 @@ def _row(result: Result, name: str, load: Load, pid: int) -> None:
 @contextmanager
 def _crowd(port: int, token: str, answers: dict[str, Figures]) -> Iterator[None]:
     over = Event()
-    opened = [f"/api/run?id={_RUN}&gpu={uuid_of(i % GPUS)}" for i in range(OPENING)]
+    opened = [f"/api/kept?page=run&id={_RUN}&gpu={uuid_of(i % GPUS)}" for i in range(OPENING)]
     loaded = [f"/api/run.csv?id={_RUN}"] * DOWNLOADING
 
     def ask(path: str) -> None:

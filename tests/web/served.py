@@ -36,6 +36,7 @@ from gpumon_web.pages.compare import ADDRESS
 from gpumon_web.routes.compare import OUTPUTS
 from gpumon_web.routes.pages import Sources
 from gpumon_web.server import WebServer, create_server
+from gpumon_web.stored.run_page import run_document
 from tests.programs import PATIENCE
 from tests.web.asked import Client
 
@@ -85,7 +86,8 @@ class Served:
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions), named)
         self.gate.failed_logins = FailedLoginLog(refused)
-        runs = Runs(self.feed, lambda: list(ledgers), lambda: self.now, work, played=lambda: played)
+        self.ledgers = list(ledgers)
+        runs = self.runs = Runs(self.feed, lambda: self.ledgers, lambda: self.now, work, played=lambda: played)
         accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work)
         self.app: Dash = make_app(
             Sources(self.feed, runs, accounts, work or Inline(), recording),
@@ -117,6 +119,12 @@ class Served:
         answer = self.client().get(path)
         assert answer.status_code == 200, (path, answer.status_code)
         return answer.get_json()
+
+    def run(self, run: str, device: str = "") -> dict[str, Any]:
+        """The document of which the page of a run is made."""
+        live, ring = self.runs._live().get(run), self.runs._ring(run, device)
+        document, _ = run_document(self.ledgers, run, device, live, ring, self.now, None)
+        return dict(document or {})
 
     def compared(self, runs: Iterable[str] | str, *, is_shown: bool = False, **arguments: str) -> dict[str, Any]:
         """What the callback of the compare page answers, by names of outputs; `is_shown`: a comparison was before."""

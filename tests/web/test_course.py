@@ -37,7 +37,7 @@ def at(second: float, loss: float | None = None, epoch: int = 0) -> Tick:
 
 
 def drawn(book: Book, ticks: list[Tick]) -> dict[str, Any]:
-    found: dict[str, Any] = Served(ticks, [str(book.path)]).json("/api/run?id=net-1a2b")["chart"]
+    found: dict[str, Any] = Served(ticks, [str(book.path)]).run("net-1a2b")["chart"]
     return found
 
 
@@ -141,7 +141,7 @@ def test_epochs_that_only_the_ring_knows_yet_have_a_row(book: Book) -> None:
         made = boundary(number, epoch, mark, KEY)._replace(time_ns=TIME + second * 10**9)
         ticks[second] = ticks[second]._replace(boundaries=[*ticks[second].boundaries, made])
     served = Served(ticks, [str(book.path)])
-    found = served.json("/api/run?id=net-1a2b")
+    found = served.run("net-1a2b")
     _, ended, open_one = found["epochs"]
     assert (ended["epoch"], ended["seconds"], ended["verdict"]["text"]) == (1, 20.0, "settling")
     assert (open_one["epoch"], open_one["seconds"], open_one["verdict"]["text"]) == (2, 9.0, "running")
@@ -187,10 +187,8 @@ def test_a_pause_keeps_its_length_and_is_a_gap(book: Book) -> None:
     assert None in loss["mean"]
 
 
-def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(book: Book) -> None:
+def test_a_loss_that_is_no_number_is_a_mark_in_the_figure(book: Book) -> None:
     losses = [1.0] * 10 + [math.nan] * 10 + [math.inf] * 10 + [0.5] * 10
-    found = Served([at(second, loss) for second, loss in enumerate(losses[:20])], [str(book.path)])
-    assert found.json("/api/run?id=net-1a2b")["live"]["metrics"] == {"loss": "NaN"}
     figure = drawn(book, [at(second, loss) for second, loss in enumerate(losses)])
     assert [(one["time"] - BEGAN, one["text"]) for one in figure["events"]] == [
         (10.0, "loss is NaN"),

@@ -562,7 +562,7 @@ def test_a_form_of_ours_is_taken_from_a_browser_that_does_not_say_where_it_was(
     assert form(served, TOKEN, **({"Origin": origin} if origin else {}))[0] == 303
 
 
-@pytest.mark.parametrize("path", ["/", "/api/delta", "/healthz", "/sign-in/", "/sign-inx", "/api/run"])
+@pytest.mark.parametrize("path", ["/", "/api/delta", "/healthz", "/sign-in/", "/sign-inx", "/api/kept"])
 def test_nothing_else_takes_a_form(served: Served, path: str) -> None:
     for client in (served.client(), served.client(token=False)):
         assert client.post(path, data={"token": TOKEN}).status_code == 405

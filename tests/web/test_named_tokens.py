@@ -173,7 +173,7 @@ def test_a_link_in_place_of_the_file_opens_nothing(file: str, tmp_path: Path, cl
 def test_a_named_token_opens_what_the_first_one_opens(file: str, clock: FakeClock) -> None:
     token = add_token(file, "grafana", NOW)
     served = served_with(file, clock)
-    for path in ("/api/v1/status", "/api/v1/openapi.json", "/api/runs", "/"):
+    for path in ("/api/v1/status", "/api/v1/openapi.json", "/api/kept?page=runs", "/"):
         assert status(served, token, path) == 200
         assert status(served, token[:-1], path) == 401
         assert status(served, token.upper(), path) == 401

@@ -85,5 +85,5 @@ def test_no_argument_of_a_page_leads_out_of_its_values(served: Served, page: str
 
 def test_the_ledger_is_read_only_for_the_runs_that_it_has(tmp_path: Path) -> None:
     found = make(tmp_path, days=1)
-    answer = found.client().get("/api/run?id=../../../etc/passwd")
+    answer = found.client().get("/api/run.csv?id=../../../etc/passwd")
     assert answer.status_code == 404

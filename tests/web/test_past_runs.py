@@ -18,7 +18,7 @@ def test_phases_of_a_past_run_come_from_the_ledger(tmp_path: Path) -> None:
         training(book, "net-1a2b", 3)
         book.db.execute(SPANS)
         begun = [row[0] / 1e9 for row in book.db.execute("SELECT begun FROM epoch ORDER BY ordinal")]
-        found = Served(ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
+        found = Served(ledgers=[str(book.path)]).run("net-1a2b")
     assert found["chart"]["runs"][0]["phases"] == [[at + 8.0, at + 10.0, "validate"] for at in begun]
 
 
@@ -32,7 +32,7 @@ def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> Non
         )
         again = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
         ticks = [tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[again])]
-        found = Served(ticks, ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
+        found = Served(ticks, ledgers=[str(book.path)]).run("net-1a2b")
     chart = found["chart"]
     phases = chart["runs"][0]["phases"]
     begins = [begin - BEGAN for begin, _, _ in phases]
@@ -46,7 +46,7 @@ def test_an_epoch_whose_wait_nobody_measured_has_none_and_a_peak_says_whether_it
         training(book, "net-1a2b", 2)
         book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal = 0")
         book.db.execute("UPDATE usage SET run_allocated_peak = 1")
-        first, second = Served(ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")["epochs"]
+        first, second = Served(ledgers=[str(book.path)]).run("net-1a2b")["epochs"]
     assert (first["wait_share"], second["wait_share"]) == (None, 0.05)
     assert [(one["framework_peak_reached"], one["framework_peak"] > 1) for one in (first, second)] == [
         (True, True), (False, True),

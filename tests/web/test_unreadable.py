@@ -165,7 +165,7 @@ def test_a_page_of_a_locked_ledger_says_that_it_is_locked_and_what_to_do(ledger:
 
 @pytest.mark.parametrize(
     "path",
-    [f"/api/v1/run?id={NET}", f"/api/v1/epochs?run={NET}", f"/api/run?id={NET}", f"/api/run/epochs?id={NET}",
+    [f"/api/v1/run?id={NET}", f"/api/v1/epochs?run={NET}",
      f"/api/run.csv?id={NET}", f"/api/kept?page=run&id={NET}&rest=1", f"/api/run/zoom?id={NET}&gpu={uuid_of(0)}"],
 )  # fmt: skip
 def test_what_cannot_be_read_now_may_be_asked_for_again(ledger: Path, path: str) -> None:
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_now_may_be_asked_for_again(ledger: Path, path: str)
     assert served.client().get(path).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/api/v1/run?id=no", "/api/v1/epochs?run=no", "/api/run?id=no"])
+@pytest.mark.parametrize("path", ["/api/v1/run?id=no", "/api/v1/epochs?run=no"])
 def test_a_run_that_is_in_no_ledger_is_not_found(ledger: Path, path: str) -> None:
     assert Served([tick(1)], [str(ledger)]).client().get(path).status_code == 404
 

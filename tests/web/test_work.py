@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.jobs import (
     IDLE,
     NOTHING,
@@ -39,6 +40,8 @@ from tests.builders import tick
 from tests.programs import PATIENCE, Child, until
 from tests.runs import Book, training
 from tests.web.served import TOKEN, Served, on_server
+
+NET = "net-1a2b"
 
 
 class Held:
@@ -91,7 +94,12 @@ def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: 
         training(book, "net-1a2b", 3)
     work = Held()
     served = Served([tick(1)], [str(book.path)], work=work)
-    paths = ["/api/run?id=net-1a2b", "/api/run.csv?id=net-1a2b", "/api/runs", "/api/run/epochs?id=net-1a2b"]
+    paths = [
+        f"/api/kept?page=run&id={NET}",
+        f"/api/run.csv?id={NET}",
+        "/api/kept?page=runs",
+        f"/api/kept?page=run&id={NET}&rest=1",
+    ]
     with on_server(served) as port, ThreadPoolExecutor(8 * len(paths)) as crowd:
         waiting = [crowd.submit(get, port, path) for path in paths for _ in range(8)]
         until(lambda: len(work.asked) == len(paths))
@@ -107,7 +115,7 @@ def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: 
 def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     work = Held()
     with on_server(Served([tick(1)], work=work)) as port, ThreadPoolExecutor(2) as crowd:
-        waiting = [crowd.submit(get, port, "/api/runs") for _ in range(2)]
+        waiting = [crowd.submit(get, port, "/api/kept?page=runs") for _ in range(2)]
         until(lambda: work.asked)
         work.fail()
         for one in waiting:
@@ -122,7 +130,7 @@ def test_who_leaves_while_he_waits_harms_nobody(tmp_path: Path) -> None:
     with on_server(Served([tick(1)], work=work)) as port:
         for _ in range(20):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-            connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {TOKEN}"})
+            connection.request("GET", "/api/kept?page=runs", headers={"Authorization": f"Bearer {TOKEN}"})
             connection.close()
         until(lambda: work.asked)
         work.let()
@@ -294,13 +302,15 @@ def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_
     with Book(tmp_path) as book:
         training(book, "long-1a2b", count, gpus=2, course=False)
     served = Served([tick(1)], [str(book.path)])
-    found = served.json("/api/run?id=long-1a2b")
+    found = served.run("long-1a2b")
     alone = [row["ordinal"] for row in found["epochs"]]
     folded = [ordinal for one in found["folds"] for ordinal in range(one["first"], one["last"] + 1)]
     assert alone == list(range(count - NEWEST, count)), "all others are equal"
     assert [*folded, *alone] == list(range(count))
     assert found["epochs_total"] == count
-    rows = served.json("/api/run/epochs?id=long-1a2b")["epochs"]
+    with Ledgers([str(book.path)]) as ledgers:
+        [(ledger, _)] = ledgers.candidates("long-1a2b")
+        rows = run_page.all_rows(ledger.record("long-1a2b"))["epochs"]
     assert len(rows) == count
     assert rows[-NEWEST:] == found["epochs"]
     lengths = [row["seconds"] for row in rows]
@@ -316,24 +326,26 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
     with Book(tmp_path) as book:
         training(book, "net-1a2b", 3)
         paths = [str(book.path)]
-        first = run_page.run_answer(paths, "net-1a2b", "", None, None, 0.0, None)
-        assert isinstance(first, Packed)
-        assert run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, first.version) == UNCHANGED
+
+        def document(version: str | None, run: str = NET) -> tuple[dict[str, Any] | None, str | None]:
+            return run_page.run_document(paths, run, "", None, None, 9.0, version)
+
+        first, version = document(None)
+        assert first
+        assert document(version) == (None, version)
         table = run_page.csv_answer(paths, "net-1a2b", None)
         assert isinstance(table, Packed)
         assert run_page.csv_answer(paths, "net-1a2b", table.version) == UNCHANGED
-        listed = run_list.list_answer(paths, {}, 0.0, None)
-        assert isinstance(listed, Packed)
-        assert run_list.list_answer(paths, {}, 0.0, listed.version) == UNCHANGED
+        listed, list_version = run_list.run_list_document(paths, {}, 0.0, None)
+        assert listed
+        assert run_list.run_list_document(paths, {}, 0.0, list_version) == (None, list_version)
         book.db.execute("UPDATE run SET updated = updated + 1000000000")
-        assert isinstance(run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
+        assert document(version)[0]
         assert isinstance(run_page.csv_answer(paths, "net-1a2b", table.version), Packed)
-        assert isinstance(run_list.list_answer(paths, {}, 0.0, listed.version), Packed)
+        assert run_list.run_list_document(paths, {}, 0.0, list_version)[0]
         book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
-        again = run_page.run_answer(paths, "net-1a2b", "", None, None, 9.0, None)
-        assert isinstance(again, Packed)
-        assert again.version is None, "what is said of it depends on the time"
-    assert run_page.run_answer(paths, "nope", "", None, None, 0.0, None) == NOTHING
+        assert document(None)[1] is None, "its page depends on the time"
+        assert document(None, "nope") == ({}, None)
     assert run_page.csv_answer([str(tmp_path / "none")], "net-1a2b", None) == NOTHING
 
 
@@ -344,7 +356,12 @@ def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> 
     try:
         here = Served([tick(1)], [str(book.path)])
         there = Served([tick(1)], [str(book.path)], work=work)
-        for path in ("/api/runs", "/api/run?id=net-1a2b", "/api/run/epochs?id=net-1a2b", "/api/run.csv?id=net-1a2b"):
+        for path in (
+            "/api/kept?page=runs",
+            f"/api/kept?page=run&id={NET}",
+            f"/api/kept?page=run&id={NET}&rest=1",
+            f"/api/run.csv?id={NET}",
+        ):
             assert here.client().get(path).data == there.client().get(path).data
     finally:
         work.close()
@@ -352,9 +369,9 @@ def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> 
 
 def test_an_answer_is_plain_for_who_takes_nothing_else(tmp_path: Path) -> None:
     served = Served([tick(1)])
-    packed = served.client().get("/api/runs", headers={"Accept-Encoding": "gzip"})
+    packed = served.client().get("/api/kept?page=runs", headers={"Accept-Encoding": "gzip"})
     assert packed.headers["Content-Encoding"] == "gzip"
-    plain = served.client().get("/api/runs")
+    plain = served.client().get("/api/kept?page=runs")
     assert "Content-Encoding" not in plain.headers
     assert json.loads(gzip.decompress(packed.data)) == plain.get_json()
 

@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.run_epochs import Epochs
-from gpumon.common.numbers import is_known, logged, shown
+from gpumon.common.numbers import is_known, shown
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame
@@ -398,8 +398,3 @@ def outline(frame: Frame) -> tuple[Any, ...]:
         tuple((process.pid, process.uuid) for process in frame.processes),
         tuple((run.key, run.state, run.epoch, run.phase) for run in frame.runs),
     )
-
-
-def logged_value(value: float) -> float | str | None:
-    """Return a logged number for JSON: as text if it is NaN or infinite, because None would mean missing."""
-    return shown(value) if math.isfinite(value) else logged(value)

@@ -14,15 +14,14 @@ from typing import Any
 
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices
-from gpumon.reports import run_json
 from gpumon.reports.figures.run_gpus import EACH, MEAN
 from gpumon_web.components.page import Args, Page, StoredSubject
-from gpumon_web.feed import Feed, logged_value
+from gpumon_web.feed import Feed
 from gpumon_web.fleet import run_row
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
 from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_runs, why_none_listed
-from gpumon_web.stored import run_list, run_page, run_zoom
+from gpumon_web.stored import run_page, run_zoom
 from gpumon_web.stored.run_course import COURSE
 from gpumon_web.stored.run_list import RunFilter
 from gpumon_web.stored.run_page import Ring
@@ -54,14 +53,6 @@ class Runs:
         self._answers = answers or AnswerCache()
         self._missing = missing
         self._fresh = CACHE_SECONDS if work else 0.0
-
-    def all(self) -> Future[Packed]:
-        """Return the list of runs, the newest first."""
-        return self._list_answer(("runs",), run_list.list_answer)
-
-    def run(self, run: str, device: str) -> Future[Packed]:
-        """Return one run with its newest epochs and its chart on `device` (a UUID)."""
-        return self._run_answer(("run", run, device), run_page.run_answer)
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows runs."""
@@ -117,10 +108,6 @@ class Runs:
             ("rest", args.get("id", ""), page.name), stored_values.remaining_run_values, page.name, self._prices
         )
 
-    def epochs(self, run: str) -> Future[Packed]:
-        """Return all epochs of a run."""
-        return self._record_answer(("epochs", run), run_page.epochs_answer)
-
     def table(self, run: str) -> Future[Packed]:
         """Return the epochs of a run as CSV."""
         return self._record_answer(("table", run), run_page.csv_answer)
@@ -164,7 +151,7 @@ class Runs:
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:
-        """Return the runs in the ring, by id, with their latest logged values."""
+        """Return the runs in the ring, by id."""
         with self._feed.lock:
             self._feed.refresh()
             frame = self._feed.frame
@@ -173,9 +160,6 @@ class Runs:
             return {
                 ranks.first.id: {
                     **run_row(ranks, frame, self._feed.epochs),
-                    "metrics": {name: logged_value(value) for name, value in ranks.metrics.items()},
-                    "step": ranks.slowest.step,
-                    "wait": run_json.nullable(ranks.slowest.wait),
                     "label": self._feed.live.origin().label,
                 }
                 for ranks in ranks_of(frame.runs)

@@ -157,12 +157,6 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
 
         return await send(request, start, "this GPU")
 
-    async def all_runs(request: Request) -> Response:
-        return await send(request, runs.all, "the list of runs")
-
-    async def one_run(request: Request) -> Response:
-        return await send(request, partial(runs.run, read_text(request, "id"), read_text(request, "gpu")), "this run")
-
     async def zoom(request: Request) -> Response:
         run, device = read_text(request, "id"), read_text(request, "gpu")
         begin, end = read_number(request, "from"), read_number(request, "to")
@@ -176,9 +170,6 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
             return open_position().runs.zoomed(run, device, begin, end, figure_of).result(MAX_WAIT)
 
         return await send(request, lambda: sources.figures.ask(make, tuple), what)
-
-    async def epochs(request: Request) -> Response:
-        return await send(request, partial(runs.epochs, read_text(request, "id")), "this run")
 
     async def table(request: Request) -> Response:
         run = read_text(request, "id")
@@ -202,8 +193,8 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         return await send(request, lambda: sources.accounts.news(since), "the events")
 
     views_by_path: Mapping[str, View] = {
-        "delta": delta, "kept": kept, "gpu": gpu, "runs": all_runs, "run": one_run, "run/zoom": zoom,
-        "run/epochs": epochs, "run.csv": table, "users.csv": accounts, "news": news,
+        "delta": delta, "kept": kept, "gpu": gpu, "run/zoom": zoom, "run.csv": table, "users.csv": accounts,
+        "news": news,
     }  # fmt: skip
     for path, view in views_by_path.items():
         _add(server, path, view)

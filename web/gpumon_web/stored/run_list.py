@@ -15,7 +15,6 @@ from gpumon.reports import run_json
 from gpumon.reports.run_list import epoch_cell
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
-from gpumon_web.jobs import UNCHANGED, Packed, packed
 
 HOUR = 3600.0
 TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}
@@ -143,14 +142,6 @@ MAX_LISTED = 500
 ALL_RUNS = RunFilter()
 Live = Mapping[str, Any]
 """A row of `fleet.run_row`: a run in the ring."""
-
-
-def list_answer(paths: Sequence[str], live: Mapping[str, Live], now: float, known_version: Any) -> Packed | str:
-    """Return the newest runs, the number of all runs, and the problem if the ledgers cannot be read."""
-    document, version = run_list_document(paths, live, now, known_version)
-    if document is None:
-        return UNCHANGED
-    return packed({name: document[name] for name in ("runs", "total", "problem")}, version)
 
 
 def run_list_document(

@@ -34,7 +34,7 @@ from gpumon.storage.ledger.long_run import LongRun
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import DeviceRow, Record, RunRow
 from gpumon.storage.ledger.summary import EpochSummary, EpochSums
-from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed, packed
+from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed
 from gpumon_web.stored.epoch_rows import (
     NO_LENGTHS,
     fold_epochs,
@@ -86,18 +86,6 @@ class Recent(NamedTuple):
     """Epochs in the ring."""
 
 
-def run_answer(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any
-) -> Packed | str:
-    """Return one run with its newest epochs, ranks, and chart on `device`: a UUID, `each`, or all GPUs combined."""
-    document, version = run_document(paths, run, device, live, ring, now, known_version)
-    if document is None:
-        return UNCHANGED
-    if document.get("unread") and live is None:
-        return Packed(b"", unread=document["unread"])
-    return packed(document, version) if document else NOTHING
-
-
 def run_document(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any,
     prices: Prices | None = None,
@@ -124,11 +112,6 @@ def run_document(
         return ({"run": None, "unread": unread} if unread else {}), None
     document = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
     return document, None
-
-
-def epochs_answer(paths: Sequence[str], run: str, known_version: Any) -> Packed | str:
-    """Return all epochs of a run as table rows."""
-    return record_answer(paths, run, known_version, lambda record: packed(all_rows(record)))
 
 
 def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None = None) -> dict[str, Any]:
