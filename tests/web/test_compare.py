@@ -85,9 +85,9 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_shown_by_time_alone(
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
     by = noted(book)
-    [said] = [text for text in by[EPOCHS] if "has not ended" in text]
-    assert said.startswith("An epoch that has not ended is shown by time alone: that of B ")
-    assert not any("has not ended" in text for text in by[TIME])
+    [note] = [text for text in by[EPOCHS] if "have not ended" in text]
+    assert note.startswith("Epochs that have not ended appear only on the time axis: B ")
+    assert not any("have not ended" in text for text in by[TIME])
     beside = {axis: document(str(book.path), by=axis)["ends"] for axis in (EPOCHS, TIME)}
     assert beside == {EPOCHS: "B: so far, to the end of the newest finished epoch", TIME: ""}
 

@@ -183,7 +183,7 @@ def test_a_run_whose_page_was_opened_before_the_first_sample_is_not_said_to_be_g
     served = Served()
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/run/net-1a2b")
-        expect(page.locator("#page-run")).to_contain_text("whether one goes on is not known")
+        expect(page.locator("#page-run")).to_contain_text("It is unknown whether one is running")
         expect(page.locator("#page-run h1")).to_have_text("net-1a2b")
         served.writer.append(tick(1, [sample(0, utilization=0.5)], runs=[run(id="net-1a2b", name="net")]))
         expect(page.locator("#page-run h1")).to_have_text("net")

@@ -61,7 +61,7 @@ window.dash_clientside.gpumon = {
     figure = found;
     return figure ? [drawn(), { height: `${figure.layout.height}px` }] : [none(), { display: "none" }];
   },
-  told(facts) {
+  note_facts(facts) {
     if (facts.tab) { feed.keep({ values: { tab: { text: facts.tab, old: facts.tab } }, tables: {}, figures: {} }); }
     showTitle();
     dashPages.compare.again(facts.again);

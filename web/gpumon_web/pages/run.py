@@ -46,7 +46,7 @@ FIRST_INTERVAL, RUNNING_INTERVAL, FINISHED_INTERVAL = 2.0, 5.0, 600.0
 """Seconds between requests: before the first frame, while the run is running, and afterward (it may be resumed)."""
 EPOCHS_PER_SECOND = 400
 """Epochs read per second at most: a longer running run is requested less often."""
-AWAITED_TEXT = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
+AWAITED_TEXT = "No sample has arrived yet, and no recorded run has this id. It is unknown whether one is running."
 SETTLE_SECONDS = 30.0
 """Seconds after the end of a run in which the ledger may still get its last measurements."""
 

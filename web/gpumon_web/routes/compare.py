@@ -108,7 +108,7 @@ def _add_scripts(app: Dash) -> None:
         app.clientside_callback(function, *arguments, prevent_initial_call=True)  # type: ignore[no-untyped-call]
 
     add("painted", Output("compare-graph", "figure"), Output("compare-graph", "style"), Input(FIGURE, "data"))
-    add("told", Input(FACTS, "data"))
+    add("note_facts", Input(FACTS, "data"))
     add("zoomed", Input("compare-graph", "relayoutData"))
     add("picture", Input("compare-png", "n_clicks"), Input("compare-svg", "n_clicks"))
 

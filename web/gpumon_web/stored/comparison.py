@@ -124,7 +124,7 @@ def _open_epoch_notes(runs: Sequence[ComparedRun], names: Sequence[str], axis: s
     if axis == TIME or not running:
         return []
     # The note does not say that they are still running: only a daemon knows that.
-    return [f"An epoch that has not ended is shown by time alone: that of {', '.join(running)}."]
+    return [f"Epochs that have not ended appear only on the time axis: {', '.join(running)}."]
 
 
 def _ends_caption(runs: Sequence[ComparedRun], names: Sequence[str], axis: str) -> str:
