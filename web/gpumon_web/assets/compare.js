@@ -1,8 +1,8 @@
 // The comparison of runs, beside what its callbacks on the server fill: colors, zoom and files of its figure, and
 // choices of the viewer, which are in the address.
 // @ts-check
-import { elements } from "./dom.js";
 import { dashPages, setDashProps } from "./dash.js";
+import { elements } from "./dom.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
 import { figureFile, figureKeys, paintFigure } from "./plotly.js";

@@ -15,7 +15,7 @@ const PICTURES = ["spark", "strip", "day", "bar", "tick"];
 
 const named = (name, unit) => (!unit || name.endsWith(unit) ? name : `${name}_${unit}`);
 const plain = (name) => name.toLowerCase().replace(/[^\w.]+/g, "_");
-const utc = (seconds) => (format.known(seconds) && Math.abs(seconds) < 1e11 ? new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
+export const csvTime = (seconds) => (format.known(seconds) && Math.abs(seconds) < 1e11 ? new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
 
 // What a spreadsheet would take as a formula begins with an apostrophe, but a number may begin with its sign.
 export function csvCell(value) {
@@ -25,7 +25,6 @@ export function csvCell(value) {
 }
 
 // Times and heads of columns, the same in every file.
-export const csvTime = utc;
 export const csvHead = (name, unit) => named(plain(name), unit);
 
 export const csv = (lines) => ORDER_MARK + lines.map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
@@ -39,7 +38,7 @@ function words(value) {
   if ("person" in value) { return words(value.person); }
   if (value.now && !feed.isFresh()) { return ""; }
   if ("tag" in value) { return words(value.tag); }
-  if ("fact" in value) { return `${value.fact} ${value.time === null ? value.text : utc(value.time)}`; }
+  if ("fact" in value) { return `${value.fact} ${value.time === null ? value.text : csvTime(value.time)}`; }
   if ("old" in value) { return words(feed.isFresh() ? value.text : value.old); }
   return words(value.text);
 }
@@ -62,7 +61,7 @@ function columns({ col, by, kind, part, saved, titled }) {
     return [[name, (row) => cell(row).text], ["state", (row) => word(cell(row))]];
   }
   const unit = UNITS[kind];
-  if (unit === "utc") { return [[named(name, unit), (row) => utc(cell(row))]]; }
+  if (unit === "utc") { return [[named(name, unit), (row) => csvTime(cell(row))]]; }
   const since = (value) => (value && value.since !== undefined ? feed.now - value.since : words(value));
   return [[named(name, unit), (row) => since(cell(row))]];
 }

@@ -50,7 +50,7 @@ function appeared(id) {
   });
 }
 
-const props = (id, values) => window.dash_clientside.set_props(id, values);
+export const setDashProps = (id, values) => window.dash_clientside.set_props(id, values);
 
 // A page in the form that the router knows: show(), about() and tick().
 export function dashPage(section) {
@@ -90,7 +90,7 @@ export function dashPage(section) {
   function send(asked) {
     sent = JSON.stringify(asked);
     due = performance.now() + RETRY * 1000;
-    props(`${name}-address`, { data: { ...asked, asked: Date.now() } });
+    setDashProps(`${name}-address`, { data: { ...asked, asked: Date.now() } });
   }
 
   return {
@@ -103,4 +103,3 @@ export function dashPage(section) {
 // What a page does beyond what its callbacks do, by its name: ready(), show(arguments) and about(). It gets again(seconds),
 // which says when its callbacks shall be asked again.
 export const dashPages = {};
-export const setDashProps = props;

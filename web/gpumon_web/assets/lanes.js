@@ -14,7 +14,7 @@ const TOGETHER = 14; // px within which events are one
 const SPARSE = 48; // px that each line of events has of the width at least
 const EVERY = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
 
-const font = (size, weight) => `${weight || 450} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+export const chartFont = (size, weight) => `${weight || 450} ${size}px ${getComputedStyle(document.body).fontFamily}`;
 const roleOf = (level) => ({ warn: "warn", bad: "bad", ok: "ok" })[level] || "acc";
 
 // The number of the last epoch of a band: of a long run, one stands for several.
@@ -56,7 +56,7 @@ export function drawRibbon(pen, run, top, area, color) {
   for (const [begin, end] of run.phases) {
     if (end > area.from && begin < area.to && right(end) - left(begin) > 1) { pen.fillRect(left(begin), top, right(end) - left(begin) - 1, RIBBON); }
   }
-  pen.font = font(10.5, 650);
+  pen.font = chartFont(10.5, 650);
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.color("ink");
@@ -120,7 +120,7 @@ export function eventsIn(events, area) {
 }
 
 export function eventLane(pen, found, y, area, isSmall) {
-  pen.font = font(11);
+  pen.font = chartFont(11);
   pen.textBaseline = "middle";
   pen.textAlign = "left";
   found.forEach((one, at) => {
@@ -167,4 +167,3 @@ export function epochAt(run, time, cell = null) {
   if (cell && phase && (phase[0] > cell[0] || phase[1] < cell[1])) { return `epoch ${number(band)}`; }
   return `epoch ${number(band)} · ${phase && phase[2] ? phase[2] : run.training || "train"}`;
 }
-export const chartFont = font;

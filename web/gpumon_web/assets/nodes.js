@@ -4,6 +4,7 @@
 import { fillOnce, hide, make, put } from "./dom.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
+import { canvasPen } from "./pen.js";
 import { person, theme } from "./theme.js";
 
 const CELLS_ACROSS = 4;
@@ -77,13 +78,9 @@ function draw(here) {
   const side = isWhole ? Math.max(2, Math.min(MOST_TALL, Math.floor(column) - 1)) : cell;
   const row = down * side + (isWhole ? 1 : GAP);
   const height = TOP + slots * row;
-  const ratio = window.devicePixelRatio || 1;
   Object.assign(here, { column, row, slots });
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
   canvas.style.height = `${height}px`;
-  const pen = canvas.getContext("2d");
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const pen = canvasPen(canvas, width, height, window.devicePixelRatio || 1);
   labels(pen, racks, slots, column, row);
   const isOld = !feed.isFresh();
   racks.forEach((rack, x) => rack.nodes.forEach((one, y) => {

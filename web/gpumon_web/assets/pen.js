@@ -16,6 +16,20 @@ export function canvasPen(canvas, width, height, ratio) {
   return pen;
 }
 
+// Diagonal lines over an area from `left` to `right`, `step` px apart.
+export function hatchArea(pen, { left, right, top, height }, step, color) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(left, top, right - left, height);
+  pen.clip();
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (let x = left - height - (left % step); x < right; x += step) { pen.moveTo(x, top + height); pen.lineTo(x + height, top); }
+  pen.stroke();
+  pen.restore();
+}
+
 // The part of a canvas' interface that charts use, kept as SVG.
 export class SvgPen {
   constructor(width, height) {

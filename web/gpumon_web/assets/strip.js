@@ -1,9 +1,9 @@
 // Who held something when, slot by slot, on a canvas: a person's color as a tint says held, solid says used, a hatch says
 // not seen, and nothing says free. A veil behind a line lies on what is still to come.
 // @ts-check
-import { canvasPen } from "./pen.js";
 import { make } from "./dom.js";
 import { feed } from "./feed.js";
+import { canvasPen, hatchArea } from "./pen.js";
 import { theme } from "./theme.js";
 
 const HELD = 0.26;
@@ -176,17 +176,8 @@ function together(parts) {
 }
 
 function hatch(pen, left, right, height, share) {
-  const wide = Math.max(1.5, right - left);
-  pen.save();
-  pen.beginPath();
-  pen.rect(left, 0, wide, height);
-  pen.clip();
-  pen.strokeStyle = theme.color("mut", share > 50 ? 0.75 : 0.45);
-  pen.lineWidth = 1;
-  pen.beginPath();
-  for (let x = left - height - (left % 5); x < left + wide; x += 5) { pen.moveTo(x, height); pen.lineTo(x + height, 0); }
-  pen.stroke();
-  pen.restore();
+  const area = { left, right: Math.max(left + 1.5, right), top: 0, height };
+  hatchArea(pen, area, 5, theme.color("mut", share > 50 ? 0.75 : 0.45));
 }
 
 // The name of who held it alone, where there is room for it within what is drawn as held.

@@ -2,6 +2,7 @@
 // @ts-check
 /** @import { ChartDocument, Line, Panel } from "./types" */
 import * as format from "./format.js";
+import { hatchArea } from "./pen.js";
 import { theme } from "./theme.js";
 
 const APART = 6; // px between dots at least
@@ -14,7 +15,7 @@ const AREA = 0.13;
 const BAND = 0.2;
 
 // The first place in `x` whose value is not below `value`.
-function place(x, value) {
+export function lowerBound(x, value) {
   let low = 0;
   let high = x.length;
   while (low < high) {
@@ -36,8 +37,8 @@ const breaks = (line, at, longest) => line.x[at] - line.x[at - 1] > reach(line, 
 /** @param {Line} line */
 function stretches(line, from, to, longest) {
   const { x, mean } = line;
-  const first = Math.max(0, place(x, from) - 1);
-  const last = Math.min(x.length, place(x, to) + 1);
+  const first = Math.max(0, lowerBound(x, from) - 1);
+  const last = Math.min(x.length, lowerBound(x, to) + 1);
   const found = [];
   let begin = -1;
   for (let at = first; at < last; at += 1) {
@@ -59,7 +60,7 @@ export function nearestPoint(line, value, longest) {
   const { x, mean } = line;
   const beyond = Math.max(x[0] - value, value - x[x.length - 1], 0);
   if (line.joined && beyond > ENDS * (x[x.length - 1] - x[0]) / x.length) { return -1; }
-  const after = place(x, value);
+  const after = lowerBound(x, value);
   let found = after;
   if (after > 0 && (after === x.length || value - x[after - 1] <= x[after] - value)) { found = after - 1; }
   if (found >= x.length || mean[found] === null || mean[found] === undefined) { return -1; }
@@ -88,7 +89,7 @@ export function lineFacts(line, from, to, longest) {
   let [low, high, plain, seen, area] = [Infinity, -Infinity, 0, 0, 0];
   let last = null;
   let weight = 0; // each sample stands for the time since the one before it
-  const first = place(line.x, from);
+  const first = lowerBound(line.x, from);
   const { step } = line;
   for (let at = first; at < line.x.length; at += 1) {
     // Of the newest cell only a part is over: its middle may be still to come.
@@ -118,9 +119,9 @@ export function lineFacts(line, from, to, longest) {
 export function gapsOf(line, from, to, longest) {
   const { x } = line;
   const half = (line.step || 0) / 2;
-  const first = Math.max(0, place(x, from) - 1);
+  const first = Math.max(0, lowerBound(x, from) - 1);
   const newest = newestPoint(line);
-  const last = Math.min(x.length, place(x, to) + 1, newest + 1);
+  const last = Math.min(x.length, lowerBound(x, to) + 1, newest + 1);
   if (first >= last) { return []; }
   const parts = stretches(line, from, to, longest);
   const edges = [x[first] - half, ...parts.flatMap(([begin, end]) => [x[begin] - half, x[end - 1] + half]), x[last - 1] + half];
@@ -259,17 +260,6 @@ function envelope(pen, { x, low, high, mean }, begin, end, scale, color) {
 // What was not seen; whether it is wide enough to be shown.
 export function drawHatch(pen, left, right, top, height) {
   if (right - left < HATCHED) { return false; }
-  pen.save();
-  pen.beginPath();
-  pen.rect(left, top, right - left, height);
-  pen.clip();
-  pen.strokeStyle = theme.color("mut", 0.35);
-  pen.lineWidth = 1;
-  pen.beginPath();
-  for (let x = left - height - (left % 7); x < right; x += 7) { pen.moveTo(x, top + height); pen.lineTo(x + height, top); }
-  pen.stroke();
-  pen.restore();
+  hatchArea(pen, { left, right, top, height }, 7, theme.color("mut", 0.35));
   return true;
 }
-
-export const lowerBound = place;
