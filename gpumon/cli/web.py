@@ -357,8 +357,7 @@ def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator
     from gpumon.cluster.poller import ClusterPoller
     from gpumon.cluster.queries import GPU_QUERIES, QUERIES
     from gpumon_web.app import make_cluster_app
-    from gpumon_web.cluster.pages import CLUSTER_PAGES
-    from gpumon_web.cluster.views import ClusterViews
+    from gpumon_web.cluster.views import CLUSTER_PAGES, ClusterViews
 
     poller = ClusterPoller(client, (*QUERIES, *GPU_QUERIES, *cost_queries(arguments.prices)))
     views = ClusterViews(poller, client.name, arguments.prices, access.node_page, arguments.user_groups)

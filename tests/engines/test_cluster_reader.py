@@ -17,8 +17,7 @@ from gpumon.cluster.rules import RULE_FILES, RULE_INTERVAL
 from gpumon.cluster.snapshot import ClusterSnapshot
 from gpumon.export.scrape import DialectOptions
 from gpumon.reports.cluster_text import lines
-from gpumon_web.cluster.pages import CLUSTER_PAGES
-from gpumon_web.cluster.views import ClusterViews
+from gpumon_web.cluster.views import CLUSTER_PAGES, ClusterViews
 from tests.engines.lab import (
     BEHIND,
     EPOCH,

@@ -27,8 +27,7 @@ from gpumon.cluster.rules import RULE_FILES
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
 from gpumon_web.auth.gate import Gate
-from gpumon_web.cluster.pages import CLUSTER_PAGES
-from gpumon_web.cluster.views import ClusterViews
+from gpumon_web.cluster.views import CLUSTER_PAGES, ClusterViews
 from tests.web.asked import Client
 
 NOW = 1_800_000_000.0

@@ -19,7 +19,7 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.data import ClusterNow
-from gpumon_web.cluster.pages import CLUSTER_PAGES
+from gpumon_web.cluster.views import CLUSTER_PAGES
 from gpumon_web.components.page import KINDS, Now, Page, Rows
 from gpumon_web.markup import to_html
 from tests.web.clustered import ENGINE, NOW, PRICES, Cluster, TableEngine, cluster, row

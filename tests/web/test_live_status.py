@@ -15,7 +15,7 @@ from gpumon.live import Live
 from gpumon.model.origin import Origin
 from gpumon.ring.reader import Heartbeat
 from gpumon.ring.writer import RingWriter
-from gpumon_web.api.live_status import LiveStatus
+from gpumon_web.api.now import LiveStatus
 from gpumon_web.api.openapi import schemas
 from gpumon_web.feed import Feed
 from tests.builders import process, sample, tick

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import BadParameter, describe
 from gpumon_web.api.routes import add_api
 from gpumon_web.assets_bundle import bundle_scripts, bundle_styles
@@ -41,9 +41,8 @@ from gpumon_web.http.prefix import PLACEHOLDER, base_of, path_of, put_prefix
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
 from gpumon_web.routes.compare import add_comparison
-from gpumon_web.routes.metrics import METRICS, add_metrics
-from gpumon_web.routes.pages import Sources, add_page_routes, add_routes
-from gpumon_web.routes.responses import Sender
+from gpumon_web.routes.pages import METRICS, Sources, add_metrics, add_page_routes, add_routes
+from gpumon_web.routes.requests import Sender
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -16,7 +16,7 @@ from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import read_accounts
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import BadParameter, OneOf
 from gpumon_web.api.series import WindowParameters, requested_window
 from gpumon_web.jobs import Packed, packed

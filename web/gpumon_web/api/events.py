@@ -15,7 +15,7 @@ from gpumon.model.events import EVENT_KINDS
 from gpumon.reports.events import as_json
 from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.events.query import EventFilter, read_events
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import COMMAS, OneOf, Text
 from gpumon_web.api.runs import PageParameters
 from gpumon_web.api.series import WindowParameters, requested_window

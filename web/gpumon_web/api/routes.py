@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gpumon_web.api import accounts, events, now, runs, series
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import Parameters, refuse_repeated
 from gpumon_web.auth.http_errors import V1
 from gpumon_web.http.prefix import prefix_of
-from gpumon_web.routes.responses import Sender
+from gpumon_web.routes.requests import Sender
 
 _REASONS = {
     400: "a parameter that is unknown, out of bounds or given twice",

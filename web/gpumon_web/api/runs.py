@@ -20,7 +20,7 @@ from gpumon.reports.missing_history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import COMMAS, OneOf, Parameters, Text, Time
 from gpumon_web.jobs import NOTHING, Packed, packed
 from gpumon_web.stored.run_page import ledger_answer

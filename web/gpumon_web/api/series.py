@@ -22,7 +22,7 @@ from gpumon.reports.history import SubjectHistory
 from gpumon.storage.history.devices import devices_of
 from gpumon.storage.history.open import stored_devices
 from gpumon.storage.history.query import HOST
-from gpumon_web.api.data import ApiData
+from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import COMMAS, BadParameter, OneOf, Parameters, Text, Time
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import Packed, packed

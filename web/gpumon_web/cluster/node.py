@@ -13,11 +13,10 @@ from gpumon.cluster.snapshot import watts
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY, RUN_BY_KEY
-from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note
+from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note, percent
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import user_cell
-from gpumon_web.cluster.words import percent
 from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
 from gpumon_web.components.tokens import fact, line, tag, text
 

@@ -11,7 +11,7 @@ from gpumon.cluster.model import Node, natural_key
 from gpumon.cluster.queries import SMALL
 from gpumon.common.numbers import is_known
 from gpumon.model import units
-from gpumon_web.cluster.words import percent
+from gpumon_web.cluster.data import percent
 from gpumon_web.components.page import Cells
 
 _RACK = 20

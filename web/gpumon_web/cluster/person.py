@@ -18,8 +18,7 @@ from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
-from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note
-from gpumon_web.cluster.words import gpus, node_link, percent
+from gpumon_web.cluster.data import ClusterNow, cluster_data, gpus, node_link, outdated_note, percent
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
 from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
 

@@ -9,7 +9,7 @@ from gpumon.cluster.problems import Problem
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.reports.text_table import distinct
-from gpumon_web.cluster.words import node_address, user_address
+from gpumon_web.cluster.data import node_address, user_address
 from gpumon_web.components.page import Cells
 
 _TOGETHER = 3

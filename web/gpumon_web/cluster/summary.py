@@ -12,8 +12,7 @@ from gpumon.cluster.rules import LISTED
 from gpumon.cluster.snapshot import energy, power_of_limit
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
-from gpumon_web.cluster.data import ClusterNow
-from gpumon_web.cluster.words import gpus, node_link, percent
+from gpumon_web.cluster.data import ClusterNow, gpus, node_link, percent
 from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import tag, text
 

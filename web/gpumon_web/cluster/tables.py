@@ -15,7 +15,7 @@ from gpumon.cost import Charge
 from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.reports.charges import FIELDS
-from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
+from gpumon_web.cluster.data import gpus, node_link, nodes, user_address
 from gpumon_web.components.costs import COSTS, cost_cells
 from gpumon_web.components.page import Cells, Column, Rows, table_column
 from gpumon_web.components.tokens import bar, line, person, share, tag, text

@@ -15,13 +15,15 @@ from gpumon.cluster.queries import MONTHS, Period, Query, node_queries, user_que
 from gpumon.cluster.snapshot import NO_ANSWER, TICK, ClusterSnapshot
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
+from gpumon_web.cluster import node, overview, person
 from gpumon_web.cluster.data import NOTHING, ClusterNow
-from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.person import NAMING
 from gpumon_web.components.page import Args, Cells, Now, Page
 from gpumon_web.feed import JsonBody
 from gpumon_web.live.values import PageViews
 
+CLUSTER_PAGES: dict[str, Page] = {page.name: page for page in (overview.PAGE, node.PAGE, person.PAGE)}
+"""The pages of a cluster in the order of their tabs."""
 _WAITING_INTERVAL = 1.0
 """Seconds between requests of a browser that waits for a first answer."""
 

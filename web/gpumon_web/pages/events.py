@@ -1,4 +1,7 @@
-"""The events page: events with time, GPU and user, and a strip for each GPU with its holders and unobserved time."""
+"""The events page: events with time, GPU and user, and a strip for each GPU with its holders and unobserved time.
+
+Similar events within a minute are one row that opens, so that a burst does not hide other events.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,63 @@ from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_wor
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import device_name
 from gpumon.storage.events.query import LoggedEvent
-from gpumon_web.components.event_rows import group_rows
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
 from gpumon_web.stored.events import ALL, HOURS, KINDS, is_in_group
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
+
+MAX_GROUP_SECONDS = 60.0
+"""Longest time in seconds from the first to the last event of a group."""
+MIN_EVENTS = 3
+"""Fewest events in a group."""
+MAX_TEXTS = 4
+"""Most different texts shown in a group's row."""
+
+
+def group_rows(events: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Rows:
+    """Return a row for each group of events, the newest first.
+
+    `rows` are the rows of the single events; `numbers` are the GPU numbers of each, by the key of its row.
+    """
+    open_groups: dict[str, list[tuple[LastedEvent, Cells]]] = {}
+    groups = []
+    for event, row in zip(events, rows, strict=True):
+        members = open_groups.get(row["kind"])  # the label: runs that ended have one kind, but several labels
+        if members is None or (members[0][0].event.time_ns - event.event.time_ns) / SECOND > MAX_GROUP_SECONDS:
+            members = open_groups[row["kind"]] = []
+            groups.append(members)
+        members.append((event, row))
+    return Rows(_group_row([row for _, row in members], numbers) for members in groups if len(members) >= MIN_EVENTS)
+
+
+def _group_row(rows: Sequence[Cells], numbers: Mapping[str, Sequence[str]]) -> Cells:
+    first = rows[0]
+    key = f"bundle {rows[-1]['key']}"
+    indexes = {int(number) for row in rows for number in numbers[row["key"]]}
+    gpu = f"GPU {ranges(indexes)}" if indexes else ""
+    users = {row["user"] for row in rows}
+    texts = [*dict.fromkeys(row["words"] for row in rows if row["words"])]
+    more = [f"and {len(texts) - MAX_TEXTS} more"] if len(texts) > MAX_TEXTS else []
+    words = "; ".join([*texts[:MAX_TEXTS], *more])
+    shape = first["event"][0]["line"][0]
+    opener = {"opens": key, "text": f"{first['kind']}, {units.counted(len(rows), 'event')}"}
+    return {
+        "key": key,
+        "members": [row["key"] for row in rows],
+        "time": first["time"],
+        "event": [line(shape, opener, css=first["event"][0]["css"])],
+        "kind": first["kind"],
+        "subject": [line(text(gpu))] if gpu else [],
+        "gpu": gpu or None,
+        "user": users.pop() if len(users) == 1 else None,
+        "words": words,
+        "took": "",
+        "seconds": max((row["seconds"] for row in rows if row["seconds"] is not None), default=None),
+        "search": " ".join(row["search"] for row in rows),
+    }
+
 
 MAX_ROWS = 500
 """Most rows; further events are only counted."""

@@ -17,9 +17,8 @@ from gpumon_web.components.compare_rows import course_rows, difference_csv_rows
 from gpumon_web.http.error_log import ErrorLog
 from gpumon_web.jobs import BusyError, Packed, WorkError
 from gpumon_web.pages.compare import ADDRESS, BUSY_INTERVAL, FACTS, FIGURE, Choice, outputs, shown_panels
-from gpumon_web.routes.pages import MAX_WAIT as POSITION_WAIT
 from gpumon_web.routes.pages import Sources
-from gpumon_web.routes.responses import MAX_WAIT
+from gpumon_web.routes.requests import MAX_WAIT
 
 if TYPE_CHECKING:
     from dash import Dash
@@ -47,14 +46,7 @@ def add_comparison(app: Dash, sources: Sources, error_log: ErrorLog) -> None:
     """Register the callbacks; failures to read runs are written to `error_log`."""
 
     def start(choice: Choice) -> Future[Packed]:
-        recording, position = sources.recording, choice.position
-        if recording is None or position is None:
-            return sources.runs.compared(choice.runs, choice.by)
-
-        def make() -> Packed:
-            return recording.at(position, "").runs.compared(choice.runs, choice.by).result(POSITION_WAIT)
-
-        return sources.figures.ask(make, tuple)
+        return sources.ask_runs(choice.position, lambda runs: runs.compared(choice.runs, choice.by))
 
     async def read(choice: Choice) -> dict[str, Any] | None:
         """Return the comparison; None if it cannot be made now."""

@@ -11,12 +11,15 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gpumon.export.exposition import CONTENT_TYPE
+from gpumon.export.scrape import Exporter
+from gpumon.export.snapshot import LiveData
 from gpumon.reports.figures.plotly_figure import plotly_figure
 from gpumon.storage.history.query import MAX_POINTS
 from gpumon_web.auth.http_errors import error_response
@@ -31,14 +34,14 @@ from gpumon_web.live.positions import RecordedPosition, Recording
 from gpumon_web.live.runs import Runs
 from gpumon_web.live.values import PageFeed, PageViews
 from gpumon_web.pages import PAGES
-from gpumon_web.routes.arguments import read_list, read_number, read_text, read_whole
-from gpumon_web.routes.responses import Sender
-from gpumon_web.routes.ticks import Ticks
+from gpumon_web.routes.requests import Sender, Ticks, read_list, read_number, read_text, read_whole
 
 MAX_WAIT = 60.0
 """Seconds to wait for a job within another one."""
 MAX_FIGURE_BYTES = 4 * 2**20
 """Size in bytes of the cache of GPU charts, each of which is valid for one tick."""
+METRICS = "/metrics"
+"""Path of the metrics for Prometheus."""
 PREFIX = "api_"
 """Prefix of the names of these routes."""
 View = Callable[[Request], Response | Awaitable[Response]]
@@ -56,6 +59,15 @@ class Sources(NamedTuple):
     """The recording being played, if viewers may seek in it."""
     colors: PersonColors | None = None
     """Colors of users; None: colors that are not stored."""
+
+    def ask_runs(
+        self, position: float | None, start: Callable[[Runs], Future[Packed]], boot: str = ""
+    ) -> Future[Packed]:  # fmt: skip
+        """Start a job about the runs at a position in the recording (s since 1970), or about the present runs."""
+        recording = self.recording
+        if recording is None or position is None:
+            return start(self.runs)
+        return self.figures.ask(lambda: start(recording.at(position, boot).runs).result(MAX_WAIT), tuple)
 
 
 def add_page_routes(server: FastAPI, views: PageViews) -> None:
@@ -75,6 +87,11 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         if position is None or recording is None:
             return None
         return partial(recording.at, position, boot)
+
+    async def send_runs(request: Request, start: Callable[[Runs], Future[Packed]], what: str) -> Response:
+        """Answer with the job that `start` begins for the runs at the requested position, or for the present ones."""
+        position, boot = read_number(request, "at"), read_text(request, "boot")
+        return await send(request, lambda: sources.ask_runs(position, start, boot), what)
 
     async def delta(request: Request) -> Response:
         open_position = position_opener(request)
@@ -96,16 +113,9 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         what = page.kept_of.value
         if page.kept_of in (StoredSubject.ACCOUNTS, StoredSubject.EVENTS, StoredSubject.DAY):
             return await send(request, partial(sources.accounts.kept, page, args), what)
-        open_position = position_opener(request)
-        if open_position is not None:
-
-            def make() -> Packed:
-                position_runs = open_position().runs
-                answer = position_runs.rest(page, args) if whole else position_runs.kept(page, args)
-                return answer.result(MAX_WAIT)
-
-            return await send(request, lambda: sources.figures.ask(make, tuple), what)
-        return await send(request, partial(runs.rest if whole else runs.kept, page, args), what)
+        return await send_runs(
+            request, lambda position_runs: (position_runs.rest if whole else position_runs.kept)(page, args), what
+        )
 
     async def gpu(request: Request) -> Response:
         gpu_id, length = read_text(request, "gpu"), read_number(request, "window")
@@ -161,15 +171,11 @@ def add_routes(server: FastAPI, sources: Sources, views: PageFeed, error_log: Er
         run, device = read_text(request, "id"), read_text(request, "gpu")
         begin, end = read_number(request, "from"), read_number(request, "to")
         figure_of = read_list(request, "panels") if _is_figure(request) else None
-        open_position = position_opener(request)
-        what = "this run on this GPU"
-        if open_position is None:
-            return await send(request, partial(runs.zoomed, run, device, begin, end, figure_of), what)
-
-        def make() -> Packed:
-            return open_position().runs.zoomed(run, device, begin, end, figure_of).result(MAX_WAIT)
-
-        return await send(request, lambda: sources.figures.ask(make, tuple), what)
+        return await send_runs(
+            request,
+            lambda position_runs: position_runs.zoomed(run, device, begin, end, figure_of),
+            "this run on this GPU",
+        )
 
     async def table(request: Request) -> Response:
         run = read_text(request, "id")
@@ -217,3 +223,15 @@ def _packed(value: Any) -> Packed:
 
 def _matches(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, device.label)
+
+
+def add_metrics(server: FastAPI, feed: Feed) -> None:
+    """Register the route of the node's metrics for Prometheus, as from `gpumon export`."""
+    # A server's feed always reads a `Live`; only feeds of positions in a recording do not.
+    exporter = Exporter(cast(LiveData, feed.live), lock=feed.lock)
+
+    def metrics(_: Request) -> Response:
+        """Answer a scrape, in a thread of the server."""
+        return Response(exporter.scrape(), headers={"Content-Type": CONTENT_TYPE})
+
+    server.add_route(METRICS, metrics, methods=["GET"])
