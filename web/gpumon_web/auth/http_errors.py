@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from html import escape
+from pathlib import Path
+from string import Template
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -19,57 +21,7 @@ API = "/api/"
 V1 = "/api/v1/"
 """Path prefix of routes whose errors are problem documents (RFC 9457)."""
 _MAX_PATH_LENGTH = 80
-_PAGE = """\
-<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>gpumon: {title}</title>
-<style>
-:root {{
-  color-scheme: light dark; --bg: #f4f5f8; --card: #fff; --ink: #12161d; --mut: #576070; --line: #e2e5eb;
-  --acc: #2459d8; --on: #fff
-}}
-@media (prefers-color-scheme: dark) {{
-:root {{
-  --bg: #0c0f15; --card: #141922; --ink: #e8ecf3; --mut: #95a2b5; --line: #252d3a; --acc: #7ba7ff; --on: #0c0f15
-}}
-}}
-* {{ box-sizing: border-box }}
-body {{
-  font: 14px/1.5 system-ui, sans-serif; max-width: 424px; margin: 13vh auto 0; padding: 0 12px; background: var(--bg);
-  color: var(--ink)
-}}
-.brand {{ text-align: center; font-size: 19px; font-weight: 650; margin: 0 0 18px }}
-.brand::before {{
-  content: ""; display: inline-block; width: 20px; height: 20px; border-radius: 6px; margin-right: 9px;
-  vertical-align: -4px; background: linear-gradient(135deg, #5b93ff, #2fb89a)
-}}
-main {{
-  background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 22px 28px;
-  overflow-wrap: anywhere
-}}
-h1 {{ font-size: 19px; margin: 0 }}
-p {{ margin: 6px 0 14px }}
-a {{ color: var(--acc) }}
-label, .note {{ color: var(--mut); font-size: 13px }}
-.note {{ margin: 14px 0 0 }}
-code {{ color: var(--ink); font: 12.5px ui-monospace, monospace }}
-input, button {{
-  display: block; width: 100%; font: inherit; padding: 10px 12px; border-radius: 8px; border: 1px solid var(--mut);
-  margin-top: 5px
-}}
-input {{ background: var(--bg); color: var(--ink) }}
-button {{
-  background: var(--acc); color: var(--on); border: 0; font-weight: 600; margin-top: 14px; cursor: pointer
-}}
-:focus-visible {{ outline: 2px solid var(--acc); outline-offset: 2px }}
-</style>
-<header class="brand">gpumon</header>
-<main>
-<h1>{title}</h1>
-<p>{text}</p>{more}
-</main>
-</html>
-"""
+_PAGE = Template((Path(__file__).parent / "error_page.html").read_text("utf-8"))
 KEEPS_PLACE = "document.forms[0].action += location.hash"
 """Script that adds the URL fragment to the form's action: browsers do not send the fragment to the server."""
 _FORM = """
@@ -116,7 +68,7 @@ def error_page(
     extra = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
     if page_link:
         extra += _LINK.format(href=escape(page_link.href), label=escape(page_link.label))
-    page = _PAGE.format(title=escape(title), text=escape(text), more=extra)
+    page = _PAGE.substitute(title=escape(title), text=escape(text), more=extra)
     return HTMLResponse(page, status, {"Cache-Control": "no-store", **(headers or {})})
 
 
