@@ -39,7 +39,7 @@ from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, detect_framework, find_devices, has_driver_numbers, visible_uuids
 from gpumon.tracking.data_wait import Steps
 from gpumon.tracking.description import Description
-from gpumon.tracking.lifetime import keep
+from gpumon.tracking.lifetime import code_of, keep, was_left_by_exception
 from gpumon.tracking.logged_values import number_of, whole
 from gpumon.tracking.metadata import RunMetadata, metadata_of
 from gpumon.tracking.run_tags import AT_ONCE, RunTags, UnclosedEpoch
@@ -95,21 +95,24 @@ class ActiveRun(RunTags):
         elif (last := _epoch_count(over)) is None:
             return self._epochs(cast("Iterable[T]", over), first)
         elif last != self._board.description.epochs:
-            self._board.describe(epochs=max(0, min(last, LARGEST)))
+            self._board.describe(epochs=_count("epochs", max(0, last), _EPOCHS) or 0)
         return self._epochs(count(first) if last is None else range(first, last), first)
 
     def _epochs(self, over: Iterable[T], start: int) -> Iterator[T]:
         for number, item in enumerate(over, start):
             opened = self._begin_epoch(_epoch_number(item, number))
+            loop = code_of(sys._getframe().f_back)
             try:
                 yield item
             except GeneratorExit:
                 if not self.on:
                     raise  # at the end of the process, when this module may already be unloaded
                 self._board.is_left = left = self._is_within_epoch()
+                is_raised = not self._is_complete() and was_left_by_exception(sys._getframe().f_back, loop)
                 self._end_epoch(opened, aborted=left)
-                if not left:  # seems to be the end of the epoch, but `finish` may find that the epoch was left early
+                if not left:  # seems to be the end of the epoch, but the end of the run may show that it was left early
                     self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
+                    self._board.raised = (self._unclosed.event, self._unclosed.at_ns) if is_raised else None
                 raise
             self._end_epoch(opened)
 
@@ -119,7 +122,8 @@ class ActiveRun(RunTags):
         opened = self._begin_epoch(number)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self._board.is_left = isinstance(error, SystemExit)
             self._end_epoch(opened, aborted=True)
             raise
         # The loader of the last epoch is not checked, because the run always ends right after that epoch.
@@ -238,7 +242,7 @@ class ActiveRun(RunTags):
 
     def stop(self) -> None:
         """End the run early on purpose, for example when a trial is pruned. It counts as stopped, not as failed."""
-        if self._epoch is not None and not self._is_within_epoch() and not self._is_in_steps():
+        if self._epoch is not None and self._is_complete():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
 
@@ -255,6 +259,12 @@ class ActiveRun(RunTags):
             return False  # earlier epochs had no more steps
         left = self._left_loader
         return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
+
+    def _is_complete(self) -> bool:
+        """Whether the steps of the open epoch show that it is complete. False if nothing counts its steps."""
+        if self._has_loader:
+            return not self._is_within_epoch() and not self._is_in_steps()
+        return 0 < self._fewest <= self._board.steps - self._epoch_step
 
     def _is_in_steps(self) -> bool:
         """Whether this thread is in a loop over batches and the open epoch has fewer steps than every earlier epoch."""
@@ -347,6 +357,7 @@ def _unpickle(description: Description, epochs: int | None, step: int) -> Active
 LOG_WAIT = 3.0
 """Default of `log_wait`: maximum seconds to wait at the end of a run for the values of its last epochs."""
 LONGEST_WAIT = 3600
+_EPOCHS = f"give a number from 0 to {LARGEST}"
 _starts: Counter[str] = Counter()
 """For each name, the number of runs that this process has started. The number is part of the id of a run. Names are
 counted separately, because a run that only rank 0 starts must not shift the numbers of other runs."""
@@ -401,7 +412,7 @@ def _start(
     name: object, *, epochs: object, steps: object, devices: Any, framework: object, batch: object, tags: Any,
     metrics: Any, run_id: object, log_to: object, log_wait: float, directory: object, env: Mapping[str, str] | None,
 ) -> ActiveRun:  # fmt: skip
-    planned = _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
+    planned = _count("epochs", epochs, _EPOCHS)
     planned_steps = _count("steps", steps, f"give a number from 0 to {LARGEST}")
     samples = _count("batch", batch, "give the number of samples per step")
     if env is None or not isinstance(env, Mapping):

@@ -259,6 +259,9 @@ class Board:
         """Whether the run counts as failed if it is still open when it is dropped or when the process ends."""
         self.is_left = False
         """Whether the loop was left in the middle of an epoch, and no other epoch has begun since then."""
+        self.raised: tuple[int, int] | None = None
+        """Number of the event that ended an epoch whose loop an exception left, and the time (ns of CLOCK_MONOTONIC);
+        None if no exception did."""
         self.cpu_time: Callable[[], float] | None = None
         """Function that returns the CPU seconds of the run so far. It is called when the run ends."""
         self._monotonic = monotonic
@@ -771,9 +774,20 @@ class Board:
         self._lock = threading.RLock()  # another thread of the parent may have held the lock at the fork
         self._turn_off()
 
+    def abort_raised_epoch(self) -> None:
+        """Correct the end of an epoch whose loop an exception has just left, because the run ends with that epoch.
+
+        If the exception was caught and the training continues, the epoch has ended.
+        """
+        raised, self.raised = self.raised, None
+        if raised is not None and raised[0] == self._events and self._monotonic() - raised[1] < lifetime.UNWINDING:
+            self.is_left = True
+            self.end_epoch(aborted=True)
+
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a reference cycle, the board may be collected before the callback that was to close it.
         if getattr(self, "_map", None) is not None and not is_finalizing():  # when finalizing, modules may be gone
+            self.abort_raised_epoch()
             self.close(failed=self.must_end, stopped=self.is_left)
 
 

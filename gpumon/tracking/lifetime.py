@@ -12,6 +12,8 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
+from opcode import opmap
+from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
 
 
@@ -23,6 +25,7 @@ class OpenBoard(Protocol):
     is_left: bool
 
     def abandon(self) -> None: ...
+    def abort_raised_epoch(self) -> None: ...
     def backdate_end(self) -> None: ...
     def close(self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False) -> None: ...
 
@@ -87,6 +90,31 @@ def _is_one_of(error: BaseException, kinds: Sequence[tuple[str, str]]) -> bool:
     return any((kind.__module__.partition(".")[0], kind.__name__) in kinds for kind in type(error).__mro__)
 
 
+UNWINDING = 1_000_000_000
+"""Maximum ns that an exception takes from the epoch in which it was raised to the end of the run."""
+_RAISING = frozenset(
+    opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "RAISE_VARARGS", "RERAISE") if name in opmap
+)
+"""Instructions at which a loop is left if a call raises an exception, or the loop itself. `break` and `return` leave it
+at another one."""
+
+
+def code_of(frame: FrameType | None) -> CodeType | None:
+    """Return the code that a frame runs."""
+    return None if frame is None else frame.f_code
+
+
+def was_left_by_exception(frame: FrameType | None, loop: CodeType | None) -> bool:
+    """Return whether an exception has just left a `for` loop. `frame`: of the code that closes the loop's generator.
+
+    `loop`: the code with the loop. A closed generator cannot see the exception itself, and sys.exit leaves no other
+    trace. False if it is unknown.
+    """
+    if frame is None or frame.f_code is not loop or frame.f_lasti < 0:
+        return False
+    return frame.f_code.co_code[frame.f_lasti] in _RAISING
+
+
 def register(board: OpenBoard) -> None:
     """Close `board` when the process ends, if it still exists then."""
     _open.add(board)
@@ -108,6 +136,7 @@ def close_all() -> None:
     ending = ending_of(_uncaught_error())
     failed = ending.failed or ending.stopped  # an exception that stops something is a failure if it is not caught
     for board in [*_open]:
+        board.abort_raised_epoch()
         if board.must_end and not failed:
             board.backdate_end()  # the training ended earlier, with an exception that was caught
         board.close(failed=failed or board.must_end, interrupted=ending.interrupted, stopped=board.is_left)

@@ -17,15 +17,13 @@ from gpumon.tracking.batch_size import BatchSize, read_batch_size
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import detect_framework
 from gpumon.tracking.cpu_time import CpuTime
-from gpumon.tracking.lifetime import ending_of
+from gpumon.tracking.lifetime import UNWINDING, ending_of
 from gpumon.tracking.logged_values import PendingNumbers, RowEnd, StepMarker, whole
 from gpumon.tracking.memory import NEVER, MemoryReader
 from gpumon.tracking.metadata import RunMetadata
 from gpumon.tracking.warn import shown, warn_once
 from gpumon.tracking.wire_format import NOT_KNOWN
 
-UNWINDING = 1_000_000_000
-"""Maximum ns that an exception takes from the epoch in which it was raised to the end of the run."""
 AT_ONCE = 100_000_000
 """Maximum ns between leaving the loop over batches and leaving the loop over epochs, if both are left together."""
 _MAX_LATE_LOGS = 16

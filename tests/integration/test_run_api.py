@@ -865,6 +865,119 @@ def test_an_epoch_that_is_left_in_its_middle_did_not_end(
     ]  # fmt: skip
 
 
+def stops_without_steps(run: ActiveRun) -> None:
+    for epoch in run.epochs():
+        if epoch == 1:
+            run.stop()
+
+
+def stops_in_first_steps(run: ActiveRun) -> None:
+    for epoch in run.epochs():
+        for number in range(10):
+            if (epoch, number) == (1, 4):
+                run.stop()
+            run.step()
+
+
+@pytest.mark.parametrize("train", [stops_without_steps, stops_in_first_steps])
+def test_an_epoch_in_which_a_run_is_stopped_did_not_end(look: Look, train: Callable[[ActiveRun], None]) -> None:
+    with gpumon.run("net", epochs=3) as run:
+        train(run)
+    poll = look()
+    assert [mark for mark, *_ in told(poll) if mark.startswith("EPOCH_")] == [
+        "EPOCH_BEGIN", "EPOCH_END", "EPOCH_BEGIN", "EPOCH_ABORTED",
+    ]  # fmt: skip
+    assert poll.runs[0].state is RunState.STOPPED
+
+
+IN_A_FUNCTION = """
+import sys, gpumon
+def train():
+    run = gpumon.run("net", epochs=4)
+    {loop}:
+        {body}
+train()
+"""
+AT_THE_TOP = """
+import sys, gpumon
+run = gpumon.run("net", epochs=4)
+{loop}:
+    {body}
+"""
+OVER_EPOCHS = "for epoch in run.epochs()"
+EXITS = "if epoch == 1: sys.exit({})"
+
+
+def marks_of_program(look: Look, tmp_path: Path, source: str) -> tuple[list[str], RunState]:
+    environment = {**os.environ, "GPUMON_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, check=False)
+    poll = look()
+    return [mark for mark, *_ in told(poll) if mark.startswith("EPOCH_")], poll.runs[0].state
+
+
+@pytest.mark.parametrize("program", [IN_A_FUNCTION, AT_THE_TOP], ids=["in a function", "at the top"])
+@pytest.mark.parametrize("code", ["2", "0", "'no data'"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        EXITS, "len([]) if epoch < 1 else sys.exit({})", "with run.phase('x'): " + EXITS,
+        "for b in run.steps([1, 2, 3]): " + EXITS.replace("epoch == 1", "(epoch, b) == (1, 2)"),
+    ],
+    ids=["plain", "expression", "phase", "steps"],
+)  # fmt: skip
+def test_an_epoch_that_sys_exit_leaves_did_not_end(
+    look: Look, tmp_path: Path, program: str, code: str, body: str
+) -> None:
+    if body.startswith(("with", "for")):
+        body = body.replace(": if", ":\n            if")
+    marks, state = marks_of_program(look, tmp_path, program.format(loop=OVER_EPOCHS, body=body.format(code)))
+    assert state is RunState.STOPPED
+    assert (marks.count("EPOCH_BEGIN"), marks[-1]) == (2, "EPOCH_ABORTED")
+
+
+@pytest.mark.parametrize("program", [IN_A_FUNCTION, AT_THE_TOP], ids=["in a function", "at the top"])
+def test_an_epoch_that_an_uncaught_exception_leaves_did_not_end(look: Look, tmp_path: Path, program: str) -> None:
+    marks, state = marks_of_program(
+        look, tmp_path, program.format(loop=OVER_EPOCHS, body="if epoch == 1: raise KeyError")
+    )
+    assert state is RunState.FAILED
+    assert (marks.count("EPOCH_BEGIN"), marks[-1]) == (2, "EPOCH_ABORTED")
+
+
+def test_an_epoch_of_a_with_that_sys_exit_leaves_stops_the_run(look: Look, tmp_path: Path) -> None:
+    source = IN_A_FUNCTION.format(loop="with run.epoch(0)", body="sys.exit(2)")
+    assert marks_of_program(look, tmp_path, source) == (["EPOCH_BEGIN", "EPOCH_ABORTED"], RunState.STOPPED)
+
+
+@pytest.mark.parametrize("program", [IN_A_FUNCTION, AT_THE_TOP], ids=["in a function", "at the top"])
+@pytest.mark.parametrize(
+    ("loop", "body"),
+    [
+        (OVER_EPOCHS, "if epoch == 1: break"),
+        ("epochs = run.epochs()\n    for epoch in epochs", "if epoch == 1: break"),
+        ("for epoch in (items := run.epochs())", "if epoch == 1: break"),
+        (OVER_EPOCHS, "if epoch == 1: len([0 for _ in [1]]); break"),
+    ],
+    ids=["break", "variable", "walrus", "after a call"],
+)
+def test_an_epoch_that_break_leaves_has_ended(look: Look, tmp_path: Path, program: str, loop: str, body: str) -> None:
+    if program is AT_THE_TOP:
+        loop = loop.replace("\n    ", "\n")
+    marks, state = marks_of_program(look, tmp_path, program.format(loop=loop, body=body))
+    if marks[-1] != "EPOCH_BEGIN":  # a loop that the end of the program closes
+        assert marks == ["EPOCH_BEGIN", "EPOCH_END"] * 2
+    assert state is RunState.FINISHED
+
+
+def test_more_planned_epochs_than_any_training_has_are_refused(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+    with gpumon.run("net", epochs=7) as run:
+        next(iter(run.epochs(2**70)))
+        assert look().runs[0].epochs == 0
+    with gpumon.run("net", epochs=2**70):
+        pass
+    assert len(caplog.records) == 1, "both with the same warning"
+
+
 def with_return(run: ActiveRun, lengths: Sequence[int], at: int) -> None:
     for epoch, batches in enumerate(lengths):
         with run.epoch(epoch):
