@@ -63,7 +63,11 @@ def read_regular(path: str, limit: int, *, follow: bool = False) -> bytes:
     """Return the first `limit` bytes of the file at `path`. Raises OSError like `open_regular`."""
     fd = open_regular(path, follow=follow)
     with os.fdopen(fd, "rb") as file:
-        return file.read(limit)
+        try:
+            return file.read(limit)
+        except OSError as error:
+            error.filename = path  # without a name, it would look like an error of the output
+            raise
 
 
 def require_readable(path: str) -> None:

@@ -69,9 +69,11 @@ class RecordingReader:
             self._size = os.fstat(self._fd).st_size
             start = self._read_header()
             self._blocks = self._find_blocks(start)
-        except BaseException:
+        except BaseException as error:
             os.close(self._fd)
             self._fd = -1
+            if isinstance(error, OSError):
+                raise SourceError(f"cannot read {clean(path)}: {error.strerror}") from None
             raise
 
     @property
@@ -197,9 +199,9 @@ class RecordingReader:
     def _read_head(self, offset: int) -> BlockHead:
         """Return the head of the block at `offset`.
 
-        Raises DamagedRecording if the head is invalid or the body is truncated.
+        Raises DamagedRecording if the head is invalid or unreadable, or the body is truncated.
         """
-        head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
+        head = unpack_block_head(self._read(BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
             raise DamagedRecording("truncated")
         if head.kind == FRAMES and not head.frames:
@@ -226,8 +228,12 @@ class RecordingReader:
 
     def _read_body(self, offset: int, head: BlockHead) -> bytes:
         """Return the compressed body of a block. Raises DamagedRecording."""
+        return self._read(head.stored, offset + BLOCK_SIZE)
+
+    def _read(self, length: int, offset: int) -> bytes:
+        """Return bytes of the file. Raises DamagedRecording if they cannot be read."""
         try:
-            return os.pread(self._fd, head.stored, offset + BLOCK_SIZE)
+            return os.pread(self._fd, length, offset)
         except OSError as error:
             raise DamagedRecording(f"unreadable ({error.strerror})") from error
 

@@ -91,6 +91,9 @@ class LogFile:
             self.modified_ns = os.fstat(self._raw.fileno()).st_mtime_ns
             """ns since 1970."""
             self._text = self._open_text()
+        except OSError as error:
+            self._raw.close()
+            raise SourceError(f"cannot read {clean(path)}: {error.strerror}") from None
         except BaseException:
             self._raw.close()
             raise
