@@ -90,6 +90,13 @@ def test_cells_that_only_the_coarse_line_has_fill_the_holes_of_the_finer_one() -
     assert (found.known, found.total) == (300, pytest.approx(4.5 * 300))
 
 
+def test_a_coarse_cell_counts_where_the_finer_ones_know_only_a_part_of_it() -> None:
+    holey = line(1, 600, [nan if 625 <= n < 632 else 4.5 for n in range(600, 900)])
+    for window in ((600, 900), (600, 627)):
+        found = window_sum([holey, TENS, MINUTES], *window)
+        assert (found.known, found.total) == (window[1] - window[0], pytest.approx(4.5 * found.known))
+
+
 def test_what_nobody_saw_is_not_known() -> None:
     half = line(300, 0, [2.0, nan, 2.0])
     found = window_sum([half], 0, 900)

@@ -179,7 +179,7 @@ def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict
     return lines
 
 
-_COMPLETE = 0.002
+_MAX_MISSING = 0.002
 """A total counts as complete if at most this fraction of the window is missing."""
 THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
 
@@ -205,7 +205,7 @@ class Total:
     @property
     def is_complete(self) -> bool:
         """Whether data is missing for at most 0.2 % of the window."""
-        return self.missing_share <= _COMPLETE
+        return self.missing_share <= _MAX_MISSING
 
 
 @dataclass(frozen=True, slots=True)
