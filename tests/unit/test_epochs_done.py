@@ -19,14 +19,14 @@ from gpumon.storage.ledger.api import PastLedger
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_list import ListedRuns
-from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_texts
+from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_row
 from tests.builders import run
 from tests.runs import BEGAN, Book, measured
 from tests.web.served import Served
 
 RUN = "keras-1a2b"
 NOW = BEGAN + 1000
-EPOCH = [column.title for column in RUN_COLUMNS].index("epoch")
+EPOCH = [column.key for column in RUN_COLUMNS].index("epoch")
 
 
 def fits(book: Book, speeds: tuple[float, ...], *, until: float = 1e9, planned: int | None = 3) -> None:
@@ -140,7 +140,7 @@ def test_every_list_shows_the_epoch_in_which_a_run_ended(
         "command": run_list.epoch_cell(listed),
         "terminal": row.epoch,
         "browser": cells["epochs"][0]["line"][0]["text"],
-        "overview": run_texts(ranks, no_progress, "", now=NOW, bar_cells=9, pace="", change=nan)[EPOCH][0],
+        "overview": run_row(ranks, no_progress, "", now=NOW, bar_cells=9, pace="", change=nan)[EPOCH].text,
     }
     assert of_views == dict.fromkeys(of_views, cell)
     assert listed.done == 1
