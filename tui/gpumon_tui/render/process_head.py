@@ -1,4 +1,4 @@
-"""Lines around the rows of processes: counts, filter, totals by user, and why processes are missing or unknown."""
+"""The line below the rows of processes, and why processes are missing or unknown."""
 
 from __future__ import annotations
 
@@ -15,19 +15,11 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon_tui import palette
-from gpumon_tui.data.process_filters import HINTS
 from gpumon_tui.data.user_totals import KnownSum
 from gpumon_tui.render.gpu_columns import numbers
-from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
+from gpumon_tui.render.text_width import Line, length, safe, width
 
-_TITLE, _TEXT, _DIM, _FAINT = (
-    palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
-)  # fmt: skip
-_KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palette.ink("strong")
-_FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
-NARROW = 80
-FIELD = 26
-"""Width of the filter field."""
+_TEXT, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
 
 
 class ClickRange(NamedTuple):
@@ -37,105 +29,6 @@ class ClickRange(NamedTuple):
     end: int
     action: str
     """Action of the equivalent key."""
-
-
-class HeadContent(NamedTuple):
-    """Content of the first line."""
-
-    shown: int
-    total: int
-    tagged: int
-    hidden_tags: int
-    """Number of tagged processes that are not on the page."""
-    is_complete: bool
-    """Whether every GPU reports its processes."""
-    left_out: int
-    """Number of further processes; frames contain only their count, because they have no room for them."""
-    from_history: int
-    """Number of processes in `total` that come from stored history, for the same reason."""
-    history_age: float
-    """Seconds since these were seen."""
-    text: str
-    """The filter."""
-    is_typing: bool
-    """Whether the filter is being typed."""
-    is_tree: bool
-    is_by_user: bool
-    unknown: str
-    """Names the GPUs whose processes are unknown or outdated; may be empty."""
-    notice: str
-    """Why some processes cannot be seen, as a sentence; may be empty."""
-
-
-def head_line(content: HeadContent, edge: int, cells: int) -> tuple[Line, list[ClickRange]]:
-    """Return the first line of the page and its clickable ranges."""
-    line: Line = [Segment(" " * edge), Segment("Processes", _TITLE), Segment("  ")]
-    if content.text:
-        line += [Segment(str(content.shown), _TEXT), Segment(f" of {content.total}", _DIM)]
-    else:
-        line.append(Segment(str(content.total) if content.is_complete or content.total else units.MISSING, _TEXT))
-    if content.from_history and cells >= NARROW:
-        line.append(
-            Segment(f"  {content.from_history} of history, {units.long_duration(content.history_age)} old", _WARN)
-        )
-    if content.left_out:
-        line.append(
-            Segment(f"  {content.left_out} more have no room" if cells >= NARROW else f" +{content.left_out}", _WARN)
-        )
-    if content.unknown and (cells >= NARROW or not (content.text or content.is_typing)):
-        line.append(Segment("  " + fit(content.unknown, cells - edge - length(line) - 2).rstrip(), _WARN))
-    if content.tagged:
-        line.append(
-            Segment(
-                f"  {content.tagged} tagged{f', {content.hidden_tags} unseen' if content.hidden_tags else ''}", _KEY
-            )
-        )
-    ranges: list[ClickRange] = []
-    switches: Line = []
-    has_rows = bool(content.total or content.left_out or content.is_by_user or content.is_tree)
-    all_switches = (("u", "by user", "by_user", content.is_by_user), ("t", "tree", "tree", content.is_tree))
-    for hotkey, name, action, is_on in all_switches if has_rows else ():
-        lead = "   " if switches else ""
-        switches += [Segment(lead), Segment(hotkey, _KEY), Segment(f" {name}", _STRONG if is_on else _DIM)]
-        end = length(switches)
-        ranges.append(ClickRange(end - len(name) - 2, end, action))
-    room = cells - edge - length(switches)
-    if content.text or content.is_typing:
-        field_begin = max(length(line) + 2, min(34, cells // 2 - FIELD // 2))
-        field_cells = min(FIELD, cells - field_begin - 3 - edge)
-        if field_begin + field_cells + 3 > room - 2:
-            switches, ranges, room = [], [], cells
-        if field_cells < 4:
-            line, field_begin, field_cells = [Segment(" " * edge)], edge, cells - 2 * edge - 2
-        line += [Segment(" " * max(0, field_begin - length(line))), Segment("/ ", _KEY), *_field(content, field_cells)]
-        hint_cells = room - length(line) - 4
-        hints: Line = []
-        for hint in HINTS:
-            if content.is_typing and length(hints) + len(hint) + 2 <= hint_cells:
-                hints.append(Segment(f"  {hint}", _FAINT))
-        line += hints
-        ranges.append(ClickRange(field_begin, field_begin + field_cells + 2, "filter"))
-    elif content.notice and room - length(line) > 16:
-        line.append(Segment("  " + fit(safe(content.notice), room - length(line) - 4).rstrip(), _DIM))
-    if switches and length(line) + 2 <= room:
-        line.append(Segment(" " * (room - length(line))))
-        return [*line, *switches], [
-            _shifted(click_range, 0 if click_range.action == "filter" else room) for click_range in ranges
-        ]
-    return line, [click_range for click_range in ranges if click_range.action == "filter"]
-
-
-def _shifted(click_range: ClickRange, offset: int) -> ClickRange:
-    return click_range._replace(begin=click_range.begin + offset, end=click_range.end + offset)
-
-
-def _field(content: HeadContent, cells: int) -> Line:
-    """Return the filter field; if it is too long, the end is shown, where the user types."""
-    text, room = safe(content.text), max(0, cells - 2)
-    while width(text) > room:
-        text = text[1:]
-    caret = Segment("▏", _CARET) if content.is_typing else Segment(" ", _FIELD)
-    return cut([Segment(f" {text}", _FIELD), caret, Segment(" " * (room - width(text)), _FIELD)], cells)
 
 
 def sums_line(totals: Sequence[tuple[str, KnownSum]], memory: float, hidden: int, edge: int, cells: int) -> Line:

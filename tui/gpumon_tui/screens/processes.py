@@ -10,15 +10,17 @@ from textual import events
 from textual.events import Key as Press
 from textual.geometry import Size
 
+from gpumon.model import units
 from gpumon_tui import palette
+from gpumon_tui.data.process_filters import HINTS
 from gpumon_tui.keybindings import PROCESSES, key_binding
 from gpumon_tui.render.overlay import overlay
 from gpumon_tui.render.process_columns import needed_columns
 from gpumon_tui.render.process_detail import SPLIT_ROWS
-from gpumon_tui.render.process_head import ClickRange, HeadContent, are_processes_known, head_line, unknown_text
+from gpumon_tui.render.process_head import ClickRange, are_processes_known, unknown_text
 from gpumon_tui.render.signal_dialog import dialog_lines
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.text_width import Line, fit, safe
+from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
 from gpumon_tui.screens.signal_dialog import SignalQuestion, not_on_page
 from gpumon_tui.screens.text_input import FilterField, OrderChooser
@@ -48,7 +50,16 @@ TABLE_ROWS = 5
 """Rows of the table in addition to the processes, including the blank row below."""
 SUMS_FROM = 12
 """Rows for head and table from which totals by user are shown below the table."""
-_TEXT, _SELECT = palette.ink("text"), palette.ink("strong", "select", bold=True)
+NARROW = 80
+"""Width of the page below which counts are brief."""
+FIELD = 26
+"""Width of the filter field."""
+_TITLE, _TEXT, _DIM, _FAINT = (
+    palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
+)  # fmt: skip
+_KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palette.ink("strong")
+_FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
+_SELECT = palette.ink("strong", "select", bold=True)
 
 
 class ProcessHead(Lines):
@@ -62,26 +73,84 @@ class ProcessHead(Lines):
 
     def lines(self) -> list[Line]:
         """Return the line, and update its clickable ranges."""
-        view, table, cells = self.view, self._table, self.size.width
-        from_history = len(table.left_out.processes)
-        content = HeadContent(
-            shown=len(table.matched),
-            total=len(table.all),
-            tagged=len(table.tags),
-            hidden_tags=table.hidden_tags,
-            is_complete=view.frame is not None and are_processes_known(view.samples) and not view.age > 0,
-            left_out=max(0, view.frame.dropped - from_history) if view.frame else 0,
-            from_history=from_history,
-            history_age=view.now - table.left_out.until,
-            text=table.filter,
-            is_typing=self._filter_field.is_active,
-            is_tree=table.is_tree and not table.is_by_user,
-            is_by_user=table.is_by_user,
-            unknown=unknown_text(view.samples, view.freshness.frame_age) if view.has_processes and table.all else "",
-            notice=view.origin.notice,
-        )
-        line, self._click_ranges = head_line(content, margin(cells), cells)
+        table, cells = self._table, self.size.width
+        edge, line = margin(cells), self._counts(cells)
+        switches, switch_ranges = self._switches()
+        room = cells - edge - length(switches)
+        ranges: list[ClickRange] = []
+        if table.filter or self._filter_field.is_active:
+            begin = max(length(line) + 2, min(34, cells // 2 - FIELD // 2))
+            field_cells = min(FIELD, cells - begin - 3 - edge)
+            if begin + field_cells + 3 > room - 2:
+                switches, room = [], cells
+            if field_cells < 4:
+                line, begin, field_cells = [Segment(" " * edge)], edge, cells - 2 * edge - 2
+            line += [Segment(" " * max(0, begin - length(line))), Segment("/ ", _KEY), *self._field(field_cells)]
+            hint_cells = room - length(line) - 4
+            hints: Line = []
+            for hint in HINTS:
+                if self._filter_field.is_active and length(hints) + len(hint) + 2 <= hint_cells:
+                    hints.append(Segment(f"  {hint}", _FAINT))
+            line += hints
+            ranges.append(ClickRange(begin, begin + field_cells + 2, "filter"))
+        elif (notice := self.view.origin.notice) and room - length(line) > 16:
+            line.append(Segment("  " + fit(safe(notice), room - length(line) - 4).rstrip(), _DIM))
+        if switches and length(line) + 2 <= room:
+            line += [Segment(" " * (room - length(line))), *switches]
+            ranges += [ClickRange(room + begin, room + end, action) for begin, end, action in switch_ranges]
+        self._click_ranges = ranges
         return [line]
+
+    def _counts(self, cells: int) -> Line:
+        """Return the name of the page, and how many processes there are, are tagged and are not known."""
+        view, table, edge = self.view, self._table, margin(cells)
+        is_wide, total, from_history = cells >= NARROW, len(table.all), len(table.left_out.processes)
+        is_complete = view.frame is not None and are_processes_known(view.samples) and not view.age > 0
+        line: Line = [Segment(" " * edge), Segment("Processes", _TITLE), Segment("  ")]
+        if table.filter:
+            line += [Segment(str(len(table.matched)), _TEXT), Segment(f" of {total}", _DIM)]
+        else:
+            line.append(Segment(str(total) if is_complete or total else units.MISSING, _TEXT))
+        if from_history and is_wide:
+            age = units.long_duration(view.now - table.left_out.until)
+            line.append(Segment(f"  {from_history} of history, {age} old", _WARN))
+        if left_out := self._left_out:
+            line.append(Segment(f"  {left_out} more have no room" if is_wide else f" +{left_out}", _WARN))
+        unknown = unknown_text(view.samples, view.freshness.frame_age) if view.has_processes and total else ""
+        if unknown and (is_wide or not (table.filter or self._filter_field.is_active)):
+            line.append(Segment("  " + fit(unknown, cells - edge - length(line) - 2).rstrip(), _WARN))
+        if table.tags:
+            unseen = f", {table.hidden_tags} unseen" if table.hidden_tags else ""
+            line.append(Segment(f"  {len(table.tags)} tagged{unseen}", _KEY))
+        return line
+
+    @property
+    def _left_out(self) -> int:
+        """Number of further processes, of which only the count is known: frames have no room for them."""
+        frame = self.view.frame
+        return max(0, frame.dropped - len(self._table.left_out.processes)) if frame else 0
+
+    def _switches(self) -> tuple[Line, list[ClickRange]]:
+        """Return the switches between list, tree and totals, and their ranges of cells."""
+        table, line, ranges = self._table, list[Segment](), list[ClickRange]()
+        if not (table.all or self._left_out or table.is_by_user or table.is_tree):
+            return line, ranges
+        is_tree = table.is_tree and not table.is_by_user
+        switches = (("u", "by user", "by_user", table.is_by_user), ("t", "tree", "tree", is_tree))
+        for hotkey, name, action, is_on in switches:
+            style = _STRONG if is_on else _DIM
+            line += [Segment("   " if line else ""), Segment(hotkey, _KEY), Segment(f" {name}", style)]
+            end = length(line)
+            ranges.append(ClickRange(end - len(name) - 2, end, action))
+        return line, ranges
+
+    def _field(self, cells: int) -> Line:
+        """Return the filter field; if it is too long, the end is shown, where the user types."""
+        text, room = safe(self._table.filter), max(0, cells - 2)
+        while width(text) > room:
+            text = text[1:]
+        caret = Segment("▏", _CARET) if self._filter_field.is_active else Segment(" ", _FIELD)
+        return cut([Segment(f" {text}", _FIELD), caret, Segment(" " * (room - width(text)), _FIELD)], cells)
 
     def on_click(self, event: events.Click) -> None:
         """Run what was clicked."""
