@@ -38,8 +38,9 @@ from gpumon_tui.render.table import fit_columns
 from gpumon_tui.state import View
 from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
 from gpumon_tui.widgets.lines import Room
+from gpumon_tui.widgets.live_table import LiveTable
 from gpumon_tui.widgets.overview import ChartsPicture, OverviewPicture
-from gpumon_tui.widgets.overview_sections import AttentionPicture
+from gpumon_tui.widgets.overview_sections import AttentionSection
 from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
 from tests.tui.golden_scenes import machine
@@ -580,8 +581,14 @@ class TestWhileFramesOfThePastAreRead:
         overview = OverviewPicture(self.view(machine(8), 5))
         lines = []
         for part, place in zip(overview.parts, overview.plan(200, 48), strict=True):
-            part.size = Room(place.cells, place.rows)
-            lines += ["".join(segment.text for segment in line) for line in part.lines() if place.rows > 0]
+            if place.rows <= 0:
+                continue
+            if isinstance(part, LiveTable):
+                drawn = part.draw(place.cells, place.rows)
+            else:
+                part.size = Room(place.cells, place.rows)
+                drawn = part.lines()
+            lines += ["".join(segment.text for segment in line) for line in drawn]
         shown = "\n".join(lines)
         assert "reading the last frames" in shown
         assert "reading history" in shown
@@ -630,8 +637,8 @@ class TestWhileFramesOfThePastAreRead:
 
     def test_nothing_is_called_fine(self) -> None:
         view = self.view(FakeFeed(gpus=1, first=600, processes_count=0), 1)
-        picture = AttentionPicture(view)
-        picture.size = Room(120, 4)
+        section = AttentionSection(view)
+        section.draw(120, 4)
         assert not view.findings.groups()
-        assert "reading" in picture.detail()[0].text
+        assert "reading" in section.detail()[0].text
         assert "Nothing" not in str(attention_lines([], (), 80, is_read=False))

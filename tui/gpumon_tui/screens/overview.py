@@ -27,17 +27,16 @@ class OverviewPage(TerminalPage):
         self.picture = picture = OverviewPicture(view)
         self.gpus = GpuTable(view, picture.gpus, id="gpus")
         self.charts = Lines(view, picture.charts, id="charts")
-        self.attention = Section(view, picture.attention, id="attention")
-        self.runs = Section(view, picture.runs, id="runs")
-        self.processes = Section(view, picture.processes, id="processes")
         self.ranks = Lines(view, picture.ranks, id="ranks")
-        self.epochs = Section(view, picture.epochs, id="epochs")
-        self.events = Section(view, picture.events, id="events")
         self._plan: OverviewPlan | None = None
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
+        picture = self.picture
+        return (
+            self.gpus, self.charts, picture.attention, picture.runs, picture.processes, self.ranks, picture.epochs,
+            picture.events,
+        )  # fmt: skip
 
     @property
     def hidden_keys(self) -> frozenset[str]:
@@ -60,7 +59,7 @@ class OverviewPage(TerminalPage):
             index = parts.index(picture.active) + 1 if picture.active in parts else 0
             part = parts[index % len(parts)]
             picture.activate(part)
-            if part is picture.processes and part.selected not in part.rows():
+            if part is picture.processes and part.selected not in part.keys_of_rows():
                 part.move(1)  # makes the new focus visible
 
     def do_move(self, step: int) -> None:
@@ -108,7 +107,7 @@ class OverviewPage(TerminalPage):
     def on_section_chosen(self, message: Section.Chosen) -> None:
         """Handle a click in a section; a finding opens, as does the row under the cursor."""
         message.stop()
-        section = message.picture
+        section = message.section
         if (message.opens or section is self.picture.attention) and section.opens[0]:
             self.post_message(self.KeyClicked(section.opens[0]))
             return

@@ -111,7 +111,7 @@ class EventTable(LiveTable):
     """The newest events first. The cursor stays on its event, or on the newest row if it is there."""
 
     def __init__(self, view: View) -> None:
-        super().__init__(view, id="events")
+        super().__init__(view, id="events-table")
         self.filter = ""
         self.group = ALL
         self.gpu = ""

@@ -27,6 +27,10 @@ class LiveTable(Lines):
     """
 
     DEFAULT_CSS = "LiveTable { height: 1fr; }"
+    head_rows = 0
+    """Number of lines above the headings."""
+    right_margin = 0
+    """Cells at the right that the background of the selected row leaves out."""
 
     class Moved(Message):
         """Posted when the cursor or the order was changed with the mouse."""
@@ -47,6 +51,12 @@ class LiveTable(Lines):
         """Number of rows on screen."""
         self.top = 0
         """Index of the first row on screen."""
+        self.on_screen = range(0)
+        """Indexes of the rows on screen."""
+        self.has_foot = False
+        """Whether a line is reserved below the rows."""
+        self.cells = self.height = 0
+        """Size for which it was last drawn."""
         self.placed: Sequence[PlacedColumn] = ()
         """Columns on screen."""
         self._first = 0
@@ -72,9 +82,18 @@ class LiveTable(Lines):
         """Key of the sort column, empty for none, and whether the largest value comes first."""
         return "", True
 
+    @property
+    def has_heading(self) -> bool:
+        """Whether there are headings, if there are columns."""
+        return True
+
+    def is_selected(self, index: int) -> bool:
+        """Whether the cursor is on a row."""
+        return index == self.cursor
+
     def mark(self, index: int) -> Segment:
         """Return the first cell of a row."""
-        return MARK if index == self.cursor else BLANK
+        return MARK if self.is_selected(index) else BLANK
 
     def head(self, cells: int) -> list[Line]:
         """Return the lines above the headings."""
@@ -99,47 +118,63 @@ class LiveTable(Lines):
         """Move the cursor within the rows."""
         self.cursor = max(0, min(self.row_count - 1, self.cursor + step))
 
+    def scroll(self, count: int) -> None:
+        """Scroll so that the cursor is on screen; `count` is the number of rows."""
+        self.top = max(0, min(self.top, self.cursor, count - self.page), self.cursor - self.page + 1)
+
     def lines(self) -> list[Line]:
         """Return the head, the headings, the rows on screen and the line below them."""
-        cells, height = self.size
+        return self.draw(*self.size)
+
+    def draw(self, cells: int, height: int) -> list[Line]:
+        """Return the lines for a size."""
+        self.cells, self.height = cells, height
         self.placed = self.place(cells)
-        lines = self.head(cells)
-        if self.placed:
-            name, falls = self.order
-            lines.append(self._heading_cache.get(
-                0, (self.placed, cells, name, falls), lambda: heading(self.placed, cells, name, falls=falls)
-            ))  # fmt: skip
-        self._first = len(lines)
-        room, count = max(1, height - len(lines)), self.row_count
+        has_heading, count = bool(self.placed) and self.has_heading, self.row_count
+        self._first = self.head_rows + has_heading
+        room = max(1, height - self._first)
         foot_rows = self.foot_rows(room)
-        self.page = max(1, room - foot_rows)
-        self.top = max(0, min(self.top, self.cursor, count - self.page), self.cursor - self.page + 1)
-        visible = range(self.top, min(self.top + self.page, count))
-        lines += [self._line(index, cells) for index in visible]
+        self.has_foot, self.page = foot_rows > 0, max(1, room - foot_rows)
+        self.scroll(count)
+        self.on_screen = range(self.top, min(self.top + self.page, count))
+        lines = self.head(cells)
+        if has_heading:
+            lines.append(self._heading_cache.get(0, (self.placed, cells, *self.order), lambda: self.heading(cells)))
+        lines += [self.row_line(index, cells) for index in self.on_screen]
         if not count:
             lines += self.empty(cells)[: self.page]
         if foot_rows:
-            lines.append(self.foot(visible.start, count - visible.stop, cells))
+            lines.append(self.foot(self.top, count - self.on_screen.stop, cells))
         return lines[:height]
 
-    def _line(self, index: int, cells: int) -> Line:
+    def heading(self, cells: int) -> Line:
+        """Return the headings of the columns."""
+        name, falls = self.order
+        return heading(self.placed, cells, name, falls=falls)
+
+    def row_line(self, index: int, cells: int) -> Line:
+        """Return a row as a line; the same object while nothing has changed."""
         row, mark, placed = self.row(index), self.mark(index), self.placed
-        background = theme.CURSOR if index == self.cursor else None
+        background = theme.CURSOR if self.is_selected(index) else None
         return self._row_cache.get(
             index - self.top, (row, placed, cells, mark, background),
-            lambda: row_line(row, placed, cells, mark=mark, background=background),
+            lambda: row_line(row, placed, cells - self.right_margin, mark=mark, background=background),
         )  # fmt: skip
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the clicked heading, select the clicked row, or open it if the cursor is already there."""
-        line, visible = event.y - self._first, range(self.top, min(self.top + self.page, self.row_count))
-        is_row = 0 <= line < len(visible)
+        self.press(event.y, event.x)
+
+    def press(self, y: int, x: int) -> None:
+        """Handle a click on a cell."""
+        line = y - self._first
+        is_row = 0 <= line < len(self.on_screen)
         if is_row:
-            index = visible[line]
+            index = self.on_screen[line]
             if index == self.cursor:
                 self.post_message(self.Opened())
             self.move(index - self.cursor)
-        elif line == -1 and (key := column_at(self.placed, event.x)):
+        elif line == -1 and (key := column_at(self.placed, x)):
             self.sort_by(key)
         self.post_message(self.Moved(is_row=is_row))
 

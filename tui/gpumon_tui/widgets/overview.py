@@ -36,9 +36,9 @@ from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
 from gpumon_tui.widgets.gpu_table import GpuTablePicture
 from gpumon_tui.widgets.lines import Picture
-from gpumon_tui.widgets.overview_past import EpochPicture, EventPicture
-from gpumon_tui.widgets.overview_sections import AttentionPicture, ProcessPicture, RunPicture
-from gpumon_tui.widgets.section import SectionPicture
+from gpumon_tui.widgets.overview_past import EpochSection, EventSection
+from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
+from gpumon_tui.widgets.section import Section
 
 
 class ChartsPicture(Picture):
@@ -183,7 +183,7 @@ def _last(run: Run, now: float) -> float:
     return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
 
 
-ActivePicture = GpuTablePicture | SectionPicture
+ActivePart = GpuTablePicture | Section
 
 
 class OverviewPicture:
@@ -193,17 +193,17 @@ class OverviewPicture:
         self.view = view
         self.gpus = GpuTablePicture(view)
         self.charts = ChartsPicture(view)
-        self.attention = AttentionPicture(view)
-        self.runs = RunPicture(view)
-        self.processes = ProcessPicture(view)
+        self.attention = AttentionSection(view)
+        self.runs = RunSection(view)
+        self.processes = ProcessSection(view)
         self.ranks = RanksPicture(view)
-        self.epochs = EpochPicture(view)
-        self.events = EventPicture(view)
-        self.active: ActivePicture = self.gpus
+        self.epochs = EpochSection(view)
+        self.events = EventSection(view)
+        self.active: ActivePart = self.gpus
         """The part that has the focus."""
 
     @property
-    def parts(self) -> tuple[Picture, ...]:
+    def parts(self) -> tuple[Picture | Section, ...]:
         """All parts, in the order of an `OverviewPlan`."""
         return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
 
@@ -212,7 +212,7 @@ class OverviewPicture:
         for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
             part.forget()
 
-    def activate(self, part: ActivePicture) -> None:
+    def activate(self, part: ActivePart) -> None:
         """Move the focus to a part."""
         self.active = part
         for table in (self.gpus, self.runs, self.processes):
@@ -223,7 +223,7 @@ class OverviewPicture:
         view = self.view
         self._follow()
         for part in self.parts:
-            if isinstance(part, SectionPicture):
+            if isinstance(part, Section):
                 part.left = margin(cells)
         make_plan = partial(
             overview_plan, cells, rows, len(view.samples),
@@ -234,12 +234,12 @@ class OverviewPicture:
         plan = make_plan()
         if not plan.epochs.rows:
             return plan
-        return make_plan(epochs=self.epochs.many(), events=len(self.events.rows()))  # computed only if shown
+        return make_plan(epochs=self.epochs.many(), events=len(self.events.keys_of_rows()))  # computed only if shown
 
-    def selectable(self, plan: OverviewPlan | None) -> list[ActivePicture]:
+    def selectable(self, plan: OverviewPlan | None) -> list[ActivePart]:
         """Return the visible parts that have rows and can thus take the focus."""
         areas = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
-        parts: tuple[ActivePicture, ...] = (self.gpus, self.runs, self.processes)
+        parts: tuple[ActivePart, ...] = (self.gpus, self.runs, self.processes)
         return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
 
     def hidden_keys(self, plan: OverviewPlan | None) -> frozenset[str]:
@@ -256,7 +256,7 @@ class OverviewPicture:
             hidden.add("g G")
         return frozenset(hidden)
 
-    def has_rows(self, part: ActivePicture) -> bool:
+    def has_rows(self, part: ActivePart) -> bool:
         """Whether a focusable part has anything to select."""
         view = self.view
         if part is self.gpus:

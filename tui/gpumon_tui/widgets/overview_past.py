@@ -29,7 +29,7 @@ from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, fit_co
 from gpumon_tui.render.text_width import Line, fit, safe
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import EventSource
-from gpumon_tui.widgets.section import SectionPicture
+from gpumon_tui.widgets.section import Section
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunRow
@@ -76,14 +76,14 @@ class _EpochRow(NamedTuple):
     metrics: Mapping[str, float]
 
 
-class EpochPicture(SectionPicture):
+class EpochSection(Section):
     """Epochs of the selected run, newest first: from the ledger if possible, otherwise from frames."""
 
     section_name = "Epochs"
     opens = ("4", "table")
 
     def __init__(self, view: View, *, names_run: bool = True) -> None:
-        super().__init__(view)
+        super().__init__(view, id="epochs")
         self.names_run = names_run
         """Whether to show the run's name because nothing nearby does; the selected GPU may belong to another run, or
         none.
@@ -93,7 +93,7 @@ class EpochPicture(SectionPicture):
         """Number of newest epochs taken from frames; the others are rows of the ledger."""
         self._ledger_count = 0
         """Number of ledger rows below them."""
-        self._lines: dict[int, EpochLine] = {}
+        self._epoch_lines: dict[int, EpochLine] = {}
         """Rows built so far: the visible ones, and as many above and below for common units and decimals."""
         self._name = ""
         self._metrics: Sequence[str] = ()
@@ -107,9 +107,9 @@ class EpochPicture(SectionPicture):
 
     def many(self) -> int:
         """Return the number of epochs."""
-        return len(self.rows())
+        return len(self.keys_of_rows())
 
-    def rows(self) -> Sequence[Hashable]:
+    def keys_of_rows(self) -> Sequence[Hashable]:
         view = self.view
         ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
         opened = self._ledger_run(ranks) if ranks is not None and not view.is_loading else None
@@ -121,7 +121,7 @@ class EpochPicture(SectionPicture):
 
     def _count(self, ranks: Ranks | None, opened: OpenRun | None) -> None:
         """Determine the available epochs without building rows."""
-        self._ranks, self._ledger_count, self._lines = ranks, 0, {}
+        self._ranks, self._ledger_count, self._epoch_lines = ranks, 0, {}
         self._name = ranks.first.name if ranks is not None else ""
         if ranks is None or self.view.is_loading:  # with half of the frames loaded, an old epoch would look active
             self._live_count = 0
@@ -139,26 +139,25 @@ class EpochPicture(SectionPicture):
         self._ledger_count = len(opened.rows) - is_in_both
         self._await_end(ranks)
 
-    def lines(self) -> list[Line]:
-        height = self.size.height
+    def draw(self, cells: int, height: int) -> list[Line]:
         if height > 0:
             top = max(0, min(self.top, self.many() - 1))
             self._build_rows(range(max(0, top - height), min(self.many(), top + 2 * height)))
-        return super().lines()
+        return super().draw(cells, height)
 
     def _build_rows(self, indexes: range) -> None:
         """Build rows, and choose columns by their content."""
-        if len(self._lines) != len(indexes) or any(index not in self._lines for index in indexes):
+        if len(self._epoch_lines) != len(indexes) or any(index not in self._epoch_lines for index in indexes):
             lines = _format_logged([self._epoch_row(index) for index in indexes], self._metrics)
-            self._lines = dict(zip(indexes, lines, strict=True))
+            self._epoch_lines = dict(zip(indexes, lines, strict=True))
             self._live_lines.keep({line.title for line in lines})
-        self._columns = overview_rows.columns(list(self._lines.values()), self._metrics)
-        self._largest = overview_rows.largest(self._lines.values())
+        self._columns = overview_rows.columns(list(self._epoch_lines.values()), self._metrics)
+        self._largest = overview_rows.largest(self._epoch_lines.values())
 
     def row(self, index: int) -> Row:
-        if index not in self._lines:  # scrolled beyond the rows built so far
-            self._lines[index] = _format_logged([self._epoch_row(index)], self._metrics)[0]
-        return placed_cells(overview_rows.texts(self._lines[index], self._columns, self._largest), self.placed)
+        if index not in self._epoch_lines:  # scrolled beyond the rows built so far
+            self._epoch_lines[index] = _format_logged([self._epoch_row(index)], self._metrics)[0]
+        return placed_cells(overview_rows.texts(self._epoch_lines[index], self._columns, self._largest), self.placed)
 
     def detail(self) -> Line:
         if not self.keys:
@@ -169,7 +168,7 @@ class EpochPicture(SectionPicture):
             text = f"of {fit(safe(self._name), NAME_CELLS).rstrip()}  ·  {text}"
         return [Segment(text, theme.DIM)]
 
-    def empty(self) -> str:
+    def empty_text(self) -> str:
         if self.view.is_loading:
             return "reading the last frames …"
         return "no epoch has started" if self.view.ranks else self.view.no_runs_text
@@ -279,18 +278,18 @@ def _format_logged(rows: Sequence[_EpochRow], names: Sequence[str]) -> list[Epoc
     return [row.line._replace(logged=[column[index] for column in columns]) for index, row in enumerate(rows)]
 
 
-class EventPicture(SectionPicture):
+class EventSection(Section):
     """Section with the newest events first, from the event log and from frames received since the view started."""
 
     section_name = "Events"
     opens = ("5", "all")
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="events")
         self._source = EventSource(view)
         self._event_rows: Sequence[EventRow] = ()
 
-    def rows(self) -> Sequence[Hashable]:
+    def keys_of_rows(self) -> Sequence[Hashable]:
         view, events = self.view, self.view.events
         is_live = Capability.LIVE in view.origin.capabilities
         logged = (events.logged(view.history_path).result if is_live else None) or ()
@@ -310,7 +309,7 @@ class EventPicture(SectionPicture):
     def detail(self) -> Line:
         return [Segment(str(len(self._event_rows)), theme.DIM)] if self._event_rows else []
 
-    def empty(self) -> str:
+    def empty_text(self) -> str:
         return "reading the last frames …" if self.view.is_loading else "nothing has happened since this view began"
 
     @property

@@ -31,7 +31,7 @@ from gpumon_tui.render.text_width import (
 )
 from gpumon_tui.state import View
 from gpumon_tui.widgets.overview_past import are_recorded, is_on_screen
-from gpumon_tui.widgets.section import SectionPicture
+from gpumon_tui.widgets.section import Section
 
 PACE_EVERY = 5.0
 """Seconds between updates of a run's pace."""
@@ -41,23 +41,29 @@ OPENS_CELLS = len("! opens all") + 4
 """Width of the key on the right, including a piece of the line before it."""
 
 
-class AttentionPicture(SectionPicture):
+class AttentionSection(Section):
     """Findings, most severe first, one line each, as many as there are rows."""
 
     section_name = "Attention"
 
-    def rows(self) -> Sequence[Hashable]:
+    def __init__(self, view: View) -> None:
+        super().__init__(view, id="attention")
+
+    def keys_of_rows(self) -> Sequence[Hashable]:
         return range(self._visible)
 
-    def _row_line(self, index: int, cells: int) -> Line:
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        return ()
+
+    def row_line(self, index: int, cells: int) -> Line:
         groups = self._groups()[: self._visible]
         subject = overview_rows.subject_cells(groups, index, cells)
         line = overview_rows.finding_line(groups[index], cells, self.left, subject)
-        return self._cache.get(index - self.top, line, lambda: line)
+        return self._row_cache.get(index, line, lambda: line)
 
     def detail(self) -> Line:
         view, groups = self.view, self._groups()
-        room = self.size.width - 2 * self.left - len("Attention") - 5
+        room = self.cells - 2 * self.left - len("Attention") - 5
         if view.age > 0:
             suffix = "; last seen:" if groups else ""
             long_form = f"the current state is unknown{suffix}"
@@ -75,12 +81,12 @@ class AttentionPicture(SectionPicture):
         text = f"{visible} of {len(groups)}" if 0 < visible < len(groups) else str(len(groups))
         return [Segment(text + self._note_count(room - len(text)), theme.DIM)]
 
-    def lines(self) -> list[Line]:
+    def draw(self, cells: int, height: int) -> list[Line]:
+        self.height = height
         count = len(self._groups())
-        has_hidden = self._visible < count
-        opens_more = has_hidden or bool(count and self.view.findings.notes())
+        opens_more = self._visible < count or bool(count and self.view.findings.notes())
         self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.findings.notes() else ("", "")
-        return super().lines()
+        return super().draw(cells, height)
 
     def _note_count(self, room: int) -> str:
         """Return the number of informational findings, if there is room."""
@@ -90,23 +96,23 @@ class AttentionPicture(SectionPicture):
 
     @property
     def _visible(self) -> int:
-        return min(max(0, self.size.height - 1), len(self._groups()))
+        return min(max(0, self.height - 1), len(self._groups()))
 
     def _groups(self) -> list[FindingGroup]:
         return self.view.findings.groups()
 
 
-class RunPicture(SectionPicture):
+class RunSection(Section):
     """Runs of the frame on screen; in a single row, as many short descriptions as fit."""
 
     section_name = "Runs"
     opens = ("4", "all runs")
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="runs")
         self._paces: Cache[RecentPace] = Cache()
         self._empty: frozenset[str] | None = None
-        """As in `ProcessPicture`."""
+        """As in `ProcessSection`."""
 
     def forget(self) -> None:
         """Reset for frames of another source."""
@@ -116,10 +122,10 @@ class RunPicture(SectionPicture):
     def selected(self) -> Hashable:
         return self.view.selected_run
 
-    def select(self, key: Hashable) -> None:
+    def select_key(self, key: Hashable) -> None:
         self.view.selected_run = str(key)
 
-    def rows(self) -> Sequence[Hashable]:
+    def keys_of_rows(self) -> Sequence[Hashable]:
         return [ranks.first.id for ranks in self.view.ranks]
 
     def row(self, index: int) -> Row:
@@ -165,7 +171,7 @@ class RunPicture(SectionPicture):
 
     @property
     def has_heading(self) -> bool:
-        return self.size.width >= NARROW
+        return super().has_heading and self.cells >= NARROW
 
     def _has_column(self, key: str) -> bool:
         return any(placed.column.key == key for placed in self.placed)
@@ -184,7 +190,7 @@ class RunPicture(SectionPicture):
             return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *durations))} s", theme.DIM)]
         return [Segment(", ".join(parts), theme.DIM)] if parts else []
 
-    def empty(self) -> str:
+    def empty_text(self) -> str:
         view = self.view
         if view.frame is None:
             return view.freshness.text
@@ -192,10 +198,10 @@ class RunPicture(SectionPicture):
             return NO_RUN_DATA
         return view.no_runs_text
 
-    def lines(self) -> list[Line]:
-        if self.size.height > 1 or not self.view.ranks:
-            return super().lines()
-        self.keys = self.rows()
+    def draw(self, cells: int, height: int) -> list[Line]:
+        if height != 1 or not self.view.ranks:
+            return super().draw(cells, height)
+        self.cells, self.height, self.keys, self.on_screen = cells, height, self.keys_of_rows(), range(0)
         return [self._brief()]
 
     def place(self, cells: int) -> Sequence[PlacedColumn]:
@@ -206,7 +212,7 @@ class RunPicture(SectionPicture):
 
     def _brief(self) -> Line:
         """Return the runs in one line, with a count of the runs that do not fit."""
-        view, end = self.view, self.size.width - self.left
+        view, end = self.view, self.cells - self.left
         line: Line = [
             Segment(" " * self.left),
             Segment("Runs", theme.STRONG),
@@ -221,21 +227,21 @@ class RunPicture(SectionPicture):
         return line
 
 
-class ProcessPicture(SectionPicture):
+class ProcessSection(Section):
     """Processes on the GPUs, largest first."""
 
     section_name = "Processes"
     opens = ("3", "sort, filter, end")
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="processes")
         self._sorted_frame: Frame | None = None
         self._ordered: list[Process] = []
         self._keys: list[Hashable] = []
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
         """Known GPU memory sizes, for sorting."""
-        self._row_cache: Cache[Row] = Cache()
+        self._built_rows: Cache[Row] = Cache()
         self._empty: frozenset[str] | None = None
         """Keys of columns for which no process has or had a value; a column is not removed when its values
         disappear.
@@ -249,17 +255,17 @@ class ProcessPicture(SectionPicture):
     def selected(self) -> Hashable:
         return self.view.selected_process
 
-    def select(self, key: Hashable) -> None:
+    def select_key(self, key: Hashable) -> None:
         self.view.selected_process = key  # type: ignore[assignment]
 
-    def rows(self) -> Sequence[Hashable]:
+    def keys_of_rows(self) -> Sequence[Hashable]:
         self._order()
         return self._keys
 
-    def lines(self) -> list[Line]:
+    def draw(self, cells: int, height: int) -> list[Line]:
         self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
-        lines = super().lines()
-        self._row_cache.keep(self.keys)
+        lines = super().draw(cells, height)
+        self._built_rows.keep(self.keys)
         return lines
 
     def row(self, index: int) -> Row:
@@ -269,7 +275,7 @@ class ProcessPicture(SectionPicture):
         def build() -> Row:
             return placed_cells(overview_rows.process_row(process, facts), self.placed)
 
-        return self._row_cache.get(self.keys[index], inputs, build)
+        return self._built_rows.get(self.keys[index], inputs, build)
 
     def detail(self) -> Line:
         view, frame = self.view, self.view.frame
@@ -283,12 +289,12 @@ class ProcessPicture(SectionPicture):
         dropped = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
         notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
         count = f"{len(view.processes)}{dropped}" + (" by memory" if view.processes else "")
-        room = self.size.width - 2 * self.left - 16
+        room = self.cells - 2 * self.left - 16
         unknown = process_head.unknown_text(view.samples, view.freshness.frame_age) if view.processes else ""
         warning = [Segment(f"  {unknown}", theme.WARN)] if unknown else []
         return cut([Segment(count, theme.DIM), *warning, Segment(notice, theme.DIM)], room)
 
-    def empty(self) -> str:
+    def empty_text(self) -> str:
         view = self.view
         if view.frame is None:
             return view.freshness.text
@@ -298,11 +304,11 @@ class ProcessPicture(SectionPicture):
         text = process_head.empty_text(view.samples, view.origin.problem, last_time)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
-    def left_out(self, visible: Sequence[Hashable]) -> str:
-        sizes = _sizes(self._ordered[self.top : self.top + len(visible)])
+    def left_out(self) -> str:
+        sizes = _sizes(self._ordered[self.on_screen.start : self.on_screen.stop])
         hidden = sum(self._sizes) - sum(sizes)
         memory = f" with {units.gibibytes(hidden)} GiB" if len(self._sizes) > len(sizes) else ""
-        return f"and {len(self._ordered) - len(visible)} more{memory}"
+        return f"and {len(self._ordered) - len(self.on_screen)} more{memory}"
 
     def place(self, cells: int) -> Sequence[PlacedColumn]:
         return fit_columns(PROCESS_COLUMNS, self.left + 1, cells - self.left, empty=self._empty or frozenset())

@@ -61,6 +61,8 @@ class _LedgerRows(NamedTuple):
 class RunTable(LiveTable):
     """Runs from frames and ledgers; the cursor stays on its run when the order changes."""
 
+    head_rows = 1
+
     def __init__(self, view: View) -> None:
         super().__init__(view, id="runs-table")
         self.opened = self.choosing = ""
@@ -203,15 +205,15 @@ class RunTable(LiveTable):
 
     def row(self, index: int) -> Row:
         run = self.shown[index]
-        row = self._run_row(run, self.size.width, is_open=run.id == self.opened, room=self._verdict_cells)
+        row = self._run_row(run, self.cells, is_open=run.id == self.opened, room=self._verdict_cells)
         return placed_cells(row, self.placed)
 
     def mark(self, index: int) -> Segment:
-        return run_list.MARK if index == self.cursor and self.has_keys else BLANK
+        return run_list.MARK if self.is_selected(index) and self.has_keys else BLANK
 
-    def lines(self) -> list[Line]:
-        lines = super().lines()
-        self._cells.keep({run.id for run in self.shown[self.top : self.top + self.page]})
+    def draw(self, cells: int, height: int) -> list[Line]:
+        lines = super().draw(cells, height)
+        self._cells.keep({self.shown[index].id for index in self.on_screen})
         return lines
 
     def needed_rows(self, cells: int) -> int:

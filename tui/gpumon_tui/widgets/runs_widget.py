@@ -17,10 +17,10 @@ from gpumon_tui.render.section import hidden_rows, keys, section
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.state import View
-from gpumon_tui.widgets.lines import Lines, Room
+from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import LiveTable
 from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun, epoch_on_chart
-from gpumon_tui.widgets.overview_past import EpochPicture
+from gpumon_tui.widgets.overview_past import EpochSection
 from gpumon_tui.widgets.run_list import HEAD_ROWS, RunTable
 
 LIST_AND_RUN_FROM = 36
@@ -74,7 +74,7 @@ class RunsWidget(Lines):
         self._pictures: Cache[list[Line]] = Cache()
         self._rank_cache: Cache[Line] = Cache()
         self._preview_run = OpenedRun(self.view, is_preview=True)
-        self._newest = EpochPicture(self.view, names_run=False)
+        self._newest = EpochSection(self.view, names_run=False)
         self._newest.opens = "", ""
 
     def lay_out(self, cells: int, height: int) -> int:
@@ -314,12 +314,12 @@ class RunsWidget(Lines):
         """Return the newest epochs of a run that a frame contains, in at most `height` lines."""
         if height < EPOCHS_FROM or run_id != self.view.selected_run:
             return []
-        picture = self._newest
-        count = picture.many()
+        table = self._newest
+        count = table.many()
         if not count:
             return []
-        picture.left, picture.size = margin(cells), Room(cells, min(height - 1, count + HEAD_ROWS))
-        return [[], *picture.lines()]
+        table.left = margin(cells)
+        return [[], *table.draw(cells, min(height - 1, count + HEAD_ROWS))]
 
     def _live(self, run_id: str, cells: int, height: int, *, head: bool = True) -> list[Line]:
         """Return the live state of the selected run while it is active, in at most `height` lines."""
