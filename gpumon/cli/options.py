@@ -422,8 +422,8 @@ def add_daemon(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--job-dir", metavar="DIR",
-        help="directory with one file per GPU that names its job, as for --hpc-job-mapping-dir of dcgm-exporter "
-        "(default: none); /run/gpustat of jobstats is read wherever it exists",
+        help="directory with one file per GPU that names its job, in the format of dcgm-exporter's "
+        "--hpc-job-mapping-dir (default: none); jobstats' /run/gpustat is also read if it exists",
     )  # fmt: skip
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")

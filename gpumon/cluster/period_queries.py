@@ -36,12 +36,13 @@ def price_energy(
 ) -> Amount:
     """Return the cost of `total` kWh.
 
-    `by_price`: kWh at each price, summed up in steps. `recent`: kWh at each price in the last few minutes.
+    `by_price`: kWh at each price, summed in steps of a Prometheus subquery. `recent`: kWh at each price in the last few
+    minutes.
     `all_priced`: True if every hour has a price and the query for each price was answered.
 
-    A step may contain energy from just before or after it, when another price applied. The result is then marked as
-    approximate, not as a lower bound. If no price can be assigned to a large share of the energy, this share is counted
-    at the lowest price and the result is marked as a lower bound.
+    Near a change of the price, energy may be counted at the neighboring price, and the result is approximate. If a
+    larger share of the energy has no price, this share is counted at the lowest price and the result is a lower bound.
+    If `all_priced` is False, the result is both approximate and incomplete.
     """
     known = sum(by_price.values())
     value = sum(price * kwh for price, kwh in by_price.items())

@@ -108,11 +108,10 @@ def keep_consistent(
     """Return the answers of a batch, all for the same moment.
 
     `previous`, `current`: answers of the previous and of the current round, by query name. `at`: time of the current
-    round (s since 1970). `interval`: seconds between queries of the batch.
+    round (s since 1970). `interval`: seconds between two rounds.
 
-    If only some queries of the batch failed, the previous answers of all queries of the batch are returned. But if the
-    previous answers are incomplete or too old (older than an hour and older than two intervals), the current answers
-    are returned without the failed ones.
+    If only some queries failed, the previous answers of the whole batch are returned. But if those are incomplete, or
+    older than both an hour and two intervals, the current answers are returned, without rows for the failed queries.
     """
     problem = next((answer.problem for answer in current.values() if answer.problem), "")
     if not problem or all(answer.problem for answer in current.values()):

@@ -205,7 +205,7 @@ class Sampler:
         return list(filter(self._has_local_pid, processes)) if self._sandbox.has_own_pids else processes
 
     def _pace(self, reading: Reading) -> Pace:
-        """Return the timing of a live reading."""
+        """Return the timing of a reading whose source provides none."""
         duration = max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0
         return Pace(
             interval_ns=self.interval_ns * max(1, self._rounds),

@@ -133,7 +133,7 @@ class Column:
     def file_name(self) -> str:
         """Name in CSV and Parquet: the key with the unit appended, as in `energy_joules`.
 
-        `seconds` and counts have no suffix.
+        No unit is appended to the key of a count or a text, or if the key already ends with the unit.
         """
         unit = "" if self.unit in (None, Unit.COUNT) else self.unit.value
         return self.key if self.key.endswith(unit) else f"{self.key}_{unit}"
@@ -356,9 +356,9 @@ RUNS: tuple[Column, ...] = (
     Column("seconds", "Time", "time", Unit.SECONDS, "Duration so far.", 82, View.TABLES | View.FILES),
     Column("state", "State", "state", None, "State of the run: running, or how it ended.", 90,
            View.COMMAND | View.BROWSER | View.FILES),
-    Column("progress", "Progress", "progress", None, "Done share of the planned epochs or steps, as a bar.", 20,
+    Column("progress", "Progress", "progress", None, "Progress through the planned epochs or steps, as a bar.", 20,
            View.TERMINAL),
-    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Epoch in which the run is or ended, of planned epochs, such as "
+    Column("epoch", "Epoch", "epoch", Unit.COUNT, "Current or last epoch, and the number of planned epochs, such as "
            "12/90.", 88,
            View.TABLES),
     Column("left", "Time left", "left", Unit.SECONDS, "Estimated time until the run ends.", 60, View.TERMINAL),

@@ -112,7 +112,7 @@ XIDS: tuple[Xid, ...] = (
         _FIRMWARE_RESET),
     Xid(121, "an error on the connection of GPU and CPU (C2C), corrected", "warning", _RESET_IDLE),
     Xid(136, "an NVLink connection could not be set up", "critical", _NVLINK),
-    Xid(137, "an application accessed memory of another GPU over NVLink that is not its own", "info",
+    Xid(137, "an application made an illegal access to the memory of another GPU over NVLink", "info",
         _SANITIZE),
     Xid(140, "an uncorrectable memory error that the driver could not mark", "critical", _RESET),
     Xid(141, "a fast path of CUDA failed; a single error needs no action", "info", ""),

@@ -252,7 +252,7 @@ class Directory:
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """Return the number of a string in the directory; 0 if the string is empty or there is no space for it."""
+        """Add a string if it is new, and return its number. Returns 0 if it is empty or the directory is full."""
         if not text:
             return 0
         text = text[:_LONGEST_TEXT]

@@ -590,7 +590,7 @@ class TestWhileFramesOfThePastAreRead:
                 drawn = part.lines()
             lines += ["".join(segment.text for segment in line) for line in drawn]
         shown = "\n".join(lines)
-        assert "reading the last frames" in shown
+        assert "loading" in shown
         assert "reading history" in shown
         assert "···" not in shown, "that time was not watched is not known yet"
         assert not re.search(r"e\d+ ▸", shown), "an epoch of long ago does not go on"

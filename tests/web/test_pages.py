@@ -431,6 +431,6 @@ def test_a_recording_of_a_real_training_is_shown_and_labeled(
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
         expect(page.locator("#page-gpu")).to_contain_text("has no process data")
         visitor.open("#/runs")
-        expect(page.locator("#page-runs")).to_contain_text("This recording does not tell of runs.")
+        expect(page.locator("#page-runs")).to_contain_text("This recording has no data about runs.")
         expect(page.locator("#page-runs")).not_to_contain_text("No runs yet")
         expect(page.locator("#page-runs .picked")).to_have_text("")

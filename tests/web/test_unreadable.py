@@ -258,7 +258,7 @@ def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(l
     going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING, epoch=2)
     origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
     served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
-    why = "Its daemon has kept no run of this."
+    why = "The daemon records no runs of a recording or simulation."
     assert why in str(served.json("/api/kept?page=run&id=sim-0-0")["values"]["without"])
     assert why in str(served.compared(("sim-0-0", NET))["without"])
     assert why not in served.client().get(f"/api/kept?page=run&id={NET}").get_data(as_text=True)
@@ -286,7 +286,7 @@ def test_runs_that_are_not_kept_have_no_tick_and_no_way_to_a_comparison(browser:
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/runs?pick=sim-1-0,sim-2-0")
         expect(page.locator("#page-runs tbody tr")).to_have_count(2)
-        why = "These runs cannot be compared. Its daemon has kept no run of this."
+        why = "These runs cannot be compared. The daemon records no runs of a recording or simulation."
         expect(page.locator(".picked")).to_have_text(why)
         expect(page.locator("#page-runs input[type=checkbox]")).to_have_count(0)
         visitor.open("#/run/sim-1-0")
@@ -310,7 +310,7 @@ def test_beside_runs_that_are_kept_one_that_is_not_has_no_tick(ledger: Path) -> 
     [
         (Capability.PROCESSES, False, "No runs in this recording so far."),
         (Capability.PROCESSES, True, "This recording has no runs."),
-        (RECORDED, False, "This recording does not tell of runs."),
+        (RECORDED, False, "This recording has no data about runs."),
     ],
 )
 def test_a_recording_without_runs_invites_to_nothing(capabilities: Capability, ended: bool, words: str) -> None:
@@ -325,7 +325,7 @@ def test_a_recording_without_runs_invites_to_nothing(capabilities: Capability, e
 
 def test_a_moment_of_a_recording_without_runs_says_nothing_of_the_others() -> None:
     words = why_none_listed(Origin("replay", "REPLAY a.gpumon", capabilities=RECORDED), is_moment=True)
-    assert words == "This recording does not tell of runs at this moment."
+    assert words == "This recording has no data about runs at this moment."
 
 
 def test_hardware_without_runs_says_how_one_comes_and_not_to_tick_some() -> None:

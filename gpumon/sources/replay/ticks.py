@@ -298,7 +298,11 @@ def _is_regular(gaps: Sequence[int]) -> bool:
 
 
 def _tick_lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) -> list[int]:
-    """Return the numbers of rows between large gaps. `only_first`: between starts of nvidia-smi instead."""
+    """Return the number of rows in each tick.
+
+    A tick begins where nvidia-smi started, and after a gap longer than `gap_ns` unless `only_first`. The last tick may
+    be incomplete, and is left out if there are at least three.
+    """
     lengths = [1] if rows else []
     for a, b in pairwise(rows):
         if b.is_first or (not only_first and _is_apart(a, b, gap_ns)):

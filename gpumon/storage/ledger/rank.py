@@ -197,7 +197,7 @@ class RankRecorder:
         self._about_written = NO_METADATA
 
     def update(self, run: Run, tick: Tick) -> None:
-        """Add the state of the run in a tick."""
+        """Update this rank from a tick: its state, devices, peaks and traces."""
         self.run, self.tick = run, tick
         if self._is_state_presumed and run.state != RunState.RUNNING:
             self.state, self._is_state_presumed, self.dirty = run.state, False, True

@@ -160,7 +160,7 @@ class EpochSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochLengths:
-    """Number and lengths of the ended epochs of a run. A missing number is NaN."""
+    """Count and lengths of the ended epochs of a run. Unknown shortest and longest lengths and energy are NaN."""
 
     done: int = 0
     """Count of the epochs that ended."""

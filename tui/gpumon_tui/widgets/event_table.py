@@ -169,7 +169,7 @@ class EventTable(LiveTable):
         elif self.view.frame is None:
             texts = [f"events not read yet: {self.view.freshness.text}"]
         elif self.view.is_loading:
-            texts = ["reading the last frames …"]
+            texts = ["loading events …"]
         else:
             since = self.view.events.since
             texts = ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]

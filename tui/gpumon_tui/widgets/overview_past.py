@@ -170,7 +170,7 @@ class EpochSection(Section):
 
     def empty_text(self) -> str:
         if self.view.is_loading:
-            return "reading the last frames …"
+            return "loading epochs …"
         return "no epoch has started" if self.view.ranks else self.view.no_runs_text
 
     def place(self, cells: int) -> Sequence[PlacedColumn]:
@@ -310,7 +310,7 @@ class EventSection(Section):
         return [Segment(str(len(self._event_rows)), theme.DIM)] if self._event_rows else []
 
     def empty_text(self) -> str:
-        return "reading the last frames …" if self.view.is_loading else "nothing has happened since this view began"
+        return "loading events …" if self.view.is_loading else "nothing has happened since this view began"
 
     @property
     def has_heading(self) -> bool:

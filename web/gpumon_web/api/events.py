@@ -55,7 +55,7 @@ def events(
     ledgers: Sequence[str], now: float, version: Any, path: str, begin: float, end: float, event_filter: EventFilter,
     limit: int, offset: int,
 ) -> Packed:  # fmt: skip
-    """Return a page of events: the newest page first, each in ascending order. Runs in the worker process."""
+    """Return one page of events, oldest event first. Offset 0 is the newest page. Runs in the worker process."""
     rows, has_more, problem = list[Any](), False, None if path else NO_HISTORY
     try:
         rows = read_events(path, begin, end, event_filter, offset + limit + 1) if path else []

@@ -23,12 +23,12 @@ _REASONS = {
     400: "a parameter that is unknown, out of bounds or given twice",
     401: "no token, a wrong one, or one that was revoked",
     403: "the request came from a page on another site",
-    404: "there is no such thing",
-    405: "a method that is neither GET nor HEAD: nothing can be changed here",
+    404: "not found",
+    405: "only GET and HEAD are allowed",
     421: "a host name that is not allowed",
     429: "too many requests: wait for `Retry-After` seconds",
-    431: "headers that are too long, of the address and all that comes with it",
-    503: "busy, or what is kept cannot be read now: ask again after `Retry-After` seconds",
+    431: "the request line and headers are too long",
+    503: "busy, or stored data cannot be read: retry after `Retry-After` seconds",
 }
 _PREFIXES = 8
 """Number of proxy prefixes for which the document is cached."""

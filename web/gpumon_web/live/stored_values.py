@@ -194,7 +194,7 @@ def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
     if Capability.NOW in origin.capabilities:
         return ""
     if Capability.PROCESSES not in origin.capabilities:  # such as a log
-        return f"This recording does not tell of runs{' at this moment' if is_moment else ''}."
+        return f"This recording has no data about runs{' at this moment' if is_moment else ''}."
     if is_moment:
         return "No run at this moment of the recording."
     return "This recording has no runs." if origin.ended else "No runs in this recording so far."
@@ -202,4 +202,4 @@ def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
 
 def why_no_runs(origin: Origin) -> str:
     """Return why no run is stored when the daemon plays `origin`; empty if it is live hardware."""
-    return "" if Capability.LIVE in origin.capabilities else "Its daemon has kept no run of this."
+    return "" if Capability.LIVE in origin.capabilities else "The daemon records no runs of a recording or simulation."

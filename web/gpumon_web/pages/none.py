@@ -60,7 +60,7 @@ def live(now: Now, args: Args) -> Cells:
     host = now.host
     used, total = host.get("memory_used"), host.get("memory_total")
     load = host.get("load")
-    lists_none = f"the {_VENDOR_NAMES} driver {now.driver} answers but lists no GPU: see whether one is in the machine"
+    lists_none = f"the {_VENDOR_NAMES} driver {now.driver} answers but lists no GPU: check that a GPU is installed"
     problem, _, remedy = (now.problem or (lists_none if now.driver else f"no {_VENDOR_NAMES} GPU was found")).partition(
         ": "
     )
