@@ -164,7 +164,7 @@ class RingReader:
         return [boundary for frame in sorted(events) for boundary in events[frame].boundaries]
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
-        """Return the times (ns since 1970) of the newest `frames` frames, and the values of a GPU metric in each of them.
+        """Return the times (ns since 1970) of the newest `frames` frames, and the values of a GPU metric in each.
 
         Only the needed bytes are read, and the CRC is checked only for the newest frame. Any other frame is accepted if
         it has the expected number and cannot have been overwritten while it was read.

@@ -1,7 +1,7 @@
-"""Followers: writers that receive every tick after the ring, such as the ledger and the history.
+"""Followers are writers that receive every tick after it was written to the ring, such as the ledger and the history.
 
 Live data is more important than any follower. A follower that raises an exception is removed, and a slow follower is
-reported. Both are logged with one line. The daemon and the other followers continue.
+reported. In both cases, one line is logged, and the daemon and the other followers continue.
 
 `HistoryPlugin` is the base of the writers that share the history file and its thread.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 LEDGER, HISTORY = "ledger", "history"
-"""Names of the two followers whose problems are published in the ring: the writer of runs and the writer of history."""
+"""Names of the two followers whose problems are published in the ring. They write runs and the history."""
 SLOW = 1.0
 """A follower that needs at least this many seconds for one tick is reported, because it delays sampling."""
 
@@ -31,7 +31,7 @@ class Follower(Protocol):
     name: str
     """Unique name of the follower."""
     writes: str
-    """Noun for the data that it writes, such as "records of runs". It is used in messages."""
+    """Noun for the data that the follower writes, such as "records of runs". Messages use it."""
 
     @property
     def problem(self) -> str:

@@ -22,7 +22,8 @@ from gpumon.model.xids import xid_of
 from gpumon.storage.history.buckets import is_gap
 
 QUIET = 10 * SECOND
-"""Throttling counts as ended after this many ns without throttling, because it starts and stops many times a minute."""
+"""Throttling counts as ended only after this many ns without throttling, because it may start and stop many times a
+minute."""
 _NAMES = tuple(metric.name for metric in CAUSES)
 _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
@@ -50,7 +51,7 @@ class _Throttling:
 
     def __init__(self, begun_ns: int) -> None:
         self.begun_ns = begun_ns
-        """Start of the state, in ns of CLOCK_MONOTONIC."""
+        """Start of the throttling, in ns of CLOCK_MONOTONIC."""
         self.last_ns = self.last_time_ns = 0
 
 
@@ -74,7 +75,7 @@ class _Growth:
     rates: Sequence[float]
     """Growth per second in the order of `CAUSES`; negative if a counter decreased."""
     is_first: bool
-    """Whether the earlier reading was the first one of the device."""
+    """Whether the earlier of the two readings was the first reading of the device."""
 
 
 class DeviceWatch:
@@ -89,7 +90,7 @@ class DeviceWatch:
         self._throttled: dict[tuple[str, str], _Throttling] = {}
         """Ongoing throttling by device UUID and metric."""
         self._idle: dict[str, dict[str, int]] = {}
-        """Start of reported idle time in ns of CLOCK_MONOTONIC, by device UUID and user."""
+        """For each device UUID and user, the start of the idle time that was reported, in ns of CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Event]:
         """Yield the events between the previous tick and this one.
@@ -129,7 +130,7 @@ class DeviceWatch:
                 yield from self._close_device(uuid, previous)
 
     def finish(self) -> Iterator[Event]:
-        """Yield an end event for each event that has not ended, because no more ticks will follow."""
+        """Yield an end event for each event that has not ended. Called when no more ticks will follow."""
         if self._tick is not None:
             yield from self._close_all(self._tick)
 
@@ -164,7 +165,10 @@ class DeviceWatch:
             yield Event(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
     def _counter_growth(self, sample: Sample, tick: Tick) -> _Growth | None:
-        """Return the growth since the last reading. None if there is no new reading or the growth needs no event."""
+        """Return the growth since the last reading.
+
+        None if there is no new reading, or if the growth does not call for an event.
+        """
         counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
         last = self._counters.get(sample.device.uuid)
@@ -173,7 +177,7 @@ class DeviceWatch:
             return None
         passed = at - last.read_ns
         if passed <= 0 or (passed <= _FOLLOWS and is_newly_missing(last.values, counters)):
-            return None  # the driver may report the same values twice, or leave some out once
+            return None  # the driver may report the same values twice, or may leave some out for one tick
         previous, last.values, last.read_ns = last.values, counters, at
         is_first, last.is_first = last.is_first, False
         if counters == previous:
@@ -225,7 +229,10 @@ class DeviceWatch:
             self._idle.pop(uuid, None)
 
     def _close_device(self, uuid: str, last: Tick) -> Iterator[Event]:
-        """Yield an unseen end for each ongoing event of a device. `last`: the last tick in which it was seen."""
+        """Yield an unobserved end for each ongoing event of a device.
+
+        `last`: the last tick that contained the device.
+        """
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
             del self._throttled[device, cause]
@@ -234,7 +241,7 @@ class DeviceWatch:
             yield unseen_end(last.time_ns, "idle_began", EventSubject(uuid, user))
 
     def _close_all(self, last: Tick) -> Iterator[Event]:
-        """Yield an unseen end for each ongoing event of all devices. `last`: the last tick in which they were seen."""
+        """Yield an unobserved end for each ongoing event of all devices. `last`: the last tick that contained them."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._close_device(uuid, last)
 
@@ -242,19 +249,20 @@ class DeviceWatch:
 def _has_lost_driver(samples: Sequence[Sample]) -> bool:
     """Return whether all GPUs of a source report a missing driver.
 
-    If only some GPUs report it, the problem is with these GPUs and not with the driver.
+    If only some GPUs report it, these GPUs have the problem, not the driver.
     """
     without = {sample.device.source for sample in samples if sample.state is Availability.NO_DRIVER}
     return bool(without - {sample.device.source for sample in samples if sample.state is not Availability.NO_DRIVER})
 
 
 REPEAT_INTERVAL = 60 * SECOND
-"""Nanoseconds in which errors with one code on one GPU give at most two events: one for the first error at once, and
-one for all repeats together."""
+"""Length in ns of a period in which errors with one code on one GPU give at most two events: an immediate one for the
+first error, and one for all repeats together."""
 
 
 RUN_END_MARGIN = 10.0
-"""An error up to this many seconds after the end of a run is assigned to the run, because it often caused the end."""
+"""An error that is reported up to this many seconds after the end of a run is assigned to the run, because the error
+often caused the end."""
 
 
 class _XidReports:
@@ -307,9 +315,9 @@ def _repeat_event(reports: _XidReports) -> Iterator[Event]:
 
 
 def _subject(xid: XidEvent, tick: Tick) -> EventSubject:
-    """Return the GPU with its run as subject.
+    """Return the GPU and its run as the subject of an event.
 
-    If there are several runs on the GPU, no run is set, because the driver does not report which one failed.
+    If there are several runs on the GPU, no run is set, because the driver does not report which of them failed.
     """
     runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_affected(run, xid)}
     user, run = runs.pop() if len(runs) == 1 else ("", "")

@@ -23,9 +23,11 @@ from gpumon.storage.history.buckets import max_interval
 from gpumon.storage.sqlite.cells import typed_rows
 
 _MAX_PENDING = 10_000
-"""Maximum number of events kept while the file cannot be written. The oldest are dropped."""
+"""Maximum number of events that are kept in memory while the file cannot be written. If there are more, the oldest are
+dropped."""
 SETTLE_TIME = 30.0
-"""Seconds after the first tick by which every run of an earlier daemon that is still running has been seen."""
+"""Seconds after the first tick within which every run that is still running from the time of an earlier daemon is
+detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class EventBatch:
     events: Sequence[Event]
     open_events: Sequence[Key]
     seen_ns: int
-    """Time of the newest tick, in ns since 1970."""
+    """Time of the last tick, in ns since 1970."""
     is_settled: bool
     """Whether the runs of an earlier daemon that are not in `open_events` have certainly ended."""
     first_ns: int = 0
@@ -102,7 +104,7 @@ class EventBook:
         return batch
 
     def restore(self, batch: EventBatch) -> None:
-        """Add back events that `drain` returned but that could not be written."""
+        """Put back events that were returned by `drain` but could not be written."""
         self._events.extendleft(reversed(batch.events))
 
     def open_events(self) -> Sequence[Key]:
@@ -122,10 +124,12 @@ class EventBook:
 _MAX_NAME_LENGTH = 100
 _MAX_DETAILS_LENGTH = 4000
 _SAME_EVENT_NS = 2 * SECOND
-"""Two start events, or two end events, of one run that are at most this many ns apart are the same event."""
+"""Two start events of one run are the same event if they are at most this many ns apart. This also applies to two end
+events."""
 _SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
 _PAUSES = {"throttling_began": QUIET}
-"""Maximum ns between the first tick and a start event that continues an event of an earlier daemon, by event kind."""
+"""For each kind of event, the maximum ns between the first tick and a start event that continues an event of an earlier
+daemon."""
 _RUNS = ("run_began", "run_ended", "run_died")
 _SAME_RUN_EVENT = (
     "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
@@ -134,7 +138,10 @@ _SAME_RUN_EVENT = (
 
 
 def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
-    """Write events, and the time until which open events were seen. Needs an open transaction. Raises sqlite3.Error."""
+    """Write events, and the time until which open events were observed.
+
+    Needs an open transaction. Raises sqlite3.Error.
+    """
     for event in batch.events:
         if not _continue_earlier(connection, event, batch, boot):
             _insert(connection, event, boot)
@@ -142,7 +149,8 @@ def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -
 
 
 def last_written(connection: sqlite3.Connection, boot: str) -> int:
-    """Return the time (ns since 1970) at which a killed daemon last wrote; 0 if no daemon was killed since the boot.
+    """Return the time (ns since 1970) of the last write by a daemon that was killed; 0 if none was killed since the
+    last boot.
 
     `boot`: boot id of the machine. Raises sqlite3.Error.
     """
@@ -153,7 +161,7 @@ def last_written(connection: sqlite3.Connection, boot: str) -> int:
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
     """Write events that a killed daemon had detected but not written. Must be called before `close_unseen`.
 
-    If the file already has the start of an event, it is not written again. Raises sqlite3.Error.
+    If the start of an event is already in the file, it is not written again. Raises sqlite3.Error.
     """
     is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
     for event in batch.events:
@@ -163,7 +171,7 @@ def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str
 
 
 def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
-    """Write the time until which each open event was seen."""
+    """Write the time until which each open event was observed."""
     connection.executemany(
         f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
         [(batch.seen_ns, kind, *_clean_subject(subject)) for kind, subject in batch.open_events],
@@ -171,11 +179,11 @@ def _write_seen(connection: sqlite3.Connection, batch: EventBatch) -> None:
 
 
 def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boot: str, *, runs: bool) -> None:
-    """End the events that earlier daemons left open and that are not ongoing any more. Raises sqlite3.Error.
+    """End the events that earlier daemons left open and that are no longer ongoing. Raises sqlite3.Error.
 
     `open_events`: kind and subject of the events that are ongoing. `runs`: end events of runs if true, all other events
-    if false. An event that is ongoing in the first tick may have started earlier. Its start is not written again then,
-    and an end that was already written for it is deleted (`_continue_earlier`).
+    if false. An event that is ongoing in the first tick may have started before it. Then its start is not written
+    again, and if an end was already written, the end is deleted (`_continue_earlier`).
     """
     known = {(kind, _clean_subject(subject)) for kind, subject in open_events}
     rows = connection.execute(
@@ -188,10 +196,10 @@ def close_unseen(connection: sqlite3.Connection, open_events: Iterable[Key], boo
 
 
 def _continue_earlier(connection: sqlite3.Connection, event: Event, batch: EventBatch, boot: str) -> bool:
-    """Continue an event that an earlier daemon saw until just before the first tick, if there is one.
+    """Continue the event that an earlier daemon observed until just before the first tick, if there is such an event.
 
-    Returns whether there is one. A condition that exists in the first tick may have started earlier. If so, its start
-    is not written again, and the event that ended it is deleted.
+    Returns whether there is such an event. A condition that exists in the first tick may have started before it. Then
+    its start is not written again, and the event that marked its end is deleted.
     """
     kind, subject, closing = event.kind, _clean_subject(event.subject), BY_NAME[event.kind].unseen
     gap, after = round(max_interval(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
@@ -239,7 +247,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
             f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *subject)
         ).fetchone()
         if begun is not None and parse_details(begun[1]).get("restarts"):
-            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw only the last part
+            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon observed only the last part
     details = _json({key: _limit_length(value) for key, value in event.details.items()})
     connection.execute(
         "INSERT OR IGNORE INTO event (time, kind, device, user, run, cause, boot, lasted, until, details)"

@@ -16,7 +16,7 @@ from gpumon.model.xids import xid_of
 from gpumon.storage.history.read import read_tables
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
-if TYPE_CHECKING:  # views that read no file do not need to import it
+if TYPE_CHECKING:  # views that read no file do not need SQLite
     import sqlite3
 
 _LATEST = 2**62
@@ -32,11 +32,14 @@ class LoggedEvent:
     kind: EventKind
     subject: EventSubject
     device: str
-    """Label of the GPU, such as `GPU 3`, or its UUID if its number is unknown. Empty if no GPU is concerned."""
+    """Label of the GPU, such as `GPU 3`, or the UUID of the GPU if its number is not recorded. Empty if the event does
+    not concern a GPU."""
     lasted: float
-    """If the event is the end of a condition, the duration of the condition in seconds; NaN if unknown."""
+    """If the event is the end of a condition, the duration of the condition in seconds; otherwise, or if not recorded,
+    NaN."""
     until_ns: int
-    """If the event is a condition that has not ended, the time when it was last observed (ns since 1970); else 0."""
+    """If the event is the start of a condition that has not ended, the time at which the condition was last observed
+    (ns since 1970); else 0."""
     details: Mapping[str, Any]
 
     @property
@@ -52,7 +55,7 @@ class EventFilter:
 
     kinds: Collection[str] = ()
     device: str = ""
-    """UUID of the GPU, or its last index as a number."""
+    """UUID of the GPU, or the last index of the GPU as a number."""
     user: str = ""
     run: str = ""
 
@@ -65,8 +68,8 @@ def read_events(
 ) -> list[LoggedEvent]:
     """Return the events from `begin` up to, but not including, `end` (s since 1970), oldest first.
 
-    `limit`: maximum number of events; if there are more, the newest are returned; -1 for all. Raises GpumonError if the
-    file cannot be read.
+    `limit`: maximum number of events, or -1 for all. If there are more, the newest are returned. Raises GpumonError if
+    the file cannot be read.
     """
     return read_tables(path, lambda db: _read(db, begin, end, wanted, limit), [])
 
@@ -74,7 +77,7 @@ def read_events(
 def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
     """Return the number of events from `begin` to `end` (s since 1970).
 
-    `wanted`: only its fields `kinds` and `device` are used. Raises GpumonError if the file cannot be read.
+    Of `wanted`, only the fields `kinds` and `device` are used. Raises GpumonError if the file cannot be read.
     """
 
     def count(db: sqlite3.Connection) -> int:

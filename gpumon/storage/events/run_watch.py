@@ -1,4 +1,4 @@
-"""Detects events of runs from ticks, and detects if processes were left out.
+"""Detects events of runs from ticks, and detects when processes were left out.
 
 All processes of a run on this machine count as one run.
 """
@@ -17,16 +17,18 @@ from gpumon.model.run import PAUSED
 from gpumon.storage.processes.snapshot import MAX_PROCESSES
 
 _GROWTH = 1.1
-"""Another event is reported if the number of processes has grown by more than this factor since the last event."""
+"""Another event is reported if the number of processes exceeds the number in the last event by more than this
+factor."""
 REPEAT_INTERVAL = 3600.0
-"""Seconds after which the event is repeated if the condition lasts, so that every longer window contains an event."""
+"""Seconds after which the event is repeated if the condition continues, so that every window longer than this contains
+an event."""
 _RECOVERED = 0.9
-"""The condition ends if the number of processes is below this fraction of the limit. Thus a number that varies around
-the limit gives only one event."""
+"""The condition ends when the number of processes falls below this fraction of the limit. So a number that varies
+around the limit gives only one event."""
 
 
 class ProcessWatch:
-    """Detects that there are more processes on the GPUs than are stored (`MAX_PROCESSES`)."""
+    """Detects when there are more processes on the GPUs than can be stored (`MAX_PROCESSES`)."""
 
     def __init__(self) -> None:
         self._reported = 0
@@ -34,7 +36,8 @@ class ProcessWatch:
         self._reported_ns = 0
 
     def add(self, tick: Tick) -> Iterator[Event]:
-        """Yield an event when the first process is left out, when many more are left out, and then every hour."""
+        """Yield an event when a process is first left out, when many more are left out, and every hour while this
+        continues."""
         count = len(tick.processes)
         if count <= MAX_PROCESSES:
             if count < _RECOVERED * MAX_PROCESSES:
@@ -45,7 +48,7 @@ class ProcessWatch:
 
 
 _MAX_ENDED = 50_000
-"""Maximum number of remembered keys of ended runs, which may still be in ticks."""
+"""Maximum number of keys of ended runs to remember. These runs may still be in ticks."""
 _MAX_GPUS = 64
 """Maximum number of GPUs listed in an event of a run."""
 _RUNNING = RunState.RUNNING
@@ -65,7 +68,7 @@ class _Process:
         self.last_alive_ns = 0
         """Time of the last tick in which the process was running, in ns of CLOCK_MONOTONIC; 0 if there is none."""
         self.ended_ns = 0
-        """End that the process reported, in ns since 1970; 0 if it reported none."""
+        """End that the process reported, in ns since 1970; 0 if it reported no end."""
         self.begin_ns = self.end_ns = 0
         """Start and end that the process reported, in ns of CLOCK_MONOTONIC; 0 if not reported."""
         self._last_ns = self._paused_ns = 0
@@ -87,10 +90,10 @@ class _Process:
             self.ended_ns, self.end_ns = boundary.time_ns, boundary.monotonic_ns
 
     def close(self) -> None:
-        """Determine the end of a process that is over, by the same rule as the ledger."""
+        """Determine the end of a process that has ended, by the same rule as the ledger."""
         if not self.end_ns:
             self.end_ns = unreported_end_ns(self.run, self.tick, self.last_alive_ns, self._last_ns)
-            if self._is_paused:  # the training had finished; how its process ended does not matter
+            if self._is_paused:  # the training had already finished, so it does not matter how its process ended
                 self.end_ns, self.run = self._last_ns, self.run._replace(state=RunState.FINISHED)
             self.ended_ns = self.tick.time_ns - (self.tick.monotonic_ns - self.end_ns)
 
@@ -104,7 +107,8 @@ class _Process:
 def _lasted(processes: Collection[_Process]) -> float:
     """Return the seconds from the first start to the last end of these processes.
 
-    The differences of the starts are by the wall clock, and how long each process lasted is by CLOCK_MONOTONIC.
+    Differences between the starts are measured by the wall clock. The duration of each process is measured by
+    CLOCK_MONOTONIC.
     """
     first = min((process.run.started for process in processes if is_known(process.run.started)), default=NAN)
     later = [process.run.started - first for process in processes]
@@ -171,9 +175,9 @@ class RunWatch:
         yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Event]:
-        """Remove a process that was withdrawn because another run describes it better.
+        """Remove a process that was withdrawn because another run describes the same work in more detail.
 
-        For example, `gpumon run` withdraws its run if the training inside has a callback.
+        For example, `gpumon run` withdraws its run if the training that it started has a callback.
         """
         process = self._processes.pop(key, None)
         if process is not None:

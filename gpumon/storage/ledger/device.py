@@ -168,7 +168,9 @@ class DeviceUsage:
                 self._add_values(last, held, timeline, begin, end)
                 if held < sample.monotonic_ns:
                     self._add_gap(held, sample.monotonic_ns, timeline, begin, end)
-                if sample.after_gap or held < sample.monotonic_ns:  # no daemon ran, or this device did not answer
+                if (
+                    sample.after_gap or held < sample.monotonic_ns
+                ):  # no daemon was running, or this device did not answer
                     self._gap_middle_ns = (last.monotonic_ns + sample.monotonic_ns) // 2
             if held < sample.monotonic_ns:
                 self._gap = held, sample.monotonic_ns

@@ -187,7 +187,9 @@ class _Rank:
         follows the previous row.
         """
         before = self.rows[-1] if self.rows else Row(-1, 0, 0)
-        begun_ns = begun if isinstance(begun, int) and begun > before.begun else before.begun + 1  # clock set back
+        begun_ns = (
+            begun if isinstance(begun, int) and begun > before.begun else before.begun + 1
+        )  # the clock was set back
         if before.ended == _OPEN:
             self.rows[-1] = before._replace(ended=begun_ns)
         self.rows.append(

@@ -159,7 +159,7 @@ class EpochTimes:
     """End, seconds since 1970. NaN while the epoch is open in a rank, or if a rank died in it."""
     seconds: float
     steps: int
-    """Number of steps; 0 if steps were not counted."""
+    """Number of steps; Number of steps; 0 if steps were not counted."""
     energy: float
     """Energy in joules; NaN if not measured completely."""
     times: int = 1

@@ -1,1 +1,1 @@
-"""History of the processes on GPUs: who they were, when they ran, and how much they used."""
+"""The history of the processes on GPUs, with their names and users, when they ran, and how much they used."""

@@ -1,7 +1,8 @@
 """Takes snapshots of the process list, and recognizes the same process in consecutive snapshots.
 
-A process is identified by GPU, pid and start time. If the start time is unknown, it counts as the same process as in
-the previous snapshot. After an absence or a gap it counts as a new process, because the pid may have been reused.
+A process is identified by GPU, pid and start time. If the start time is not available, it counts as the same process as
+the one in the previous snapshot. After an absence or a gap, it counts as a new process, because the pid may have been
+reused.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ kernel reports its boot time in whole seconds, and the boot time changes when th
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step * SECOND
 """Nanoseconds between two snapshots."""
 _MIN_LENGTH = SECOND
-"""Minimum ns of a snapshot. After this time, a changed number of processes starts a new snapshot early."""
+"""Minimum length of a snapshot in ns. After this time, a change in the number of processes starts a new snapshot
+early."""
 _MAX_PENDING = 128
-"""Maximum number of snapshots kept while the file cannot be written, enough for 20 minutes."""
+"""Maximum number of snapshots that are kept while the file cannot be written. They cover 20 minutes."""
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
@@ -37,12 +39,12 @@ class Snapshot:
     """The processes that were running in a span of time."""
 
     begin_ns: int
-    """Start, ns since 1970."""
+    """Start of the span, in ns since 1970."""
     ns: int
-    """Length in ns, without gaps."""
+    """Length of the span in ns, without gaps."""
     processes: Sequence[Process]
     unanswered: Collection[str]
-    """UUIDs of GPUs that did not answer, so their processes are unknown."""
+    """UUIDs of GPUs that did not answer, so that their processes could not be read."""
     follows: bool
     """Whether the snapshot starts at the end of the previous snapshot."""
     monotonic_ns: int
@@ -84,7 +86,7 @@ class Snapshots:
         self._due_ns = (time_ns // self._every + 1) * self._every if self._every else 0
 
     def finish(self) -> None:
-        """Finish the open snapshot, because no more ticks follow."""
+        """Finish the open snapshot. Called when no more ticks will follow."""
         snapshot, self._open = self._open, None
         if snapshot is not None:
             self.finished.append(replace(snapshot, ns=self._ns))
@@ -94,7 +96,7 @@ _identity = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", *T
 MAX_PROCESSES = 1024
 """Maximum number of processes stored per snapshot. Further processes are left out."""
 NO_NUMBER = 0
-"""Number of a process that is left out, for example because its GPU does not answer."""
+"""Stands for the number of a process that is left out, for example because its GPU does not answer."""
 
 
 class TrackedProcess:
@@ -106,12 +108,12 @@ class TrackedProcess:
         self.device = process.uuid
         self.pid = process.pid
         self.started = process.started
-        """Start of the process, in seconds since 1970; NaN if unknown."""
+        """Start of the process, in seconds since 1970; NaN if not available."""
         self.kind = process.kind
         self.texts: tuple[str, ...] = read_texts(process)
         """Texts in the order of `TEXTS`."""
         self.first_ns = self.last_ns = time_ns
-        """Times when it was first and last seen, ns since 1970."""
+        """Times at which the process was first and last seen, in ns since 1970."""
         self.first_monotonic_ns = monotonic_ns
         """Time when it was first seen, by CLOCK_MONOTONIC in ns."""
         self.number = NO_NUMBER
@@ -123,7 +125,7 @@ class TrackedProcess:
     def update(self, process: Process) -> bool:
         """Update the strings and the start time, and return whether anything changed.
 
-        A process that is ending has no name any more, so its last name is kept. User and name may change, for example
+        A process that is ending no longer has a name, so its last name is kept. User and name may change, for example
         if a server starts as root and then drops its privileges.
         """
         previous = (self.texts, self.started)
@@ -138,7 +140,7 @@ class ProcessNumbers:
 
     def __init__(self, resolve: Callable[[TrackedProcess], int]) -> None:
         self.changed: list[TrackedProcess] = []
-        """Processes that ended, or whose strings or times changed, since this list was last cleared."""
+        """Processes that have ended, or whose strings or times have changed, since this list was last cleared."""
         self._resolve = resolve
         self._tracked: dict[tuple[str, int], TrackedProcess] = {}
         self._identities: list[tuple[object, ...]] = []
@@ -166,7 +168,7 @@ class ProcessNumbers:
         return list(self._tracked.values())
 
     def reset(self) -> None:
-        """Forget all processes, because their numbers may have changed."""
+        """Forget all processes. Called when their numbers may have changed."""
         self._tracked, self._identities, self.changed = {}, [], []
 
     def _match(self, snapshot: Snapshot) -> None:

@@ -20,18 +20,18 @@ class Account(NamedTuple):
     """Usage of a device by one user, summed over some hours. `energy` is in joules, all other sums are in seconds."""
 
     user: str
-    """Name of the user; empty if the holder is unknown."""
+    """Name of the user; empty if the holder could not be determined."""
     held: float = 0.0
     """Time in which the user had processes or runs on the device."""
     judged: float = 0.0
-    """Part of `held` in which `busy` and `idle_held` are known."""
+    """Part of `held` for which `busy` and `idle_held` were determined."""
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """Part of `held` in which `energy` is known."""
+    """Part of `held` for which `energy` was determined."""
     energy: float = 0.0
-    """Includes the energy of short times in which the device did not answer, between two counter readings. No other sum
-    includes these times.
+    """Energy, including that of short times between two counter readings in which the device did not answer. No other
+    sum includes these times.
     """
 
 
@@ -42,22 +42,22 @@ class DeviceUse(NamedTuple):
     """
 
     observed: float = 0.0
-    """Time in which the device answered and was not divided by MIG. The rest of the time is unknown."""
+    """Time in which the device answered and was not divided by MIG. There is no data for the rest of the time."""
     identified: float = 0.0
-    """Part of `observed` in which all holders are known."""
+    """Part of `observed` in which all holders were determined."""
     judged: float = 0.0
-    """Part of `observed` in which it is known whether the device was busy."""
+    """Part of `observed` in which it was determined whether the device was busy."""
     held: float = 0.0
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """Time in which `energy` is known. It may also include time in which MIG divided the device."""
+    """Time for which `energy` was determined. It may include time in which MIG divided the device."""
     energy: float = 0.0
-    """Includes the energy of short times in which the device did not answer, between two counter readings."""
+    """Energy, including that of short times between two counter readings in which the device did not answer."""
     free: float = 0.0
-    """Time in which it is known that no process held the device."""
+    """Time in which certainly no process held the device."""
     free_energy: float = 0.0
-    """Part of `energy` used in the `free` time."""
+    """Part of `energy` that was used in the `free` time."""
 
 
 DEVICE_COLUMNS = DeviceUse._fields

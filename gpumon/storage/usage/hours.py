@@ -90,7 +90,8 @@ _NO_PART = _EnergyPart(0, False, 0.0, ())
 
 
 class _DeviceHour:
-    """Sums of a device and its users in the current hour, and the current span, in which the state is constant."""
+    """Sums of a device and its users in the current hour, and the current span of time, in which the state is
+    constant."""
 
     __slots__ = (
         "accounts",
@@ -283,7 +284,7 @@ class AccountBook:
                 answered.pop(uuid, None)
             elif meter is not None:
                 if tick.monotonic_ns - meter.at_ns > follows_ns:
-                    meter.reset()  # there was no answer for too long
+                    meter.reset()  # there was there was no answer for too long
                 if (last := self._previous.get(uuid)) is not None and last.sample.state is _OK:
                     answered[uuid] = last
         if not meters.keys() <= now.keys():

@@ -24,7 +24,7 @@ class HourUse:
     """Usage of a device in one hour, in total and by user."""
 
     begin: float
-    """Start of the hour, seconds since 1970."""
+    """Start of the hour, in seconds since 1970."""
     device: str
     """UUID of the GPU."""
     use: DeviceUse
@@ -38,10 +38,10 @@ class StoredDevice:
 
     uuid: str
     number: int = -1
-    """Last index of the GPU; -1 if unknown."""
+    """Last index of the GPU; -1 if not recorded."""
     name: str = ""
     first: float = inf
-    """Start of the first hour of the device in the file, s since 1970."""
+    """Start of the device's first hour in the file, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,10 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, uuid: str) -
 
 
 def by_user(hours: Iterable[HourUse]) -> list[Account]:
-    """Return one account per user, summed over all hours and devices. The longest held time comes first."""
+    """Return one account per user, summed over all hours and devices.
+
+    The account with the longest held time comes first.
+    """
     accounts: dict[str, list[Account]] = {}
     for hour in hours:
         for account in hour.accounts:
@@ -118,10 +121,11 @@ def total(hours: Iterable[HourUse]) -> DeviceUse:
 
 
 def unattributed(use: DeviceUse, accounts: Iterable[Account]) -> Account:
-    """Return the usage that is not included in any user's account, because the holders or their shares are unknown.
+    """Return the usage that is not included in any user's account, because the holders or their shares were not
+    determined.
 
     `use` is the usage of the devices, `accounts` are the accounts of the same hours. `held` of the result is the time
-    in which the holders are unknown.
+    in which the holders were not determined.
     """
     every = list(accounts)
     named = [account for account in every if account.user]
@@ -149,14 +153,14 @@ def _remainder(whole: float, part: float) -> float:
 
 
 def _sums(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the sum of each column. For columns of text it is 0."""
+    """Return the sum of each column. For columns of text, the sum is 0."""
     return [0.0 if isinstance(column[0], str) else sum(column) for column in zip(*rows, strict=True)]
 
 
 def by_group(stored: StoredAccounts, groups: UserGroups) -> StoredAccounts:
-    """Return the accounts with users replaced by their groups. Users without a known group stay.
+    """Return the accounts with each user replaced by the user's group. Users without a group are kept.
 
-    If two members of a group share a GPU, each of them holds it, so the group's account has the sum of both times.
+    If two members of a group share a GPU, each of them holds it, so the account of the group has the sum of both times.
     """
     return replace(stored, hours=[replace(hour, accounts=_merge(hour.accounts, groups)) for hour in stored.hours])
 
