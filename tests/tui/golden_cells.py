@@ -134,7 +134,7 @@ class _Seen(dict[RoleStyle, Style]):
 def _painted(app: GpumonApp, look: Appearance) -> list[Strip]:
     """What is on screen in a look."""
     app.set_appearance(look)
-    app.footer.show()  # some keys have other names in ASCII
+    app.page.footer.show()  # some keys have other names in ASCII
     return app.screen._compositor.render_strips()
 
 

@@ -230,7 +230,7 @@ async def _press(app: GpumonApp, pilot: Pilot[Any], key: str) -> None:
     if app.screen is not app.screen_stack[0] or key in ("exclamation_mark", "question_mark", "colon"):
         await pilot.press(key)
         return
-    app.on_key(Key(key, key if len(key) == 1 else None))
+    await app.on_event(Key(key, key if len(key) == 1 else None))
     if key in (*"12345v", "enter", "escape"):
         await settle(app, pilot)
 

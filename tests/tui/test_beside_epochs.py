@@ -70,7 +70,7 @@ def shown(path: str, size: tuple[int, int], feed: FakeFeed | None = None) -> lis
         while app.view.selected_run != "id-0":
             await pilot.press("down")
         await pilot.press("enter")
-        while app.query_one(RunsWidget).opened.detail is None:
+        while app.pages["Runs"].query_one(RunsWidget).opened.detail is None:
             await pilot.pause(0.01)
             app.draw()
 

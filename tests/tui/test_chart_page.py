@@ -614,11 +614,11 @@ def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
     here, there = key_binding(CHART, "left_square_bracket"), key_binding("Overview", "left_square_bracket")
     assert here is not None
     assert there is not None
-    assert (here.action, there.action) == ("pan", "seek")
+    assert (here.action, there.action) == ("pan(-1)", "app.seek(-60)")
     braces = key_binding(CHART, "left_curly_bracket")
     assert braces is not None
-    assert braces.action == "seek"
-    assert "{ }" in here.description, "the help says so"
+    assert braces.action == "app.seek(-600)"
+    assert "{ }" in here.tooltip, "the help says so"
 
 
 def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:

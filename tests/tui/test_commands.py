@@ -9,7 +9,17 @@ from textual import events
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, ViewAbilities, key_binding, page_keys
+from gpumon_tui.keybindings import (
+    CHART,
+    OVERVIEW,
+    PAGES,
+    PROCESSES,
+    RUNS,
+    ViewAbilities,
+    action_name,
+    key_binding,
+    page_keys,
+)
 from gpumon_tui.screens.commands import Command, CommandWindow, other_page_commands, page_commands, search_commands
 from gpumon_tui.screens.window import ModalWindow
 from tests.tui.fakes import FakeFeed, recent
@@ -20,9 +30,7 @@ from tests.tui.screen import play, text
 def test_every_command_of_a_page_is_a_key_of_it_and_every_key_that_the_help_names_is_there(page: str) -> None:
     commands = page_commands(page, PAGES)
     assert all(key_binding(page, command.key) for command in commands)
-    told = {
-        key.description for key in page_keys(page) if key.description and key.action not in ("commands", "open_page")
-    }
+    told = {key.tooltip for key in page_keys(page) if key.tooltip and action_name(key) not in ("commands", "open_page")}
     assert told <= {command.description for command in commands}
 
 

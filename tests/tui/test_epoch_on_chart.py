@@ -58,7 +58,7 @@ TO_EPOCH = ("4", "end", "enter", "down")
 def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_place(past: Path) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, TO_EPOCH)
-        sheet, view = app.query_one(RunsWidget), app.view
+        sheet, view = app.pages["Runs"].query_one(RunsWidget), app.view
         row = sheet.opened.row
         assert row is not None
         assert row.title == "e2"

@@ -9,28 +9,32 @@ from typing import Any, ClassVar
 
 import pytest
 from rich.segment import Segment
+from textual.binding import Binding, BindingType
 from textual.events import Key as Press
 from textual.pilot import Pilot
 
+from gpumon.common.numbers import is_known
 from gpumon_tui import screens
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keybindings import (
     CHART,
     EVENTS,
-    KEYS,
     OVERVIEW,
     PAGE_CLASSES,
     PAGES,
     PROCESSES,
     RARE_ACTIONS,
     RUNS,
+    action_name,
     footer_keys,
     key_binding,
+    page_bindings,
     page_keys,
 )
 from gpumon_tui.render import footer
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, page_class
+from gpumon_tui.screens.processes import ProcessesPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
@@ -51,6 +55,7 @@ class Other(TerminalPage):
     """A page that counts what its keys did."""
 
     page_name: ClassVar[str] = CHART
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("g", "subject(1)"), Binding("plus", "zoom(1)")]
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -67,7 +72,7 @@ class Other(TerminalPage):
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
         return (("x", "cross out"),)
 
-    def do_zoom(self, step: int) -> None:
+    def action_zoom(self, step: int) -> None:
         self.done.append(f"zoom {step}")
 
     def take_key(self, press: Press) -> bool:
@@ -198,6 +203,67 @@ def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
     play(recent(), (120, 40), script, pages=PAGED)
 
 
+class TestKeysTypedAtOnce:
+    """Keys that arrive before the effect of those before them is drawn."""
+
+    @staticmethod
+    def screen_after(*keys: str) -> GpumonApp:
+        apps: list[GpumonApp] = []
+
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            apps.append(app)
+            for key in keys:
+                app.post_message(Press(key, key if len(key) == 1 else None))
+            await pilot.pause()
+            assert app.is_running
+
+        play(recent(), (120, 40), script)
+        return apps[0]
+
+    def test_go_to_the_page_and_the_field_that_they_open(self) -> None:
+        app = self.screen_after("3", "slash", "q", "1", "enter", "down")
+        assert isinstance(app.page, ProcessesPage)
+        assert app.page.table.filter == "q1"
+
+    def test_go_to_the_window_that_they_open_and_then_to_the_page(self) -> None:
+        app = self.screen_after("2", "colon", *"theme", "enter", "question_mark", "down", "escape", "4", "5")
+        assert app.view.appearance.theme.name == "light"
+        assert app.page.page_name == EVENTS
+        assert len(app.pages) == 4
+
+    def test_go_to_a_page_and_back(self) -> None:
+        app = self.screen_after("2", "m", "1", "g", "2", "g", "1")
+        assert app.view.subject == "GPU-0002"
+
+
+@pytest.mark.parametrize("place", [(60, 0), (16, 39)], ids=["header", "footer"])
+def test_a_click_on_header_or_footer_is_none_on_the_page(place: tuple[int, int]) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        await pilot.click(offset=place)
+        await pilot.pause()
+        assert not is_known(app.view.chart_time.cursor)
+        await pilot.click(offset=(60, 10))
+        await pilot.pause()
+        assert is_known(app.view.chart_time.cursor)
+
+    play(recent(), (120, 40), script)
+
+
+@pytest.mark.parametrize("page", "12345")
+def test_a_page_fits_a_terminal_of_one_cell(page: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.resize_terminal(1, 1)
+        await pilot.press(page, "question_mark", "escape")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert text(app)[0].startswith(" gpumon")
+
+    play(recent(), (120, 40), script)
+
+
 def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame() -> None:
     feed = recent()
 
@@ -223,7 +289,7 @@ def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame
 def test_names_of_pages_are_told_apart_by_their_digits() -> None:
     digits = range(1, len(PAGES) + 1)
     keys = [key_binding(OVERVIEW, str(digit)) for digit in digits]
-    assert [key.argument for key in keys if key] == list(digits)
+    assert [key.action for key in keys if key] == [f"app.open_page({digit})" for digit in digits]
     assert PAGES.index(RUNS) == 3
 
 
@@ -245,7 +311,7 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     assert [name for name in PAGES if name in shown] == [page]
     digits = [str(digit) for digit in range(1, len(PAGES) + 1)]
     assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == digits
-    own = [f"{key.label} {key.footer_text}" for key in page_keys(page) if page in key.pages and key.footer_text]
+    own = [f"{key.key_display} {key.description}" for key in page_bindings(page) if key.description]
     assert sum(text in shown for text in own) >= min(2, len(own))
     assert shown.endswith("? help ")
     named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
@@ -275,9 +341,9 @@ def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> None:
-    own = {key.footer_text for key in KEYS if page in key.pages}
+    own = {key.description for key in page_bindings(page)}
     seldom = {
-        key.footer_text for key in KEYS if key.action in RARE_ACTIONS
+        key.description for key in page_keys(page) if action_name(key) in RARE_ACTIONS
     }  # these come last, of whatever pages they are
     is_own = [brief in own for _, brief in footer_keys(page) if brief not in seldom]
     assert is_own == sorted(is_own, reverse=True)
@@ -285,11 +351,11 @@ def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> 
 
 @pytest.mark.parametrize("page", [RUNS, EVENTS])
 def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page: str) -> None:
-    assert not {"zoom", "pan", "subject", "panel"} & {key.action for key in page_keys(page)}
+    assert not {"zoom", "pan", "subject", "panel"} & {action_name(key) for key in page_keys(page)}
     assert not {"window", "metric"} & {brief for _, brief in footer_keys(page)}
     assert [key_binding(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
     of_gpu = key_binding(page, "g")
-    assert (of_gpu and of_gpu.action) == ("only_gpu" if page == EVENTS else "move")
+    assert (of_gpu and action_name(of_gpu)) == ("only_gpu" if page == EVENTS else "move")
 
 
 def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:

@@ -40,13 +40,13 @@ WIDE = (160, 50)
 def header_color(app: GpumonApp) -> Color | None:
     """Of the glyph before the word for how fresh things are."""
     marks = tuple("●○‖▲▸")
-    return next(one.style.color for one in app.header._lines[0] if one.text.startswith(marks) and one.style)
+    return next(one.style.color for one in app.page.header._lines[0] if one.text.startswith(marks) and one.style)
 
 
 def brightest(app: GpumonApp) -> int:
     """The strongest light of any letter of the page."""
     lights = []
-    first = 1 + app.reason.display
+    first = 1 + app.page.reason.display
     for strip in app.screen._compositor.render_strips()[first:-1]:
         for segment in strip:
             if segment.text.strip() and segment.style and segment.style.color:

@@ -192,13 +192,13 @@ def test_the_reason_has_a_line_only_while_there_is_one() -> None:
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         top = app.page.line_widgets[0].region.y
-        assert app.reason.region == (0, 1, 120, 1)
+        assert app.page.reason.region == (0, 1, 120, 1)
         assert "last seen" in text(app)[1]
         feed.live = LIVE
         feed.advance()
         app.poll()
         await pilot.pause()
-        assert not app.reason.display
+        assert not app.page.reason.display
         assert app.page.line_widgets[0].region.y == top - 1
 
     play(feed, (120, 40), script)

@@ -147,7 +147,7 @@ def test_a_filter_that_matches_only_unread_runs_says_so_and_opens_none(
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
-        content = app.query_one(RunsWidget)
+        content = app.pages["Runs"].query_one(RunsWidget)
 
         async def drawn_until(is_done: Callable[[], bool]) -> None:
             while not is_done():
@@ -184,7 +184,7 @@ def test_enter_opens_a_run_that_matches_although_the_list_is_not_drawn_yet(tmp_p
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
-        content = app.query_one(RunsWidget)
+        content = app.pages["Runs"].query_one(RunsWidget)
         while len(content.list.shown) < 2:
             await pilot.pause(0.01)
             app.draw()

@@ -103,7 +103,7 @@ async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
 
 
 def sheet(app: GpumonApp) -> RunsWidget:
-    return app.query_one(RunsWidget)
+    return app.pages["Runs"].query_one(RunsWidget)
 
 
 def shown(

@@ -202,7 +202,7 @@ def test_enter_opens_a_run_escape_closes_it_and_the_cursor_stays_on_it() -> None
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.query_one(RunsWidget)
+        sheet = app.pages["Runs"].query_one(RunsWidget)
         await pilot.press("enter")
         await appears(app, pilot, " llama-8b-lora ─")
         assert (sheet.opened.id, app.view.selected_run) == ("id-1", "id-1")

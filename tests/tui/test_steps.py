@@ -82,7 +82,7 @@ def opened(ledger: Memory, directory: Path) -> list[str]:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.query_one(RunsWidget)
+        sheet = app.pages["Runs"].query_one(RunsWidget)
         while app.view.ledger_runs.listed().result is None:
             await pilot.pause(0.01)
         app.draw()

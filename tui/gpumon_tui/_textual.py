@@ -140,7 +140,7 @@ class TextualApp(App[None]):
         """
         if not self._is_holding:
             self._is_holding = True
-            self._check_hold(is_drawn, monotonic() + MAX_HOLD)
+            self.call_later(self._check_hold, is_drawn, monotonic() + MAX_HOLD)
 
     def _check_hold(self, is_drawn: Callable[[], bool], deadline: float) -> None:
         if is_drawn() or monotonic() > deadline:

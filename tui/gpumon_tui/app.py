@@ -12,7 +12,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.app import ComposeResult
+from textual.actions import ActionParseResult
+from textual.dom import DOMNode
 from textual.geometry import Size
 
 from gpumon.common.clock import SECOND, Clock, SystemClock
@@ -26,7 +27,7 @@ from gpumon_tui.data.run_ledger import LedgerRuns, OpenLedgers
 from gpumon_tui.feed import FindDaemon, FrameFeed, FrameSource, Past, Player, PollTimer, Simulation
 from gpumon_tui.frame_queue import FrameQueue, SeekState
 from gpumon_tui.freshness import END, freshness
-from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, footer_keys, key_binding, page_keys
+from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, action_name, page_keys, press_key
 from gpumon_tui.render.footer import KEY_NAMES
 from gpumon_tui.screens.findings import FindingsWindow
 from gpumon_tui.screens.help import HelpWindow
@@ -36,15 +37,7 @@ from gpumon_tui.screens.window import ModalWindow
 from gpumon_tui.state import RECENT_FRAMES, View
 from gpumon_tui.terminal_app import TerminalApp
 from gpumon_tui.terminal_guard import suspend_job
-from gpumon_tui.widgets.bars import (
-    Footer,
-    FooterPicture,
-    HeaderBar,
-    HeaderPicture,
-    ReasonLine,
-    ReasonPicture,
-    state_keys,
-)
+from gpumon_tui.widgets.bars import Footer, state_keys
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary
@@ -53,12 +46,17 @@ if TYPE_CHECKING:
 _DRAW_DELAY = 0.05
 """Answers of the background thread that arrive within this many seconds are drawn together."""
 
+KEYS_WHILE_TYPING = ("ctrl+c", "ctrl+q", "ctrl+z")
+"""Keys that keep their meaning while text is typed."""
+
 
 class GpumonApp(TerminalApp):
     """The terminal application. With `live=False` the caller polls the feed itself (for tests).
 
     `simulation` and `past` are used on machines without a readable GPU.
     """
+
+    DEFAULT_MODE = OVERVIEW
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
@@ -91,26 +89,28 @@ class GpumonApp(TerminalApp):
         """True while a delayed redraw for further answers is scheduled."""
         self._state_keys: Sequence[tuple[str, str]] = ()
         self.frame_queue = FrameQueue(self.view)
-        self.header = HeaderBar(self.view, HeaderPicture(self.view))
-        self.reason = ReasonLine(self.view, ReasonPicture(self.view))
-        self.footer_picture = FooterPicture(self.view, tuple(pages))
-        self.footer = Footer(self.view, self.footer_picture)
         self._page_classes = pages
-        self.page = page_class(OVERVIEW, pages)(self.view)
-        self.pages: dict[str, TerminalPage] = {OVERVIEW: self.page}
-        """Pages opened so far, by name."""
+        for name in pages:
+            self.add_mode(name, partial(self._make_page, name))
 
-    def compose(self) -> ComposeResult:
-        yield from (self.header, self.reason, self.page, self.footer)
+    @property
+    def page(self) -> TerminalPage:
+        """The current page, which may be below a window."""
+        return self.pages[self.current_mode]
+
+    def _make_page(self, name: str) -> TerminalPage:
+        """Create a page when it is opened for the first time."""
+        page = self.pages[name] = page_class(name, self._page_classes)(self.view)
+        page.footer_picture.pages = tuple(self._page_classes)
+        self.paint_ground(page)
+        return page
 
     def on_mount(self) -> None:
         """Start with the frames the feed already has."""
         self._loop, self._draw_context = asyncio.get_running_loop(), copy_context()
         self.query_width()
-        self.watch_layout()
-        self.paint_ground(self.screen)
         self.view.restore_window()
-        self._open(OVERVIEW)
+        self.hold_until(lambda: self.page.is_laid_out)
         self.poll()
         if self._live:
             self.set_timer(min(self.interval, 0.5), self._poll_again)
@@ -129,7 +129,7 @@ class GpumonApp(TerminalApp):
         if problem := view.preferences.pop_problem():
             view.show_message(problem)
         if view.expire_message(monotonic()):
-            self.footer.show()
+            self.page.footer.show()
         if self.seek_state.has_arrived(feed):
             self._restart()
             view.paused = bool(player and player.is_paused)
@@ -168,8 +168,8 @@ class GpumonApp(TerminalApp):
         has_aged = self._update_freshness()
         self.notifier.update(view)
         if not has_aged and not frames and view.frame is not None:
-            self.header.show()
-            self.reason.show()
+            self.page.header.show()
+            self.page.reason.show()
         elif self.flow.is_ready(monotonic()):
             with self.painting():
                 self._paint()
@@ -190,20 +190,18 @@ class GpumonApp(TerminalApp):
     def _paint(self) -> None:
         if not self.screen_stack:  # shutting down
             return
-        self.reason.display = bool(self.view.freshness.reason)
-        was_laid_out = self.page.is_laid_out
-        self.page.lay_out(self._room(self.size))
-        if was_laid_out and not self.page.is_laid_out:  # layout changed: wait for it before drawing
-            self.hold_until(lambda: self.page.is_laid_out)
-        self.header.show()
-        self.reason.show()
-        self.page.show()
-        self.footer_picture.extra_keys = (
-            *self._state_keys,
-            *self.page.extra_keys,
-        )  # drawing the page may change its keys
-        self.footer_picture.hidden_keys = self.page.hidden_keys | self._ineffective_keys
-        self.footer.show()
+        page = self.page
+        page.reason.display = bool(self.view.freshness.reason)
+        was_laid_out = page.is_laid_out
+        page.lay_out(self._room(self.size))
+        if was_laid_out and not page.is_laid_out:  # layout changed: wait for it before drawing
+            self.hold_until(lambda: page.is_laid_out)
+        page.header.show()
+        page.reason.show()
+        page.show()
+        page.footer_picture.extra_keys = (*self._state_keys, *page.extra_keys)  # drawing the page may change its keys
+        page.footer_picture.hidden_keys = page.hidden_keys | self._ineffective_keys
+        page.footer.show()
         if isinstance(self.screen, ModalWindow) and self.screen.follows:
             self.screen.show()
 
@@ -214,51 +212,55 @@ class GpumonApp(TerminalApp):
         """
         if self.view.paused or self.view.freshness.edge != END:
             return frozenset()
-        return frozenset(key.label for key in page_keys(self.page.page_name) if key.action == "pause")
+        return frozenset(key.key_display or "" for key in page_keys(self.page.page_name) if action_name(key) == "pause")
 
     def on_resize(self, event: events.Resize) -> None:
         """Recompute the layout before the widgets receive their new sizes."""
         self.page.lay_out(self._room(event.size))
 
     def _room(self, size: Size) -> Size:
-        return Size(size.width, max(1, size.height - 2 - self.reason.display))
-
-    def on_key(self, event: events.Key) -> None:
-        """Dispatch a key to the page or the app."""
-        if not isinstance(self.screen, ModalWindow):
-            if self.page.take_key(event):
-                self.draw()
-            else:
-                self.press(event.key)
+        return Size(size.width, max(1, size.height - 2 - self.page.reason.display))
 
     async def on_event(self, event: events.Event) -> None:
-        """Forward pasted text to an open text input.
+        """Handle keys and pasted text here, in the order in which they were typed.
 
-        Textual sends paste events to the screen and does not return them to the app.
+        Textual forwards them through the queue of the screen or of the focused widget. After a key that opens a page or
+        a window, the next one would take another queue, and might overtake those before it.
         """
-        if isinstance(event, events.Paste) and not isinstance(self.screen, ModalWindow):
-            self.page.paste(one_line(event.text))
+        if isinstance(event, events.Key):
+            await self._handle_key(event)
+        elif isinstance(event, events.Paste):
+            self._receiver.paste(one_line(event.text))
             self.draw()
         else:
             await super().on_event(event)
 
-    def press(self, name: str) -> None:
-        """Run the action bound to a key on the current page, if there is one."""
-        key = key_binding(self.page.page_name, name)
-        if key is None:
-            return
-        target = self.page if hasattr(self.page, f"do_{key.action}") else self
-        method = getattr(target, f"do_{key.action}", None)
-        if method is None:
-            return
-        self.view.message = ""  # clear the message of the previous key
-        method() if key.argument is None else method(key.argument)
-        if target is self.page:
-            self.draw()
+    @property
+    def _receiver(self) -> TerminalPage | ModalWindow:
+        """The page or window that receives keys."""
+        screen = self.screen
+        return screen if isinstance(screen, ModalWindow) else self.page
 
-    def on_footer_pressed(self, message: Footer.Pressed) -> None:
+    async def _handle_key(self, press: events.Key) -> None:
+        receiver = self._receiver
+        if press.key not in KEYS_WHILE_TYPING and receiver.take_key(press):
+            self.draw()
+        elif not await press_key(self.screen, press.key) and isinstance(receiver, ModalWindow):
+            receiver.on_unbound_key()
+
+    async def run_action(
+        self, action: str | ActionParseResult, default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:  # fmt: skip
+        """Run an action, and draw its effect."""
+        self.view.message = ""  # clear the message of the previous key
+        was_run = await super().run_action(action, default_namespace, namespaces)
+        self.draw()
+        return was_run
+
+    async def on_footer_pressed(self, message: Footer.Pressed) -> None:
         """Handle a click on a key or page name in the footer."""
-        self.press(message.key)
+        await press_key(self.screen, message.key)
 
     def on_terminal_page_changed(self, message: TerminalPage.Changed) -> None:
         """Redraw after a page reported a change."""
@@ -266,45 +268,29 @@ class GpumonApp(TerminalApp):
 
     def on_terminal_page_open_requested(self, message: TerminalPage.OpenRequested) -> None:
         """Open the page that another page links to."""
-        self.do_open_page(message.number, message.return_target)
+        self.action_open_page(message.number, message.return_target)
         if message.opens:
             self.page.open_selected()
-            self.draw()
+        self.draw()
 
-    def on_terminal_page_key_clicked(self, message: TerminalPage.KeyClicked) -> None:
+    async def on_terminal_page_key_clicked(self, message: TerminalPage.KeyClicked) -> None:
         """Handle a click on a key shown in a page."""
-        self.press(KEY_NAMES.get(message.key, message.key))
+        await press_key(self.screen, KEY_NAMES.get(message.key, message.key))
 
-    def do_open_page(self, number: int, way_back: ReturnTarget | None = None) -> None:
+    def action_open_page(self, number: int, return_target: ReturnTarget | None = None) -> None:
         """Open another page, keeping the selected GPU and run."""
         name = PAGES[number - 1]
-        if name in self._page_classes and not isinstance(self.screen, ModalWindow):
-            self._open(name)
-            self.view.return_target = way_back
-            self.draw()
+        if name not in self._page_classes or isinstance(self.screen, ModalWindow):
+            return
+        if name != self.current_mode:
+            self.view.painter.is_layout_final = False
+            self.switch_mode(name)
+        page = self.page
+        self.view.may_show_past, self.view.return_target = page.has_past, return_target
+        page.lay_out(self._room(self.size))
+        self.hold_until(lambda: page.is_laid_out)
 
-    def _open(self, name: str) -> None:
-        if name not in self.pages:
-            self.pages[name] = page_class(name, self._page_classes)(self.view)
-            self.mount(self.pages[name], before=self.footer)
-        self.page = self.pages[name]
-        self.view.may_show_past = self.page.has_past
-        for page in self.pages.values():
-            page.display = page is self.page
-        self.footer_picture.page, self.footer_picture.bindings = name, footer_keys(name)
-        self.page.lay_out(self._room(self.size))
-
-    def do_subject(self, step: int) -> None:
-        """Select the next or previous subject: a GPU or the host."""
-        self.view.step_subject(step)
-        self.draw()
-
-    def do_zoom(self, step: int) -> None:
-        """Show a shorter or longer time window."""
-        self.view.zoom(step)
-        self.draw()
-
-    def do_pause(self) -> None:
+    def action_pause(self) -> None:
         """Pause the view, or resume with the newest frame. A recording is paused as well, unless it has ended."""
         self.view.paused = not (self.view.paused or self._ineffective_keys)
         if self._player and self._player.can_pause:
@@ -314,51 +300,44 @@ class GpumonApp(TerminalApp):
             self.poll()
             if not self.view.plays_recording:
                 self.view.frame = self._latest  # works even if the feed has gone away in the meantime
-        self.draw()
 
-    def do_seek(self, seconds: int) -> None:
+    def action_seek(self, seconds: int) -> None:
         """Move a recording by a number of seconds."""
         self.seek_state.seek(seconds)
-        self.draw()
 
-    def do_theme(self) -> None:
+    def action_theme(self) -> None:
         """Switch to the next theme."""
         theme = next_theme(self.view.appearance.theme)
         self.set_appearance(self.view.appearance._replace(theme=theme))
         self.view.preferences.set("theme", theme.name)
         self.view.show_message(f"theme: {theme.name}")
-        self.draw()
 
-    def do_quit(self) -> None:
-        """Quit."""
-        self.exit()
-
-    def do_simulate(self) -> None:
+    def action_simulate(self) -> None:
         """Switch between the simulation and this machine; offered on machines without a GPU."""
         if self.view.has_simulation or self.source.is_simulated:
             self.source.toggle_simulation()
             self._restart()
 
-    def do_redraw(self) -> None:
+    def action_redraw(self) -> None:
         """Redraw the whole screen, for example after another program wrote over it."""
         self.refresh(layout=True)
 
-    def do_suspend(self) -> None:
+    def action_suspend(self) -> None:
         """Suspend to the shell (Ctrl-Z)."""
         with self.suspend():
             suspend_job()
 
-    def do_help(self) -> None:
+    def action_help(self) -> None:
         """Show the help: keys, colors and terms."""
         self.open_window(partial(HelpWindow, page=self.page.page_name))
 
-    def do_commands(self) -> None:
+    def action_commands(self) -> None:
         """Open the command palette."""
         from gpumon_tui.screens.commands import CommandWindow  # imported late: most sessions never use it
 
         self.open_window(partial(CommandWindow, page=self.page.page_name, pages=tuple(self._page_classes)))
 
-    def do_attention(self) -> None:
+    def action_attention(self) -> None:
         """Show the findings."""
         self.open_window(FindingsWindow)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.color import Color
 from textual.events import CursorPosition
 from textual.screen import Screen
@@ -15,14 +15,13 @@ from textual.screen import Screen
 from gpumon.common.text import clean
 from gpumon_tui import _textual
 from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.keybindings import GLOBAL_BINDINGS
 from gpumon_tui.notifications import TerminalNotifier
 from gpumon_tui.screens.page import TerminalPage
 from gpumon_tui.screens.window import ModalWindow
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
-TEXTUAL_KEYS = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
-"""Keys that Textual would handle itself."""
 WINDOW_OPACITY = 0.6
 """Opacity of the background of a window above a page."""
 
@@ -70,16 +69,14 @@ class FlowControl:
             self._query_sent = now
 
 
-class TerminalApp(_textual.TextualApp):
+class TerminalApp(_textual.TextualApp, inherit_bindings=False):
     """Textual app that draws a `View` with a given appearance."""
 
     TITLE = "gpumon"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(name, f"press('{name}')", show=False, priority=True) for name in TEXTUAL_KEYS
-    ]
-    CSS = "Screen { overflow: hidden; }"
+    AUTO_FOCUS = None
+    BINDINGS: ClassVar[list[BindingType]] = [*GLOBAL_BINDINGS]
 
     def __init__(self, view: View, appearance: Appearance | None = None) -> None:
         super().__init__()
@@ -87,23 +84,16 @@ class TerminalApp(_textual.TextualApp):
         self.notifier = TerminalNotifier({}, self.write_escape)
         self.view.appearance = appearance or Appearance()
         self.flow = FlowControl()
+        self.pages: dict[str, TerminalPage] = {}
+        """Pages opened so far, by name."""
 
     def set_appearance(self, appearance: Appearance) -> None:
         """Redraw everything with another appearance."""
         self.view.appearance = appearance
-        for screen in self.screen_stack:
+        for screen in {*self.pages.values(), *self.screen_stack}:
             self.paint_ground(screen)
             for lines in screen.query(Lines):
                 lines.refresh()
-
-    def watch_layout(self) -> None:
-        """Subscribe to layout changes of the page."""
-        self.screen.screen_layout_refresh_signal.subscribe(self.screen, self._update_painter, immediate=True)
-
-    def _update_painter(self, screen: Screen[Any]) -> None:
-        """After a layout: direct drawing is allowed unless a pop-up covers part of the page."""
-        covering = (lines for lines in screen.query(Lines) if lines.display and lines.layer != "default")
-        self.view.painter.is_layout_final = next(covering, None) is None
 
     @contextmanager
     def painting(self) -> Iterator[None]:
@@ -118,6 +108,11 @@ class TerminalApp(_textual.TextualApp):
             self.request_reply()
         else:
             self.call_after_refresh(self.request_reply)
+
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Do nothing. Textual keeps the old screen for some time when the mode changes; `hold_until` keeps it until the
+        new page is drawn.
+        """
 
     def query_width(self) -> None:
         """Ask the terminal for the width of ambiguous characters; without an answer they count as one cell."""
@@ -149,7 +144,7 @@ class TerminalApp(_textual.TextualApp):
             self.paint_ground(window_screen)
             self.push_screen(window_screen)
 
-    def do_accounts(self) -> None:
+    def action_accounts(self) -> None:
         """Open the accounting of GPU use by user, per day, week or month."""
         from gpumon_tui.screens.accounts import AccountsScreen  # imported late: most sessions never use it
 
@@ -163,20 +158,7 @@ class TerminalApp(_textual.TextualApp):
         """Request a reply that the terminal sends when it has read all output so far."""
         self.flow.request_reply(self.write_escape, monotonic())
 
-    def action_press(self, name: str) -> None:
-        """Handle a key that Textual would handle itself, after the keys pressed before it."""
-        window = self.screen
-        if isinstance(window, ModalWindow) and name in window.own_keys:
-            window.call_later(window.run_key, name)
-            return
-        self.screen.call_later(self.call_later, self.press, name)  # the same queues that other keys pass through
-
-    def press(self, name: str) -> None:
-        """Run the action bound to a key (Textual's name)."""
-        raise NotImplementedError
-
-    def do_notify(self) -> None:
+    def action_toggle_notifications(self) -> None:
         """Turn terminal notifications on or off."""
         self.notifier.is_enabled = not self.notifier.is_enabled
         self.view.show_message(f"notifications {'on' if self.notifier.is_enabled else 'off'}: run ends, free GPUs")
-        self.post_message(TerminalPage.Changed())

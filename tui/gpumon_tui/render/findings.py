@@ -58,7 +58,8 @@ def attention_lines(
 
 
 def wrap_words(text: str, cells: int) -> Iterator[str]:
-    """Wrap `text` into lines of at most `cells` cells. Longer words, such as ids, are split."""
+    """Wrap `text` into lines of at most `cells` cells, at least one. Longer words, such as ids, are split."""
+    cells = max(1, cells)
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word

@@ -8,12 +8,13 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import theme
 from gpumon_tui.data.accounts import GPUS, TIMES
-from gpumon_tui.keybindings import PAGES
+from gpumon_tui.keybindings import press_key
 from gpumon_tui.render.accounts import (
     AccountButton,
     Choice,
@@ -29,7 +30,6 @@ from gpumon_tui.screens.page import COPIED_MESSAGE, half_pages
 from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 from gpumon_tui.widgets.account_table import AccountTable
-from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
 
 
@@ -122,19 +122,31 @@ class AccountsKeys(Lines):
         ]
 
 
-_PERIODS = {period[0]: period for period in WINDOW_PERIODS}
-_WINDOW_STEPS = {"left": -1, "left_square_bracket": -1, "right": 1, "right_square_bracket": 1}
-_SORT_STEPS = {"o": 1, "f6": 1, "full_stop": 1, "O": -1, "comma": -1}
-_STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -1_000_000, "g": -1_000_000, "end": 1_000_000, "G": 1_000_000}
-_HALF_PAGES = {"pageup": -2, "ctrl+b": -2, "pagedown": 2, "ctrl+f": 2, "ctrl+u": -1, "ctrl+d": 1}
-_CLOSE_KEYS = ("q", "A", "f10")
-
-
 class AccountsScreen(ModalWindow):
     """The screen, opened above the main screen."""
 
     follows: ClassVar[bool] = True
-    own_keys: ClassVar[frozenset[str]] = frozenset(("tab", "shift+tab"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,A,f10", "close"),
+        Binding("escape,backspace", "back"),
+        *(Binding(period[0], f"period({period!r})") for period in WINDOW_PERIODS),
+        Binding("left,left_square_bracket", "window(-1)"),
+        Binding("right,right_square_bracket", "window(1)"),
+        Binding("o,f6,full_stop", "order(1)"),
+        Binding("O,comma", "order(-1)"),
+        Binding("I", "reverse"),
+        Binding("up,k", "move(-1)"),
+        Binding("down,j", "move(1)"),
+        Binding("home,g", "move(-1_000_000)"),
+        Binding("end,G", "move(1_000_000)"),
+        Binding("pageup,ctrl+b", "move_page(-2)"),
+        Binding("pagedown,ctrl+f", "move_page(2)"),
+        Binding("ctrl+u", "move_page(-1)"),
+        Binding("ctrl+d", "move_page(1)"),
+        Binding("enter", "open"),
+        Binding("tab,shift+tab", "grouping"),
+        Binding("y", "copy"),
+    ]
 
     def __init__(self, view: View) -> None:
         self.table = AccountTable(view)
@@ -161,57 +173,71 @@ class AccountsScreen(ModalWindow):
         """Lay out the parts before they are drawn first."""
         self.show()
 
-    def on_key(self, event: events.Key) -> None:
-        """Handle keys that choose a window, a sort order or a row, open a user, or close the screen."""
-        event.stop()
-        event.prevent_default()
-        self.run_key(event.key)
-
-    def run_key(self, name: str) -> None:
-        """Run the action of a key (Textual's name)."""
-        table = self.table
-        if self.is_closed:
-            return
+    def take_key(self, press: events.Key) -> bool:
+        """Remove the message of the previous key."""
         self.keys.message = ""
-        if name in _CLOSE_KEYS or (name in ("escape", "backspace") and not table.close_user()):
+        return False
+
+    def on_unbound_key(self) -> None:
+        """Ignore other keys."""
+
+    def action_back(self) -> None:
+        """Close the opened user, else the screen."""
+        if not self.table.close_user():
             self.close()
-        elif name.isdecimal() and 1 <= int(name) <= len(PAGES):
-            self.close()
-            self.app.post_message(Footer.Pressed(name))
-        elif name in _PERIODS:
-            table.choose(_PERIODS[name])
-        elif name in _WINDOW_STEPS:
-            table.step_window(_WINDOW_STEPS[name])
-        elif name in _SORT_STEPS:
-            table.sort_by_neighbor(_SORT_STEPS[name])
-        elif name in _STEPS:
-            table.move(_STEPS[name])
-        elif name in _HALF_PAGES:
-            table.move(half_pages(_HALF_PAGES[name], table.page))
-        elif name == "I":
-            table.reverse()
-        elif name == "enter":
-            table.open_user()
-        elif name in self.own_keys:
-            table.toggle_grouping()
-        elif name == "y" and (text := table.row_text()):
+
+    def action_period(self, period: str) -> None:
+        """Show a day, a week or a month."""
+        self.table.choose(period)
+
+    def action_window(self, step: int) -> None:
+        """Show the next or previous period."""
+        self.table.step_window(step)
+
+    def action_order(self, step: int) -> None:
+        """Sort by the next or previous column."""
+        self.table.sort_by_neighbor(step)
+
+    def action_reverse(self) -> None:
+        """Reverse the sort order."""
+        self.table.reverse()
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        self.table.move(step)
+
+    def action_move_page(self, halves: int) -> None:
+        """Move the cursor by half pages."""
+        self.table.move(half_pages(halves, self.table.page))
+
+    def action_open(self) -> None:
+        """Open the user under the cursor."""
+        self.table.open_user()
+
+    def action_grouping(self) -> None:
+        """Toggle between the GPUs and the times of a user."""
+        self.table.toggle_grouping()
+
+    def action_copy(self) -> None:
+        """Copy the row under the cursor to the terminal's clipboard."""
+        if text := self.table.row_text():
             self.app.copy_to_clipboard(text)
             self.keys.message = COPIED_MESSAGE
-        self.show()
 
     def on_click(self, event: events.Click | None = None) -> None:
         """Stay open; the base class closes on a click."""
         if event is not None:
             event.prevent_default()
 
-    def on_button_pressed(self, message: ButtonPressed) -> None:
+    async def on_button_pressed(self, message: ButtonPressed) -> None:
         """Run the key of a clicked button."""
         if message.key:
-            self.run_key(message.key)
+            self.keys.message = ""
+            await press_key(self, message.key)
 
-    def on_live_table_opened(self) -> None:
+    async def on_live_table_opened(self) -> None:
         """Open a user who was clicked twice."""
-        self.run_key("enter")
+        await self.run_action("open")
 
     def on_live_table_moved(self) -> None:
         """Redraw after a click in the table."""

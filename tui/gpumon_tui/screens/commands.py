@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
-from textual import events
+from textual.binding import Binding, BindingType
+from textual.events import Key
 
 from gpumon_tui import palette
-from gpumon_tui.keybindings import DEFAULT_ABILITIES, PAGES, ViewAbilities, help_keys
+from gpumon_tui.keybindings import DEFAULT_ABILITIES, PAGES, ViewAbilities, action_name, help_keys, press_key
 from gpumon_tui.render.text_width import Line, cut, spread
-from gpumon_tui.screens.text_input import one_line
 from gpumon_tui.screens.window import ModalWindow, TextWidget, view_abilities
 from gpumon_tui.state import View
-from gpumon_tui.widgets.bars import Footer
 
 ROWS = 12
 """Number of rows; fixed, so that the window does not change its size while typing."""
@@ -43,9 +42,9 @@ def page_commands(page: str, pages: Sequence[str], view: ViewAbilities = DEFAULT
     """
     others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
     keys_of_page = help_keys(page, view)
-    keys = [key for key in keys_of_page if key.action not in _HIDDEN]
+    keys = [key for key in keys_of_page if action_name(key) not in _HIDDEN]
     rows = [
-        (key.action == _LAST, Command(key.description, key.label, key.keys.split(",")[0], key.footer_text))
+        (action_name(key) == _LAST, Command(key.tooltip, key.key_display or "", key.key.split(",")[0], key.description))
         for key in keys
     ]
     rows += [(False, command) for command in others]
@@ -54,15 +53,16 @@ def page_commands(page: str, pages: Sequence[str], view: ViewAbilities = DEFAULT
 
 def other_page_commands(page: str, pages: Sequence[str], view: ViewAbilities = DEFAULT_ABILITIES) -> list[Command]:
     """Return the commands that exist only on other pages; each opens the first such page."""
-    descriptions = {key.description for key in help_keys(page, view)}
+    descriptions = {key.tooltip for key in help_keys(page, view)}
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
         if name == page or name not in pages:
             continue
         for key in help_keys(name, view):
-            if key.description not in descriptions and key.action not in _HIDDEN:
-                descriptions.add(key.description)
-                rows.append(Command(f"{name}: {key.description}", f"{digit} {key.label}", str(digit), key.footer_text))
+            if key.tooltip not in descriptions and action_name(key) not in _HIDDEN:
+                descriptions.add(key.tooltip)
+                label = f"{digit} {key.key_display}"
+                rows.append(Command(f"{name}: {key.tooltip}", label, str(digit), key.description))
     return rows
 
 
@@ -155,6 +155,18 @@ class CommandWindow(ModalWindow):
     """The palette window; Enter runs the selected command. Its width fits the longest description."""
 
     DEFAULT_CSS = "CommandWindow > VerticalScroll { width: 116; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p", "close"),
+        Binding("enter", "run"),
+        Binding("up,ctrl+k", "move(-1)"),
+        Binding("down,ctrl+j", "move(1)"),
+        Binding("pageup", f"move({-ROWS})"),
+        Binding("pagedown", f"move({ROWS})"),
+        Binding("home", "move(-999)"),
+        Binding("end", "move(999)"),
+        Binding("backspace,ctrl+h", "erase"),
+        Binding("ctrl+u", "clear"),
+    ]
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
         abilities = view_abilities(view)
@@ -162,33 +174,37 @@ class CommandWindow(ModalWindow):
         self.list = CommandLines(view, commands, others)
         super().__init__(self.list)
 
-    def on_key(self, event: events.Key) -> None:
-        """Handle typing, moving the selection, running a command, and closing."""
-        if self.is_closed:
-            return
-        event.stop()
-        event.prevent_default()
-        lines, name = self.list, event.key
-        if name in ("escape", "ctrl+c", "ctrl+p"):
-            self.close()
-        elif name == "enter":
-            selected = lines.matching[lines.cursor : lines.cursor + 1]
-            self.close()
-            for command in selected:
-                self.app.post_message(Footer.Pressed(command.key))
-        elif name in _STEPS:
-            lines.cursor = max(0, min(lines.cursor + _STEPS[name], len(lines.matching) - 1))
-        elif name in ("backspace", "ctrl+h", "ctrl+u"):
-            lines.typed, lines.cursor = lines.typed[:-1] if name != "ctrl+u" else "", 0
-        elif event.is_printable and event.character and len(lines.typed) < _MAX_TYPED:
-            lines.typed, lines.cursor = lines.typed + event.character, 0
-        lines.show()
+    def take_key(self, press: Key) -> bool:
+        """Insert a typed character."""
+        if press.is_printable and press.character:
+            self._edit(self.list.typed + press.character)
+            return True
+        return False
 
-    def on_paste(self, event: events.Paste) -> None:
+    def paste(self, text: str) -> None:
         """Insert pasted text."""
-        event.stop()
-        self.list.typed, self.list.cursor = (self.list.typed + one_line(event.text))[:_MAX_TYPED], 0
+        self._edit(self.list.typed + text)
+
+    def action_erase(self) -> None:
+        """Remove the last character."""
+        self._edit(self.list.typed[:-1])
+
+    def action_clear(self) -> None:
+        """Remove everything typed."""
+        self._edit("")
+
+    def _edit(self, text: str) -> None:
+        self.list.typed, self.list.cursor = text[:_MAX_TYPED], 0
         self.list.show()
 
+    def action_move(self, step: int) -> None:
+        """Move the selection."""
+        self.list.cursor = max(0, min(self.list.cursor + step, len(self.list.matching) - 1))
+        self.list.show()
 
-_STEPS = {"up": -1, "down": 1, "ctrl+k": -1, "ctrl+j": 1, "pageup": -ROWS, "pagedown": ROWS, "home": -999, "end": 999}
+    async def action_run(self) -> None:
+        """Close the window and run the selected command."""
+        selected = self.list.matching[self.list.cursor : self.list.cursor + 1]
+        self.close()
+        for command in selected:
+            await press_key(self.app.screen, command.key)

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.events import Key as Press
 from textual.geometry import Size
 
@@ -174,6 +175,20 @@ class EventHead(Lines):
 class EventsPage(TerminalPage):
     """The page and the actions of its keys."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "moment", key_display="↵", tooltip="show the time of an event on the chart"),
+        Binding("slash,f3,f4,backslash", "filter", "filter", key_display="/",
+            tooltip="filter events: words, gpu: user:"),
+        Binding("tab", "group(1)", "group", key_display="Tab",
+            tooltip="the next group of events: by severity, runs, throttling, GPUs, idle"),
+        Binding("shift+tab", "group(-1)"),
+        Binding("g", "only_gpu(1)", "GPU", key_display="g G", tooltip="events of one GPU, or of all"),
+        Binding("G", "only_gpu(-1)"),
+        Binding("n", "alike(1)", "next of kind", key_display="n p", tooltip="next or previous event of the same kind"),
+        Binding("p,N", "alike(-1)"),
+        Binding("y", "copy", "copy", key_display="y", tooltip="copy the event"),
+        Binding("escape", "close", key_display="Esc", tooltip="close the filter, then show all events"),
+    ]  # fmt: skip
     page_name: ClassVar[str] = EVENTS
 
     def __init__(self, view: View) -> None:
@@ -192,7 +207,7 @@ class EventsPage(TerminalPage):
     def lay_out(self, size: Size) -> None:
         """Update the rows, and divide the page: the table has as many lines as rows if there is a preview below."""
         self.set_top_padding(size)
-        table, cells, height = self.table, size.width, size.height - self.styles.padding.top
+        table, cells, height = self.table, size.width, size.height - self.body.styles.padding.top
         table.follow()
         count = len(table.rows)
         head_rows = self.head.needed_rows(cells, height)
@@ -229,35 +244,35 @@ class EventsPage(TerminalPage):
         """Paste text into the filter."""
         self.filter_field.paste(text)
 
-    def do_filter(self) -> None:
+    def action_filter(self) -> None:
         """Start typing a filter."""
         self.filter_field.begin()
 
-    def do_group(self, step: int) -> None:
+    def action_group(self, step: int) -> None:
         """Show the next group."""
         self.table.next_group(step)
 
-    def do_only_gpu(self, step: int) -> None:
+    def action_only_gpu(self, step: int) -> None:
         """Show the events of one GPU, or of all."""
         self.table.next_gpu(step)
 
-    def do_alike(self, step: int) -> None:
+    def action_alike(self, step: int) -> None:
         """Move to the next event of the same kind."""
         self.table.next_of_kind(step)
 
-    def do_move(self, step: int) -> None:
+    def action_move(self, step: int) -> None:
         """Move the cursor."""
         self.table.move(step)
 
-    def do_page(self, halves: int) -> None:
+    def action_move_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
         self.table.move(half_pages(halves, self._page_rows))
 
-    def do_close(self) -> None:
+    def action_close(self) -> None:
         """Clear the filter."""
         self.table.show_all()
 
-    def do_open(self) -> None:
+    def action_open(self) -> None:
         """Show the time of the event on the chart of its GPU, if the GPU is on screen."""
         row, view = self.table.selected, self.view
         if row is None:
@@ -271,9 +286,9 @@ class EventsPage(TerminalPage):
 
     def on_live_table_opened(self) -> None:
         """Open an event that was clicked twice."""
-        self.do_open()
+        self.action_open()
 
-    def do_copy(self) -> None:
+    def action_copy(self) -> None:
         """Copy the row under the cursor to the terminal's clipboard."""
         row = self.table.selected
         if row is not None:

@@ -98,9 +98,8 @@ class HelpText(TextWidget):
         write = spell_keys if appearance.is_ascii else str
         is_colored = appearance.depth is not ColorDepth.NONE
         view = self.view
-        keys = [
-            (f"{write(key.label):>7} ", write(key.description)) for key in help_keys(self.page, view_abilities(view))
-        ]
+        bindings = help_keys(self.page, view_abilities(view))
+        keys = [(f"{write(key.key_display or ''):>7} ", write(key.tooltip)) for key in bindings]
         separator = " | " if appearance.is_ascii else " · "  # replaced here, because it may end a line
         habits_text = write(separator.join(f"{habit.label}: {habit.note}" for habit in page_habits(self.page)))
         sign_lines = signs(is_colored=is_colored)

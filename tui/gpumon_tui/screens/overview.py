@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from textual.app import ComposeResult
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
 from textual.geometry import Offset, Size
 
 from gpumon_tui.chart_window import ReturnTarget
@@ -19,7 +21,18 @@ from gpumon_tui.widgets.section import Section
 class OverviewPage(TerminalPage):
     """Shows the current state. Keys act on GPUs, runs or processes; Tab selects which."""
 
-    DEFAULT_CSS = "OverviewPage Lines { position: absolute; }"
+    DEFAULT_CSS = "OverviewPage #page Lines { position: absolute; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open", key_display="↵", tooltip="open it: a GPU's chart, a run, a process"),
+        Binding("g,right", "subject(1)", "GPU", key_display="g G",
+            tooltip="next or previous GPU (also → ←); the host follows the last"),
+        Binding("y", "copy", "copy", key_display="y", tooltip="copy the row under the cursor: a GPU, a run, a process"),
+        Binding("G,left", "subject(-1)"),
+        Binding("plus,equals_sign", "zoom(1)", "zoom", key_display="+ -",
+            tooltip="longer or shorter time window, 1 minute to 31 days"),
+        Binding("minus", "zoom(-1)"),
+        Binding("tab,shift+tab", "table", "table", key_display="Tab", tooltip="the next table: GPUs, runs, processes"),
+    ]  # fmt: skip
     page_name = OVERVIEW
 
     def __init__(self, view: View) -> None:
@@ -43,15 +56,11 @@ class OverviewPage(TerminalPage):
         """Keys without effect, because there is nothing to select or no window to change."""
         return self.picture.hidden_keys(self._plan)
 
-    def compose(self) -> ComposeResult:
-        """Yield the parts of the page."""
-        yield from self.line_widgets
-
     def forget(self) -> None:
         """Reset for frames of another source."""
         self.picture.forget()
 
-    def do_table(self) -> None:
+    def action_table(self) -> None:
         """Move the focus of the keys to the next part on screen."""
         picture = self.picture
         parts = picture.selectable(self._plan)
@@ -62,18 +71,18 @@ class OverviewPage(TerminalPage):
             if part is picture.processes and part.selected not in part.keys_of_rows():
                 part.move(1)  # makes the new focus visible
 
-    def do_move(self, step: int) -> None:
+    def action_move(self, step: int) -> None:
         """Move the cursor of the focused part."""
         picture = self.picture
         picture.active.move(step)
         if picture.active is picture.gpus:
             picture.select_run_of_gpu()
 
-    def do_page(self, halves: int) -> None:
+    def action_move_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
-        self.do_move(half_pages(halves, self.picture.active.page))
+        self.action_move(half_pages(halves, self.picture.active.page))
 
-    def do_zoom(self, step: int) -> None:
+    def action_zoom(self, step: int) -> None:
         """Show a shorter or longer window in all parts."""
         if step < 0 and self.view.overview_window == MIN_OVERVIEW_WINDOW:
             self.view.show_message("no shorter window here: the chart has some")
@@ -81,7 +90,7 @@ class OverviewPage(TerminalPage):
             self.view.zoom(step, MIN_OVERVIEW_WINDOW)
         self.post_message(self.Changed())
 
-    def do_open(self) -> None:
+    def action_open(self) -> None:
         """Open the GPU, run or process under the cursor on its own page."""
         picture = self.picture
         name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
@@ -89,7 +98,7 @@ class OverviewPage(TerminalPage):
             way_back = ReturnTarget(OVERVIEW) if name == CHART else None
             self.post_message(self.OpenRequested(PAGES.index(name) + 1, way_back, opens=True))
 
-    def do_copy(self) -> None:
+    def action_copy(self) -> None:
         """Copy the GPU, run or process under the cursor to the terminal's clipboard."""
         self.copy(self.picture.active.row_text())
 
@@ -97,7 +106,7 @@ class OverviewPage(TerminalPage):
         """Handle a click on a GPU; a click on the one under the cursor opens it."""
         message.stop()
         if self.picture.active is self.picture.gpus and self.view.subject == message.uuid:
-            self.do_open()
+            self.action_open()
             return
         self.view.select(message.uuid)
         self.picture.select_run_of_gpu()
@@ -112,7 +121,7 @@ class OverviewPage(TerminalPage):
             self.post_message(self.KeyClicked(section.opens[0]))
             return
         if message.is_again:
-            self.do_open()
+            self.action_open()
             return
         if section in (self.picture.runs, self.picture.processes):
             self.picture.activate(section)
@@ -122,7 +131,9 @@ class OverviewPage(TerminalPage):
     def is_laid_out(self) -> bool:
         """Whether every part has its final size and is drawn at that size."""
         areas = zip(self.line_widgets, self._plan or (), strict=False)
-        return all(part.drawn_size == (area.cells, area.rows) for part, area in areas if area.rows > 0)
+        return super().is_laid_out and all(
+            part.drawn_size == (area.cells, area.rows) for part, area in areas if area.rows > 0
+        )
 
     def lay_out(self, size: Size) -> None:
         """Lay out the parts; nothing moves while the plan stays the same."""

@@ -1,21 +1,31 @@
-"""Base class of the pages between header and footer."""
+"""Base class of the pages: screens with a header, the parts of the page, and a footer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.events import Key as Press
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.screen import Screen
 
 from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
+from gpumon_tui.widgets.bars import (
+    Footer,
+    FooterPicture,
+    HeaderBar,
+    HeaderPicture,
+    ReasonLine,
+    ReasonPicture,
+)
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import LiveTable
 
@@ -27,15 +37,19 @@ def half_pages(halves: int, rows: int) -> int:
     return int(halves * max(2, rows) / 2)
 
 
-class TerminalPage(Container):
-    """Base class of all pages.
+class TerminalPage(Screen[None], inherit_bindings=False):
+    """Base class of all pages; each is the base screen of a mode of the app.
 
-    A key's action is the method `do_<action>`, of the page if it has one, else of the app.
-
-    A page draws from the view alone. It may cache derived data while the view's frame stays the same.
+    Its keys are `BINDINGS`, and the action of a key is the method `action_<name>`. A page draws from the view alone. It
+    may cache derived data while the view's frame stays the same.
     """
 
-    DEFAULT_CSS = "TerminalPage { height: 1fr; visibility: hidden; } TerminalPage Lines { visibility: visible; }"
+    DEFAULT_CSS = """
+    TerminalPage { overflow: hidden; }
+    TerminalPage > #page { height: 1fr; visibility: hidden; }
+    TerminalPage > #page Lines { visibility: visible; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = []
     page_name: ClassVar[str] = OVERVIEW
     """One of `keybindings.PAGES`."""
     has_past: ClassVar[bool] = False
@@ -74,6 +88,36 @@ class TerminalPage(Container):
         self._heights: Sequence[tuple[Lines, int]] = ()
         """Rows of the parts, if they lie one below another."""
         super().__init__()
+        self.header = HeaderBar(view, HeaderPicture(view))
+        self.reason = ReasonLine(view, ReasonPicture(view))
+        self.body = Container(id="page")
+        self.footer_picture = FooterPicture(view, self.page_name)
+        self.footer = Footer(view, self.footer_picture)
+
+    def compose(self) -> ComposeResult:
+        """Yield header, page and footer."""
+        yield self.header
+        yield self.reason
+        with self.body:
+            yield from self.compose_page()
+        yield self.footer
+
+    def compose_page(self) -> ComposeResult:
+        """Yield the widgets of the page."""
+        yield from self.line_widgets
+
+    def on_mount(self) -> None:
+        """Subscribe to layout changes."""
+        self.screen_layout_refresh_signal.subscribe(self, self._update_painter, immediate=True)
+
+    def on_screen_resume(self) -> None:
+        """Lay out again, after which direct painting is allowed again."""
+        self.refresh(layout=True)
+
+    def _update_painter(self, screen: Screen[Any]) -> None:
+        """After a layout: direct drawing is allowed unless a pop-up covers part of the page."""
+        covering = (part for part in self.line_widgets if part.display and part.layer != "default")
+        self.view.painter.is_layout_final = next(covering, None) is None
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Pass the request to Textual.
@@ -90,10 +134,6 @@ class TerminalPage(Container):
         """Widgets that are drawn from the view."""
         raise NotImplementedError
 
-    def compose(self) -> ComposeResult:
-        """Yield the widgets of the page."""
-        yield from self.line_widgets
-
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for the footer that apply only in the current state, with their descriptions."""
@@ -107,8 +147,8 @@ class TerminalPage(Container):
     def set_top_padding(self, size: Size) -> None:
         """Leave a blank row below the header if the page is tall enough."""
         padding = int(size.height >= BLANKS_FROM)
-        if self.styles.padding.top != padding:
-            self.styles.padding = (padding, 0, 0, 0)
+        if self.body.styles.padding.top != padding:
+            self.body.styles.padding = (padding, 0, 0, 0)
 
     def set_heights(self, *parts: tuple[Lines, int]) -> None:
         """Set the number of rows of parts that lie one below another; a part without rows is not shown."""
@@ -120,7 +160,12 @@ class TerminalPage(Container):
     @property
     def is_laid_out(self) -> bool:
         """Whether every part has its final size and is drawn at that size."""
-        return all(part.drawn_size and part.drawn_size.height == rows for part, rows in self._heights if rows > 0)
+        parts = (self.header, *self.line_widgets, self.footer)
+        return (
+            self.header.size.width == self.app.size.width
+            and all(part.drawn_size == part.size for part in parts if part.display and part.size)
+            and all(part.drawn_size and part.drawn_size.height == rows for part, rows in self._heights if rows > 0)
+        )
 
     def on_live_table_moved(self, message: LiveTable.Moved) -> None:
         """Redraw after a click in a table."""
@@ -146,6 +191,20 @@ class TerminalPage(Container):
 
     def forget(self) -> None:
         """Reset for frames of another source."""
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor, on pages that have one."""
+
+    def action_move_page(self, halves: int) -> None:
+        """Move the cursor by half pages, on pages that have one."""
+
+    def action_subject(self, step: int) -> None:
+        """Select the next or previous subject: a GPU or the host."""
+        self.view.step_subject(step)
+
+    def action_zoom(self, step: int) -> None:
+        """Show a shorter or longer time window."""
+        self.view.zoom(step)
 
 
 def page_class(name: str, classes: Mapping[str, str] = PAGE_CLASSES) -> type[TerminalPage]:

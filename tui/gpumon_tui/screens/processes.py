@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.events import Key as Press
 from textual.geometry import Size
 
 from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.data.process_filters import HINTS
-from gpumon_tui.keybindings import PROCESSES, key_binding
+from gpumon_tui.keybindings import PROCESSES, action_name, key_binding
 from gpumon_tui.render.overlay import overlay
 from gpumon_tui.render.process_columns import needed_columns
 from gpumon_tui.render.process_detail import SPLIT_ROWS
@@ -242,7 +243,38 @@ def _padded(lines: list[Line], rows: int) -> list[Line]:
 class ProcessesPage(TerminalPage):
     """The page and the actions of its keys."""
 
-    DEFAULT_CSS = "ProcessesPage { layers: default dialog; }"
+    DEFAULT_CSS = "ProcessesPage > #page { layers: default dialog; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("minus", "zoom(-1)"),
+        Binding("slash,f3,f4,backslash", "filter", "filter", key_display="/",
+            tooltip="filter: words, user: gpu: run:, mem> cpu> time> idle>"),
+        Binding("n", "move(1)"),
+        Binding("N", "move(-1)"),
+        Binding("space", "tag", "tag", key_display="Space",
+            tooltip="tag a process: one signal or copy for all tagged; U untags all"),
+        Binding("U", "untag"),
+        Binding("o,f6", "order", "sort", key_display="o", tooltip="sort by a column; also a click on its heading"),
+        Binding("I", "reverse", key_display="I", tooltip="reverse the order"),
+        Binding("M", "by_memory", key_display="M P T",
+            tooltip="sort by GPU memory, CPU, time; , . by the column to the left, right"),
+        Binding("P", "by_cpu"),
+        Binding("T", "by_time"),
+        Binding("comma,less_than_sign", "next_order(-1)"),
+        Binding("full_stop,greater_than_sign", "next_order(1)"),
+        Binding("enter", "open", "open", key_display="↵", tooltip="open a process: what it uses, and its history"),
+        Binding("K,f9", "signal", key_display="K", tooltip="end a process or send a signal, after a confirmation"),
+        Binding("y", "copy", "copy", key_display="y", tooltip="copy the row"),
+        Binding("u", "by_user", "by user", key_display="u", tooltip="totals by user"),
+        Binding("A", "app.accounts", "accounts", key_display="A",
+            tooltip="accounts: GPU hours by user in a day, a week or a month, and their cost"),
+        Binding("t,f5", "tree", "tree", key_display="t", tooltip="process tree: each process below its parent"),
+        Binding("p", "app.pause", "pause", key_display="p", tooltip="pause the display, as space does on other pages"),
+        Binding("plus,equals_sign", "zoom(1)", "zoom", key_display="+ -",
+            tooltip="longer or shorter time window, 2 seconds to 31 days"),
+        Binding("g", "move(-1_000_000)", key_display="g G", tooltip="the first or last row"),
+        Binding("G", "move(1_000_000)"),
+        Binding("escape", "close", key_display="Esc", tooltip="close what was opened last, then the filter"),
+    ]  # fmt: skip
     page_name: ClassVar[str] = PROCESSES
 
     def __init__(self, view: View) -> None:
@@ -270,7 +302,7 @@ class ProcessesPage(TerminalPage):
     def lay_out(self, size: Size) -> None:
         """Update the rows, and divide the page: an opened process uses the room below the table, or the whole page."""
         self.set_top_padding(size)
-        table, detail, height = self.table, self.detail, size.height - self.styles.padding.top
+        table, detail, height = self.table, self.detail, size.height - self.body.styles.padding.top
         table.follow()
         self.question.watch()
         table.message = detail.message = self.question.message or self.message
@@ -346,53 +378,53 @@ class ProcessesPage(TerminalPage):
     def _refuse_covered(self, name: str) -> bool:
         """Whether a key would change a table covered by an opened process; if so, show a hint instead."""
         key = key_binding(PROCESSES, name)
-        is_covered = self.is_covered and key is not None and key.action in _TABLE_ACTIONS
+        is_covered = self.is_covered and key is not None and action_name(key) in _TABLE_ACTIONS
         if is_covered:
             self.view.show_message(COVERED_HINT)
         return is_covered
 
-    def do_filter(self) -> None:
+    def action_filter(self) -> None:
         """Start typing a filter."""
         self.filter_field.begin()
 
-    def do_order(self) -> None:
+    def action_order(self) -> None:
         """Choose the sort column."""
         self.orders.open()
 
-    def do_reverse(self) -> None:
+    def action_reverse(self) -> None:
         """Reverse the sort order."""
         self.table.sort_by(self.table.order.name)
 
-    def do_by_memory(self) -> None:
+    def action_by_memory(self) -> None:
         """Sort by GPU memory."""
         self.table.sort_by("mem", default_direction=True)
 
-    def do_by_cpu(self) -> None:
+    def action_by_cpu(self) -> None:
         """Sort by CPU use."""
         self.table.sort_by("cpu", default_direction=True)
 
-    def do_by_time(self) -> None:
+    def action_by_time(self) -> None:
         """Sort by age."""
         self.table.sort_by("time", default_direction=True)
 
-    def do_next_order(self, step: int) -> None:
+    def action_next_order(self, step: int) -> None:
         """Sort by the next or previous column."""
         self.table.sort_by_neighbor(step)
 
-    def do_by_user(self) -> None:
+    def action_by_user(self) -> None:
         """Toggle between totals by user and processes."""
         self.table.is_by_user = not self.table.is_by_user
 
-    def do_tree(self) -> None:
+    def action_tree(self) -> None:
         """Toggle between the process tree and the list."""
         self.table.is_by_user = False
         self.table.is_tree = not self.table.is_tree
 
-    def do_move(self, step: int) -> None:
+    def action_move(self, step: int) -> None:
         """Move the cursor."""
         self._move(step)
 
-    def do_page(self, halves: int) -> None:
+    def action_move_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
         self._move(half_pages(halves, self._page_rows))
 
@@ -402,31 +434,26 @@ class ProcessesPage(TerminalPage):
         if self.detail.is_open and self.table.process is not None:
             self.detail.open(self.table.process)
 
-    def do_zoom(self, step: int) -> None:
+    def action_zoom(self, step: int) -> None:
         """Show a shorter or longer window, starting from the window of the process charts."""
         self.view.chart_time.length = self.view.chart_time.length or self.detail.window
         self.view.zoom(step)
 
-    def do_table(self) -> None:
-        """Toggle between No and Yes in an open question."""
-        if self.question.is_open:
-            self.question.handle("tab")
-
-    def do_signal(self) -> None:
+    def action_signal(self) -> None:
         """Ask whether to end the tagged processes, or the one under the cursor."""
         self.question.ask(*self.table.targets, unseen=self.table.hidden_tags, is_by_user=self.table.is_by_user)
 
-    def do_tag(self) -> None:
+    def action_tag(self) -> None:
         """Toggle the tag of the process under the cursor and move to the next; no effect while the rows are hidden."""
         if self.table.process is not None and not self.is_covered:
             self.table.tags.turn(self.table.process)
             self._move(1)
 
-    def do_untag(self) -> None:
+    def action_untag(self) -> None:
         """Remove all tags."""
         self.table.tags.clear()
 
-    def do_open(self) -> None:
+    def action_open(self) -> None:
         """Open the row under the cursor; for a user, show the user's processes."""
         table = self.table
         if table.is_by_user and table.cursor < table.row_count:
@@ -441,7 +468,7 @@ class ProcessesPage(TerminalPage):
 
     def on_live_table_opened(self) -> None:
         """Open a row that was clicked twice."""
-        self.do_open()
+        self.action_open()
 
     def open_selected(self) -> None:
         """Open the process that another page has selected."""
@@ -449,7 +476,7 @@ class ProcessesPage(TerminalPage):
         if self.table.process is not None:
             self.detail.open(self.table.process)
 
-    def do_close(self) -> None:
+    def action_close(self) -> None:
         """Close what was opened last; then clear the filter, the tags, and the tree or totals, one per call."""
         table = self.table
         if self.detail.is_open:
@@ -461,7 +488,7 @@ class ProcessesPage(TerminalPage):
         else:
             table.is_by_user = table.is_tree = False
 
-    def do_copy(self) -> None:
+    def action_copy(self) -> None:
         """Copy the tagged rows, or the row under the cursor, to the terminal's clipboard."""
         text = self.table.text
         if text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.events import Key as Press
 from textual.geometry import Size
 
@@ -21,6 +22,29 @@ BLANK_FROM = 30
 class RunsPage(TerminalPage):
     """Live and past runs, from frames and from the ledgers the user can read."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab,shift+tab", "table", "table", key_display="Tab",
+            tooltip="move in the list of runs, or in the run below it"),
+        Binding("enter", "open", key_display="↵", tooltip="open a run: its epochs, the time between them, curves"),
+        Binding("escape,backspace", "back", key_display="Esc", tooltip="close what was opened last, then the filter"),
+        Binding("slash,f3,f4,backslash", "filter", key_display="/",
+            tooltip="only runs with these words in name, id, user, framework, state or tag"),
+        Binding("o,f6", "order(1)", key_display="o O", tooltip="another order; also a click on a heading"),
+        Binding("O", "order(-1)"),
+        Binding("v", "compare", key_display="v",
+            tooltip="compare a run with another; x swaps them, d shows equal settings"),
+        Binding("x", "swap"),
+        Binding("d", "equal"),
+        Binding("e", "on_chart", key_display="e", tooltip="an epoch on the chart: its time, its GPUs; Esc leads back"),
+        Binding("r", "report", key_display="r",
+            tooltip="write the report of a run to a new file in the working directory"),
+        Binding("c", "curves", key_display="c", tooltip="curves of a run in place of its table, on a narrow screen"),
+        Binding("y", "copy", key_display="y", tooltip="copy the row under the cursor"),
+        Binding("n", "move(1)"),
+        Binding("N", "move(-1)"),
+        Binding("g", "move(-1_000_000)", key_display="g G", tooltip="the first or last row"),
+        Binding("G", "move(1_000_000)"),
+    ]  # fmt: skip
     page_name: ClassVar[str] = RUNS
 
     def __init__(self, view: View) -> None:
@@ -34,8 +58,8 @@ class RunsPage(TerminalPage):
     def lay_out(self, size: Size) -> None:
         """Update the list, and divide the page between it and the part below."""
         padding = int(size.height >= BLANK_FROM)
-        if self.styles.padding.top != padding:
-            self.styles.padding = (padding, 0, 0, 0)
+        if self.body.styles.padding.top != padding:
+            self.body.styles.padding = (padding, 0, 0, 0)
         height = size.height - padding
         list_rows = self.content.lay_out(size.width, height)
         self.set_heights((self.content.list, list_rows), (self.content, height - list_rows))
@@ -69,15 +93,15 @@ class RunsPage(TerminalPage):
         """Paste text into the filter."""
         self.content.list.paste(text)
 
-    def do_move(self, step: int) -> None:
+    def action_move(self, step: int) -> None:
         """Move the cursor of the focused table."""
         self.content.move(step)
 
-    def do_page(self, halves: int) -> None:
+    def action_move_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
         self.content.move(half_pages(halves, self.content.page))
 
-    def do_open(self) -> None:
+    def action_open(self) -> None:
         """Open the run under the cursor, or compare it with the run marked for comparison."""
         self.content.open()
 
@@ -85,48 +109,48 @@ class RunsPage(TerminalPage):
         """Open the run that another page has selected."""
         self.content.open_run(self.view.selected_run)
 
-    def do_back(self) -> None:
+    def action_back(self) -> None:
         """Close the innermost level."""
         self.content.close()
 
-    def do_table(self) -> None:
+    def action_table(self) -> None:
         """Move the focus between the list and the opened run."""
         self.content.switch()
 
-    def do_filter(self) -> None:
+    def action_filter(self) -> None:
         """Start typing a filter."""
         self.content.begin_filter()
 
-    def do_order(self, step: int) -> None:
+    def action_order(self, step: int) -> None:
         """Switch to the next sort order of the list."""
         self.content.turn_order(step)
 
-    def do_compare(self) -> None:
+    def action_compare(self) -> None:
         """Mark this run for comparison with another."""
         self.content.begin_comparison()
 
-    def do_swap(self) -> None:
+    def action_swap(self) -> None:
         """Swap the baseline of a comparison."""
         self.content.swap()
 
-    def do_equal(self) -> None:
+    def action_equal(self) -> None:
         """Show or hide settings that are equal in both runs."""
         self.content.toggle_equal()
 
-    def do_on_chart(self) -> None:
+    def action_on_chart(self) -> None:
         """Show the epoch under the cursor on the chart; Escape returns here."""
         if way_back := self.content.show_epoch():
             self.post_message(self.OpenRequested(PAGES.index(CHART) + 1, way_back))
 
-    def do_report(self) -> None:
+    def action_report(self) -> None:
         """Write the report of a run to a new file."""
         self.content.write_report()
 
-    def do_curves(self) -> None:
+    def action_curves(self) -> None:
         """Toggle between curves and table, if there is room for only one of them."""
         self.content.toggle_curves()
 
-    def do_copy(self) -> None:
+    def action_copy(self) -> None:
         """Copy the row under the cursor to the terminal's clipboard."""
         self.copy(self.content.row_text())
 

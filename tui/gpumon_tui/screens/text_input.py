@@ -39,7 +39,7 @@ class FilterField:
 
     def handle(self, press: Press) -> bool:
         """Handle a key if the field is active; return whether it was handled."""
-        if not self.is_active:
+        if not self.is_active or press.key in ("tab", "shift+tab"):
             return False
         rows = self.rows
         if press.key == "enter":

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.renderables.background_screen import BackgroundScreen
@@ -20,23 +21,12 @@ from gpumon_tui import _textual, palette
 from gpumon_tui.keybindings import PAGES, ViewAbilities
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.state import View
-from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
 
 
 def view_abilities(view: View) -> ViewAbilities:
     """Return the current properties of the view."""
     return ViewAbilities(view.is_readonly, view.can_seek, HOST in view.subjects, view.plays_recording)
-
-
-_SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
-_VIM_KEYS = {
-    "j": "down", "k": "up", "g": "home", "G": "end", "ctrl+d": "page_down", "ctrl+f": "page_down", "space": "page_down",
-    "ctrl+u": "page_up", "ctrl+b": "page_up",
-}  # fmt: skip
-"""Additional keys for scrolling, as in vim."""
-_PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
-"""Keys that open a page, also from a window."""
 
 
 BORDER: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
@@ -63,14 +53,22 @@ class TextWidget(Lines):
         raise NotImplementedError
 
 
-class ModalWindow(ModalScreen[None]):
-    """A modal window that shows `text`."""
+class ModalWindow(ModalScreen[None], inherit_bindings=False):
+    """A modal window that shows `text`. Keys that are not bound close it."""
 
     follows: ClassVar[bool] = False
-    """Whether it is redrawn with each frame."""
-    own_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys handled here that Textual would handle itself."""
-
+    """Whether it is redrawn with each frame and after each key."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll('scroll_up')"),
+        Binding("down,j", "scroll('scroll_down')"),
+        Binding("pageup,ctrl+u,ctrl+b", "scroll('scroll_page_up')"),
+        Binding("pagedown,ctrl+d,ctrl+f,space", "scroll('scroll_page_down')"),
+        Binding("home,g", "scroll('scroll_home')"),
+        Binding("end,G", "scroll('scroll_end')"),
+        *(Binding(str(number), f"open_page({number})") for number in range(1, len(PAGES) + 1)),
+        Binding("ctrl+c,ctrl+q", "app.quit"),
+        Binding("ctrl+z", "app.suspend"),
+    ]
     DEFAULT_CSS = """
     ModalWindow { align: center middle; }
     ModalWindow > VerticalScroll {
@@ -81,8 +79,8 @@ class ModalWindow(ModalScreen[None]):
     def __init__(self, text: TextWidget) -> None:
         super().__init__()
         self._text = text
+        self._box = VerticalScroll(text)
         self.is_closed = False
-        """Set on closing; keys that still arrive before the next redraw are passed to the page below."""
 
     def render(self) -> RenderableType:
         background = super().render()
@@ -90,32 +88,40 @@ class ModalWindow(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Yield the lines in a scrollable box."""
-        yield VerticalScroll(self._text)
+        yield self._box
 
     def show(self) -> None:
         """Redraw the lines and adapt the height."""
         self._text.refresh(layout=True)
         self._text.show()
 
-    def on_key(self, event: events.Key) -> None:
-        """Close the window, unless the key scrolls."""
-        if event.key in _SCROLL or self.is_closed:
-            return
-        event.stop()
-        event.prevent_default()
-        if event.key in _VIM_KEYS:
-            getattr(self.query_one(VerticalScroll), f"scroll_{_VIM_KEYS[event.key]}")(animate=False)
-        else:
-            self.close()
-            if event.key in _PAGES:
-                self.app.post_message(Footer.Pressed(event.key))
+    def take_key(self, press: events.Key) -> bool:
+        """Handle a key before any binding, for example while typing; return whether it was handled."""
+        return False
+
+    def paste(self, text: str) -> None:
+        """Insert pasted text while typing."""
+
+    def on_unbound_key(self) -> None:
+        """Close the window on any key that is not bound."""
+        self.close()
 
     def on_click(self) -> None:
         """Close the window."""
         self.close()
 
-    def run_key(self, name: str) -> None:
-        """Run the action of one of `own_keys`."""
+    def action_scroll(self, method: str) -> None:
+        """Scroll the text, with one of the methods of `VerticalScroll`."""
+        getattr(self._box, method)(animate=False)
+
+    async def action_open_page(self, number: int) -> None:
+        """Close the window and open a page."""
+        self.close()
+        await self.run_action(f"app.open_page({number})")
+
+    def action_close(self) -> None:
+        """Close the window."""
+        self.close()
 
     def close(self) -> None:
         """Close the window; further calls do nothing."""

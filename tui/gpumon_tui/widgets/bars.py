@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon_tui.cache import Cache
-from gpumon_tui.keybindings import CHART, page_keys
+from gpumon_tui.keybindings import CHART, PAGES, action_name, footer_keys, page_keys
 from gpumon_tui.render import footer, header
 from gpumon_tui.render.findings import brief_count_text, count_text
 from gpumon_tui.render.footer import playback_position, position_line
@@ -30,8 +30,8 @@ def state_keys(
         keys = (("0", "to now"), *keys)
     if can_seek:
         keys = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *keys)
-    if view.paused and (key := next((key for key in page_keys(page) if key.action == "pause"), None)):
-        keys = ((key.label, "resume"), *keys)
+    if view.paused and (key := next((key for key in page_keys(page) if action_name(key) == "pause"), None)):
+        keys = ((key.key_display or "", "resume"), *keys)
     if findings_text := count_text(view.findings.groups()):
         keys = (*keys, (FINDINGS_KEY, findings_text))
     return keys
@@ -61,16 +61,17 @@ class ReasonPicture(Picture):
 class FooterPicture(Picture):
     """The pages, and the keys that apply on the current page."""
 
-    def __init__(self, view: View, pages: Sequence[str]) -> None:
+    def __init__(self, view: View, page: str) -> None:
         super().__init__(view)
-        self.page = ""
-        """Name of the current page."""
-        self.bindings: Sequence[tuple[str, str]] = ()
+        self.page = page
+        """Name of the page."""
+        self.pages: Sequence[str] = PAGES
+        """Names of all pages."""
+        self.bindings = footer_keys(page)
         self.extra_keys: Sequence[tuple[str, str]] = ()
         """Keys that apply only in the current state."""
         self.hidden_keys: frozenset[str] = frozenset()
         """Keys in `bindings` that currently have no effect."""
-        self._pages = pages
         self._ranges: Sequence[tuple[int, int, str]] = ()
         self._cache: Cache[list[Line]] = Cache()
 
@@ -93,7 +94,7 @@ class FooterPicture(Picture):
         view = self.view
         position = playback_position(view)
         line, self._ranges = footer.footer(
-            self._pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
+            self.pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
             played=position_line(position, cells) if position else None,
             briefs={FINDINGS_KEY: brief_count_text(view.findings.groups())},
         )  # fmt: skip
@@ -105,24 +106,33 @@ def _without(key: str, hidden: Collection[str]) -> str:
     return " ".join(name for name in key.split(" ") if name not in hidden)
 
 
-class HeaderBar(Lines):
-    """The line above the page."""
+class Bar(Lines):
+    """A line above or below the page. Mouse events on it are not meant for the page."""
 
     dims = False
+
+    def _stop_event(self, event: events.MouseEvent) -> None:
+        """Stop an event before it reaches the page."""
+        event.stop()
+
+    on_click = on_mouse_down = on_mouse_move = on_mouse_scroll_up = on_mouse_scroll_down = _stop_event
+
+
+class HeaderBar(Bar):
+    """The line above the page."""
+
     ground = "panel"
 
 
-class ReasonLine(Lines):
+class ReasonLine(Bar):
     """The line below the header; it takes a row only while there is a reason to show."""
 
     DEFAULT_CSS = "ReasonLine { display: none; }"
-    dims = False
 
 
-class Footer(Lines):
+class Footer(Bar):
     """The line below the page; its keys can be clicked."""
 
-    dims = False
     ground = "panel"
 
     class Pressed(Message):
@@ -132,7 +142,8 @@ class Footer(Lines):
             super().__init__()
             self.key = key
 
-    def on_click(self, event: events.Click) -> None:
+    def on_click(self, event: events.MouseEvent) -> None:
         """Run the action of the clicked key."""
+        event.stop()
         if isinstance(self.picture, FooterPicture) and (key := self.picture.at(event.x)):
             self.post_message(self.Pressed(key))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.geometry import Size
 
@@ -121,19 +122,53 @@ class MetricChooser(Lines):
 
 
 _BUTTONS = {
-    "enter": "do_choose", "g": "do_subject", "left_square_bracket": "do_pan", "right_square_bracket": "do_pan",
-    "minus": "do_zoom", "plus": "do_zoom",
+    "enter": "choose", "g": "subject(1)", "left_square_bracket": "pan(-1)", "right_square_bracket": "pan(1)",
+    "minus": "zoom(1)", "plus": "zoom(-1)",
 }  # fmt: skip
-_ARGUMENTS = {"g": 1, "left_square_bracket": -1, "right_square_bracket": 1, "minus": 1, "plus": -1}
+"""Actions of the buttons in the heading, by the names that `ChartHeading.key_at` gives them."""
 
 
 class ChartPage(TerminalPage):
     """One metric over time, with a cursor that shows its values."""
 
     DEFAULT_CSS = """
-    ChartPage { layers: base above; }
+    ChartPage #page { layers: base above; }
     ChartPage #charted { layout: horizontal; height: 1fr; visibility: hidden; }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "cursor(-1)", "cursor", key_display="← →",
+            tooltip="move the cursor, which reads out a time; shift: ten columns; also Home End"),
+        Binding("right", "cursor(1)"),
+        Binding("shift+left", "cursor(-10)"),
+        Binding("shift+right", "cursor(10)"),
+        Binding("home", "cursor(-1_000_000)"),
+        Binding("end", "cursor(1_000_000)"),
+        Binding("left_square_bracket,less_than_sign,comma,pageup,ctrl+u", "pan(-1)", "pan", key_display="[ ]",
+            tooltip="back or forward half a window, as by dragging; { } move a recording"),
+        Binding("right_square_bracket,greater_than_sign,full_stop,pagedown,ctrl+d", "pan(1)"),
+        Binding("plus,equals_sign", "zoom(1)", "zoom", key_display="+ -",
+            tooltip="longer or shorter time window, 2 seconds to 31 days; the wheel too"),
+        Binding("minus,underscore", "zoom(-1)"),
+        Binding("enter", "choose", "metrics", key_display="↵", tooltip="the list of metrics"),
+        Binding("g,down,j", "subject(1)", "GPU", key_display="g G",
+            tooltip="next or previous GPU, also ↓ ↑; the host follows the last"),
+        Binding("G,up,k", "subject(-1)"),
+        Binding("c", "overlay", "overlay", key_display="c",
+            tooltip="overlay: the mean of the run's other GPUs, each GPU, or nothing"),
+        Binding("escape", "back", "live", key_display="Esc 0",
+            tooltip="back to now, without a cursor; Esc also returns to the page that opened the chart"),
+        Binding("0", "to_now"),
+        Binding("p", "preset(1)", "preset", key_display="p P",
+            tooltip="the next set of metrics: training, memory, power and heat, traffic"),
+        Binding("P", "preset(-1)"),
+        Binding("w", "window(1)", "window", key_display="w W",
+            tooltip="the next window, up to the length of the history: 1 min to 31 d"),
+        Binding("W", "window(-1)"),
+        Binding("f", "layout", "layout", key_display="f",
+            tooltip="layout: all charts, without small charts, or one chart"),
+        Binding("m", "panel(1)", "metric", key_display="m M", tooltip="next or previous metric"),
+        Binding("M", "panel(-1)"),
+    ]  # fmt: skip
     page_name: ClassVar[str] = CHART
     has_past: ClassVar[bool] = True
 
@@ -161,7 +196,7 @@ class ChartPage(TerminalPage):
         target = self.view.return_target
         return (("Esc", f"back to {target.label}" if target.label else "back"),) if target else ()
 
-    def compose(self) -> ComposeResult:
+    def compose_page(self) -> ComposeResult:
         """Yield the widgets of the page."""
         yield self.heading
         yield Container(self.board, self.readout, id="charted")
@@ -201,23 +236,19 @@ class ChartPage(TerminalPage):
             return False
         return True
 
-    def do_choose(self) -> None:
+    def action_choose(self) -> None:
         """Open the list of metrics."""
         self.chooser.open()
 
-    def do_panel(self, step: int) -> None:
+    def action_panel(self, step: int) -> None:
         """Show the next or previous metric."""
         self.state.step_metric(step)
 
-    def do_subject(self, step: int) -> None:
-        """Show the next or previous GPU, or the host."""
-        self.view.step_subject(step)
-
-    def do_cursor(self, columns: int) -> None:
+    def action_cursor(self, columns: int) -> None:
         """Move the cursor."""
         self.state.move_cursor(columns)
 
-    def do_pan(self, halves: int) -> None:
+    def action_pan(self, halves: int) -> None:
         """Move the window by half windows; the cursor keeps its position on screen."""
         state, chart_time = self.state, self.view.chart_time
         previous_begin = state.grid.begin
@@ -227,7 +258,7 @@ class ChartPage(TerminalPage):
             state.follow()
             chart_time.cursor = min(cursor + state.grid.begin - previous_begin, self.view.now)
 
-    def do_zoom(self, step: int) -> None:
+    def action_zoom(self, step: int) -> None:
         """Show a shorter or longer window, centered on the cursor if there is one."""
         view, chart_time = self.view, self.view.chart_time
         window = view.window
@@ -238,35 +269,35 @@ class ChartPage(TerminalPage):
             if end < view.now and window != view.window:
                 chart_time.fix(end, view.window)
 
-    def do_back(self) -> None:
-        """Return to the page that opened the chart, else as `do_to_now`."""
+    def action_back(self) -> None:
+        """Return to the page that opened the chart, else as `action_to_now`."""
         target = self.view.return_target
         if target is None:
-            self.do_to_now()
+            self.action_to_now()
             return
         if target.window is None:
-            self.do_to_now()
+            self.action_to_now()
         else:
             self.view.chart_time.restore(target.window)
         self.post_message(self.OpenRequested(PAGES.index(target.page) + 1))
 
-    def do_to_now(self) -> None:
+    def action_to_now(self) -> None:
         """Return to the present, without a cursor."""
         self.view.chart_time.follow_now()
 
-    def do_preset(self, step: int) -> None:
+    def action_preset(self, step: int) -> None:
         """Show the next or previous preset of metrics."""
         self.state.step_preset(step)
 
-    def do_layout(self) -> None:
+    def action_layout(self) -> None:
         """Switch to the next layout."""
         self.state.step_layout()
 
-    def do_window(self, step: int) -> None:
+    def action_window(self, step: int) -> None:
         """Switch to the next window with a button."""
         self.view.step_window(step)
 
-    def do_overlay(self) -> None:
+    def action_overlay(self) -> None:
         """Switch to the next overlay."""
         self.state.step_overlay()
 
@@ -302,7 +333,7 @@ class ChartPage(TerminalPage):
         """Show a longer window."""
         self._wheel(event, 1)
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """Set the cursor, select a GPU or a metric, or press a button of the title."""
         event.stop()
         self._drag = None
@@ -318,8 +349,7 @@ class ChartPage(TerminalPage):
         elif self.heading.region.contains(event.screen_x, event.screen_y):
             key = self.heading.key_at(event.screen_x - self.heading.region.x, event.screen_y - self.heading.region.y)
             if key:
-                action = getattr(self, _BUTTONS[key])
-                action(_ARGUMENTS[key]) if key in _ARGUMENTS else action()
+                await self.run_action(_BUTTONS[key])
         else:
             column = event.screen_x - self.board.region.x - plan.left
             row = event.screen_y - self.board.region.y - plan.heat_title - 1
@@ -336,5 +366,5 @@ class ChartPage(TerminalPage):
         if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
             self.chooser.jump(step)
         else:
-            self.do_zoom(step)
+            self.action_zoom(step)
         self.post_message(self.Changed())
