@@ -360,7 +360,7 @@ def test_theme_order_and_chart_are_kept_for_the_next_time(tmux: str, one: tuple[
     shown(terminal, "CPU %▼")
     terminal.press("F2")
     shown(terminal, "theme: light")
-    assert LIGHT in terminal("capture-pane", "-p", "-e")
+    until(lambda: LIGHT in terminal("capture-pane", "-p", "-e"))
     kept = Path(found.env["HOME"], ".config", "gpumon", "tui.json")
     until(lambda: kept.exists() and json.loads(kept.read_text()).get("theme") == "light")
     terminal.press("q")
@@ -368,7 +368,7 @@ def test_theme_order_and_chart_are_kept_for_the_next_time(tmux: str, one: tuple[
     again = Terminal(tmux, found.directory, found.env, command("tui"), "160x50")
     try:
         shown(again, "Attention")
-        assert LIGHT in again("capture-pane", "-p", "-e")
+        until(lambda: LIGHT in again("capture-pane", "-p", "-e"))
         again.press("3")
         shown(again, "CPU %▼", "train_sft.py")
         again.press("2")

@@ -110,16 +110,3 @@ def test_events_and_the_judgment_of_devices_forget_those_that_are_gone() -> None
         book.drain()
         assert len(named(holders)) <= 2
         assert len(named(book._devices)) <= 3
-
-
-def test_an_open_block_takes_room_for_cells_of_a_sample_each_only_where_there_are_such() -> None:
-    often, each_second = Aggregator(lambda block: None), Aggregator(lambda block: None)
-    for number in range(1, 100):
-        at = number * SECOND // 5
-        often.add(values_from_tick(tick(0, [sample(0)], monotonic_ns=at, time_ns=at, interval_ns=SECOND // 5)))
-        each_second.add(values_from_tick(tick(number, [sample(0)])))
-    of_often, of_each = (next(iter(one._finest._blocks.values()))[device(0).uuid] for one in (often, each_second))
-    assert len(of_often) > 10
-    assert len(of_each) > 90
-    assert not of_often._last
-    assert of_each._last

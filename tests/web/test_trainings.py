@@ -65,4 +65,4 @@ def test_the_epochs_of_a_training_show_as_they_end(
         visitor.open("#/runs")
         line = page.locator("#page-runs tbody tr").filter(has_text=name)
         expect(line).to_contain_text("finished")
-        expect(line).to_contain_text(f"{EPOCHS} of {EPOCHS}")
+        expect(line).to_contain_text(f"{EPOCHS}/{EPOCHS}")
