@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -79,7 +78,6 @@ class GpumonApp(TerminalApp):
         self._last_arrival = self._clock.monotonic()
         self._poll_timer = PollTimer(min(interval, 0.5))
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._draw_context: Context | None = None
         self._newest = self._processed = 0
         self.view.recent_frames = lambda: self.source.feed.since(max(0, self._newest - RECENT_FRAMES))
         self._latest: Frame | None = None
@@ -107,7 +105,7 @@ class GpumonApp(TerminalApp):
 
     def on_mount(self) -> None:
         """Start with the frames the feed already has."""
-        self._loop, self._draw_context = asyncio.get_running_loop(), copy_context()
+        self._loop = asyncio.get_running_loop()
         self.query_width()
         self.view.restore_window()
         self.hold_until(lambda: self.page.is_laid_out)
@@ -367,8 +365,8 @@ class GpumonApp(TerminalApp):
         """Schedule a redraw; called from another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the app has ended in the meantime
-                # the context of this thread has no active app, which Textual needs to lay out
-                self._loop.call_soon_threadsafe(self._draw_answer, context=self._draw_context)
+                # as a message of the app: its errors end the app like those of other messages
+                self._loop.call_soon_threadsafe(self.call_later, self._draw_answer)
 
     def _draw_answer(self) -> None:
         """Redraw now, or together with answers arriving shortly: a list queries each of its rows separately."""
@@ -376,9 +374,9 @@ class GpumonApp(TerminalApp):
         if wait <= 0:
             self._answered_at = monotonic()
             self.draw()
-        elif not self._is_draw_scheduled and self._loop is not None:
+        elif not self._is_draw_scheduled:
             self._is_draw_scheduled = True
-            self._loop.call_later(wait, self._draw_scheduled)
+            self.set_timer(wait, self._draw_scheduled)
 
     def _draw_scheduled(self) -> None:
         self._is_draw_scheduled, self._answered_at = False, monotonic()
