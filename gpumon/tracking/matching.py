@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
+from gpumon.model.cuda_devices import as_cuda_reads, device_by_uuid
 from gpumon.model.device import Device
 from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
@@ -304,46 +305,14 @@ def assign_runs(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
 
 def _claimed(claim: Claim, devices: Sequence[Device]) -> list[str]:
     """Return the devices whose UUIDs the training reports."""
-    uuids = [_by_uuid(uuid, devices) for uuid in claim.devices]
+    uuids = [device_by_uuid(uuid, devices) for uuid in claim.devices]
     if claim.devices != visible_uuids(claim.visible):
         return [uuid for uuid in uuids if uuid]  # these were reported by the framework, not copied from the variable
-    return _as_cuda_reads(uuids)
-
-
-def _as_cuda_reads(entries: Sequence[str | None]) -> list[str]:
-    """Return the devices that CUDA makes visible for these entries of CUDA_VISIBLE_DEVICES.
-
-    None stands for an invalid entry. The first invalid entry ends the list. If a device is listed twice, none is
-    visible (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars; torch/cuda/__init__.py,
-    _parse_visible_devices).
-    """
-    valid: list[str] = []
-    for uuid in entries:
-        if uuid is None:
-            break
-        valid.append(uuid)
-    return valid if len({*valid}) == len(valid) else []
-
-
-def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
-    """Return the device that matches `uuid`; None if no device or several match.
-
-    `uuid` may be shortened or have the wrong prefix.
-    """
-    exact = [device.uuid for device in devices if device.uuid == uuid]
-    if exact:
-        return exact[0]
-    prefix, bare = uuid[:4], uuid[4:]
-    if len(bare) < 4:
-        return None
-    matches = [device.uuid for device in devices if device.uuid.startswith(prefix + bare)]
-    # Some versions of torch report a MIG instance with the prefix of a whole GPU.
-    matches = matches or [device.uuid for device in devices if device.uuid[4:] == bare]
-    return matches[0] if len(matches) == 1 else None
+    return as_cuda_reads(uuids)
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    # Only NVIDIA's numbers are used. For other vendors, the numbers in the variable differ from those of the driver.
+    # Only NVIDIA's numbers are used. For other vendors, the numbers in the variable differ from the driver's.
     whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
     if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
         return []  # CUDA numbers GPUs from the fastest to the slowest, but the driver numbers them by PCI bus
@@ -357,7 +326,7 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
         return []  # each of several ranks sees all devices but uses only one of them, which cannot be determined here
     is_mixed = len(whole) < len(devices)  # CUDA numbers only its own GPUs, from 0
     by_index = {position if is_mixed else device.index: device.uuid for position, device in enumerate(whole)}
-    return _as_cuda_reads([by_index.get(number) for number in numbers])
+    return as_cuda_reads([by_index.get(number) for number in numbers])
 
 
 def _is_numbered(device: Device) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterator
 
 from gpumon.cli.doctor.machine import Machine
 from gpumon.common.check_result import Check, Condition
+from gpumon.model.cuda_devices import VARIABLE, as_cuda_reads, named_devices
+from gpumon.model.device import Device
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NOT_SHELL_STATE = "remove it from the shell's start-up files and job scripts: 'unset {name}'"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -43,34 +43,25 @@ def _warning(name: str, text: str, remedy: str = "") -> Check:
 
 
 def _visible_devices(machine: Machine) -> Iterator[Check]:
-    """Yield a warning if CUDA_VISIBLE_DEVICES hides all GPUs, or the GPUs after an entry that does not exist.
-
-    CUDA ignores an invalid entry and all entries after it (CUDA C++ Programming Guide, "CUDA Environment Variables").
-    """
-    value = machine.environ.get(_VISIBLE)
+    """Yield a warning if CUDA_VISIBLE_DEVICES hides all GPUs, or the GPUs after an invalid entry."""
+    value = machine.environ.get(VARIABLE)
     if value is None:
         return
     entries = [entry.strip() for entry in value.split(",")]
     if not value.strip() or entries[0] in ("-1", "NoDevFiles"):
-        yield _warning(_VISIBLE, f"{_VISIBLE}={value} hides all GPUs from programs")
+        yield _warning(VARIABLE, f"{VARIABLE}={value} hides all GPUs from programs")
         return
-    uuids = machine.gpus.uuids
-    if not uuids:
-        return
-    for position, entry in enumerate(entries):
-        if not _is_valid(entry, uuids):
-            effect = "all GPUs" if not position else f"all GPUs after {', '.join(entries[:position])}"
-            text = f"{_VISIBLE}={value} hides {effect} from programs: this machine has no GPU '{entry}'"
-            yield _warning(_VISIBLE, text)
-            return
-
-
-def _is_valid(entry: str, uuids: tuple[str, ...]) -> bool:
-    if entry.startswith("GPU-"):
-        return any(uuid.startswith(entry) for uuid in uuids)
-    if entry.startswith("MIG-"):
-        return True  # MIG instances may have been created after the GPUs were read
-    return bool(re.fullmatch(r"\d+", entry)) and int(entry) < len(uuids)
+    devices = [Device(uuid, index, "") for index, uuid in enumerate(machine.gpus.uuids)]
+    if not devices or any(entry.startswith("MIG-") for entry in entries):
+        return  # MIG instances are not among the GPUs that were read
+    named = named_devices(value, devices)
+    if None in named:
+        position = named.index(None)
+        effect = "all GPUs" if not position else f"all GPUs after {', '.join(entries[:position])}"
+        text = f"{VARIABLE}={value} hides {effect} from programs: '{entries[position]}' names no GPU of this machine"
+        yield _warning(VARIABLE, text)
+    elif not as_cuda_reads(named):
+        yield _warning(VARIABLE, f"{VARIABLE}={value} hides all GPUs from programs: it names a GPU twice")
 
 
 def _container_devices(machine: Machine) -> Iterator[Check]:
