@@ -2,7 +2,8 @@
 
 A GPU counts as free if no process has used it for the given time, without a gap in the samples. Two waiting commands
 never get the same GPU, even if they belong to different users. The command replaces this process and sees only its GPUs
-(CUDA_VISIBLE_DEVICES). Needs a running daemon. If CUDA_VISIBLE_DEVICES is set, only GPUs in it are used.
+(CUDA_VISIBLE_DEVICES). It keeps them until it has ended, and the processes that it leaves running. Needs a running
+daemon. If CUDA_VISIBLE_DEVICES is set, only GPUs in it are used.
 
   gpumon wait -- python train.py
   gpumon wait --gpus 2 --memory 40G -- gpumon run -- torchrun --nproc-per-node 2 train.py
@@ -15,7 +16,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import add_places, resolve_options
@@ -25,7 +26,8 @@ from gpumon.common.errors import EXIT_FAILED, GpumonError, UsageError
 from gpumon.common.text import clean
 from gpumon.launcher.child_process import start_error
 from gpumon.live import Live, follow
-from gpumon.model.units import counted, duration
+from gpumon.model.origin import Capability
+from gpumon.model.units import bytes_binary, counted, duration
 
 if TYPE_CHECKING:
     from gpumon.launcher.free_gpus import Claims, FreeTimes, Request
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 _POLL = 0.25
 """Seconds between two looks for a new frame."""
 _MAX_GPUS = 64
-_SIZE_UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE_UNITS = {"M": 10**6, "G": 10**9, "T": 10**12, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+"""Cards are sold by decimal units: one of 80 GB has 79.6 GiB, which is less than 80 GiB but more than 80 GB."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not words:
+    if not words or not words[0]:
         raise UsageError("no command to run. Example: gpumon wait --gpus 2 -- python train.py")
     places, arguments = resolve_options(arguments)
     from gpumon.launcher.free_gpus import Claims, FreeTimes, Request, visible_devices
@@ -84,46 +87,62 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _wait(live: Live, times: FreeTimes, claims: Claims, request: Request, timeout: float | None) -> Sequence[Device]:
     """Return the claimed GPUs; none after `timeout` s. Raises GpumonError if there is no daemon or no such GPU."""
+    from gpumon.launcher.free_gpus import allowed_uuids
+
     deadline = time.monotonic() + timeout if timeout is not None else None
-    number, last_message, has_sampled = 0, "", False
+    number, last_topic, is_checked = 0, "", False
     while deadline is None or time.monotonic() < deadline:
         state = live.state()
         if not state.live:
-            if not has_sampled and live.latest() is None and not live.has_writer():
+            if not is_checked and not live.has_writer():
                 raise GpumonError(state.text)
             times.clear()
-            message = f"waiting: {state.text}"
+            topic, message = "daemon", f"waiting: {state.text}"
         else:
-            has_sampled = True
             for frame in live.since(number):
                 number = frame.number
                 times.add(frame)
-            if devices := _claim(times, claims, request):
+            allowed = allowed_uuids(os.environ, [status.sample.device for status in times.statuses])
+            if number and not is_checked:
+                _check(live, times, request, allowed)
+                is_checked = True
+            candidates = times.candidates(request, allowed)
+            if len(candidates) >= request.gpus and (devices := claims.claim(candidates, request.gpus)):
                 return devices
-            message = _waiting(times, request)
-        if message != last_message:
+            topic = message = _waiting(times, claims, request, allowed)
+        if topic != last_topic:  # the text about a silent daemon has its age, which changes all the time
             print_message(f"gpumon: {message}")
-            last_message = message
+            last_topic = topic
         time.sleep(_POLL)
     return ()
 
 
-def _claim(times: FreeTimes, claims: Claims, request: Request) -> Sequence[Device]:
-    from gpumon.launcher.free_gpus import allowed_uuids
+def _check(live: Live, times: FreeTimes, request: Request, allowed: Collection[str] | None) -> None:
+    """Check that waiting can succeed. Raises GpumonError if this machine has too few GPUs that match the request."""
+    if Capability.LIVE not in live.origin().capabilities:
+        raise GpumonError("the daemon does not sample this machine: it plays a simulation or a recording")
+    if len(times.suitable(request, allowed)) >= request.gpus:
+        return
+    if not times.statuses:
+        raise GpumonError(live.origin().problem or "this machine has no GPU")
+    limits = [f"at least {bytes_binary(request.memory)}"] if request.memory else []
+    limits += ["in CUDA_VISIBLE_DEVICES"] if allowed is not None else []
+    which = f" with {' and '.join(limits)}".replace("with in", "in") if limits else ""
+    number = len(times.suitable(request, allowed))
+    raise GpumonError(f"{request.gpus} were asked for, but this machine has {counted(number, 'GPU')}{which}")
 
-    devices = [status.sample.device for status in times.statuses]
-    candidates = times.candidates(request, allowed_uuids(os.environ, devices))
-    return claims.claim(candidates, request.gpus) if len(candidates) >= request.gpus else ()
 
-
-def _waiting(times: FreeTimes, request: Request) -> str:
-    """Return what is waited for, as text. Raises GpumonError if this machine has too few such GPUs."""
+def _waiting(times: FreeTimes, claims: Claims, request: Request, allowed: Collection[str] | None) -> str:
+    """Return what the command waits for, as text."""
     from gpumon.launcher.free_gpus import is_free
 
-    total, free = len(times.statuses), sum(map(is_free, times.statuses))
-    if times.statuses and total < request.gpus:
-        raise GpumonError(f"this machine has only {counted(total, 'GPU')}, and {request.gpus} were asked for")
-    return f"waiting for {_wanted(request)}: {free} of {total} {'is' if free == 1 else 'are'} free now"
+    suitable = times.suitable(request, allowed)
+    free = {status.sample.device.uuid for status in suitable if is_free(status)}
+    text = (
+        f"waiting for {_wanted(request)}: {len(free)} of {len(suitable)} {'is' if len(free) == 1 else 'are'} free now"
+    )
+    claimed = len(claims.of_others(free))
+    return f"{text}, {claimed} of them claimed by other 'gpumon wait' commands" if claimed else text
 
 
 def _wanted(request: Request) -> str:
@@ -137,9 +156,9 @@ def _gpus(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,6})(?:([MGT])(?:i?B)?)", text)
+    match = re.fullmatch(r"(\d{1,6})([MGT]i?)B?", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 40G or 24000M")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 40G, 24000M or 40GiB")
     return int(match[1]) * _SIZE_UNITS[match[2]]
 
 

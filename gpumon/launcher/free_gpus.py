@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus, countable_statuses
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import is_known
 from gpumon.diagnosis.live_findings import JudgedFrame
+from gpumon.model.cuda_devices import VARIABLE, as_cuda_reads, named_devices
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame
 
-_CLAIM = "\0gpumon-wait/{}"
-"""Name of a claim: an abstract Unix socket (unix(7)). The kernel gives a name to one socket only, and frees it when the
-last process that holds the socket has ended."""
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_CLAIM, _LISTED = "\0gpumon-wait/", "@gpumon-wait/"
+"""Start of the name of a claim, and its form in /proc/net/unix. A claim is an abstract Unix socket (unix(7)): the
+kernel gives a name to one socket only, and frees it when the last process that holds the socket has ended."""
+_LEVEL = "+"
+"""Follows the UUID in the name of a claim, once for each claim on this GPU that the claiming command has inherited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +59,25 @@ class FreeTimes:
         self._since.clear()
         self.statuses = ()
 
-    def candidates(self, request: Request, allowed: Collection[str] | None = None) -> list[Device]:
-        """Return the GPUs that match a request, in the order of their numbers.
+    def suitable(self, request: Request, allowed: Collection[str] | None = None) -> list[GpuStatus]:
+        """Return the GPUs that match a request whenever they are free.
 
         `allowed`: UUIDs of the GPUs that the command may use; None for all.
         """
-        devices = []
-        for status in self.statuses:
-            device = status.sample.device
-            since = self._since.get(device.uuid)
-            if since is None or (self._last_ns - since) / SECOND < request.free_for:
-                continue
-            memory = status.sample.value("gpu.memory_total")
-            if request.memory and not (is_known(memory) and memory >= request.memory):
-                continue
-            if allowed is None or device.uuid in allowed:
-                devices.append(device)
-        return sorted(devices, key=by_number)
+        return [
+            status
+            for status in self.statuses
+            if (allowed is None or status.sample.device.uuid in allowed)
+            and (not request.memory or status.sample.value("gpu.memory_total") >= request.memory)
+        ]
+
+    def candidates(self, request: Request, allowed: Collection[str] | None = None) -> list[Device]:
+        """Return the suitable GPUs that have been free long enough, in the order of their numbers."""
+        long_enough = {
+            uuid for uuid, since in self._since.items() if (self._last_ns - since) / SECOND >= request.free_for
+        }
+        devices = [status.sample.device for status in self.suitable(request, allowed)]
+        return sorted((device for device in devices if device.uuid in long_enough), key=by_number)
 
 
 def is_free(status: GpuStatus) -> bool:
@@ -80,13 +86,18 @@ def is_free(status: GpuStatus) -> bool:
 
 
 class Claims:
-    """Claims on GPUs, which exclude each other among all users of this machine.
+    """Claims on GPUs, which exclude each other among all users of this machine who share its network namespace.
 
-    A claim is inherited by a command that replaces this process, and ends with it.
+    A claim is inherited by a command that replaces this process, and lasts until that command and all processes that
+    inherited the claim from it have ended. A command that waits for some of the GPUs that it has inherited claims them
+    again, one level further down, so that two such commands never get the same one either.
     """
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
+        own = _own_sockets()
+        self._levels = Counter(name.rstrip(_LEVEL) for name, inode in _listed_claims().items() if inode in own)
+        """Number of inherited claims by UUID."""
 
     def claim(self, devices: Sequence[Device], number: int) -> list[Device]:
         """Claim the first `number` of these GPUs that are not claimed yet, and return them; none if there are too few.
@@ -97,7 +108,7 @@ class Claims:
         for device in devices:
             if len(claimed) == number:
                 break
-            if (claim := _bind(_CLAIM.format(device.uuid))) is not None:
+            if (claim := _bind(_CLAIM + self._name(device.uuid))) is not None:
                 self._sockets.append(claim)
                 claimed.append(device)
         if len(claimed) < number:
@@ -105,16 +116,45 @@ class Claims:
             return []
         return claimed
 
+    def of_others(self, uuids: Iterable[str]) -> list[str]:
+        """Return those of these GPUs that other commands have claimed."""
+        names = _listed_claims().keys()
+        return [uuid for uuid in uuids if self._name(uuid) in names]
+
+    def _name(self, uuid: str) -> str:
+        return uuid + _LEVEL * self._levels[uuid]
+
     def inherit(self) -> None:
         """Let the program that replaces this process keep the claims."""
         for claim in self._sockets:
             claim.set_inheritable(True)
 
     def release(self) -> None:
-        """Give all claims up."""
+        """Give up all claims of this process, except inherited ones."""
         for claim in self._sockets:
             claim.close()
         self._sockets.clear()
+
+
+def _listed_claims() -> dict[str, str]:
+    """Return the inode of each claim of this machine, by the name of the claim. For the columns, see proc(5)."""
+    claims = {}
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.split()
+            if len(fields) == 8 and fields[7].startswith(_LISTED):
+                claims[fields[7].removeprefix(_LISTED)] = fields[6]
+    return claims
+
+
+def _own_sockets() -> set[str]:
+    """Return the inodes of the sockets that this process has open."""
+    inodes = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the descriptor of the folder itself
+            target = os.readlink(f"/proc/self/fd/{name}")
+            inodes.add(target.removeprefix("socket:[").rstrip("]"))
+    return inodes
 
 
 def _bind(name: str) -> socket.socket | None:
@@ -130,24 +170,10 @@ def _bind(name: str) -> socket.socket | None:
     return claim
 
 
-def allowed_uuids(environ: Mapping[str, str], devices: Iterable[Device]) -> frozenset[str] | None:
-    """Return the UUIDs of the GPUs that CUDA_VISIBLE_DEVICES allows; None if it is not set.
-
-    As in CUDA, entries after an invalid one are ignored (CUDA C++ Programming Guide, "CUDA Environment Variables").
-    """
-    value = environ.get(_VISIBLE)
-    if value is None:
-        return None
-    devices = list(devices)
-    allowed: set[str] = set()
-    for entry in (entry.strip() for entry in value.split(",")):
-        prefixed = [device.uuid for device in devices if entry and device.uuid.startswith(entry)]
-        named = [device.uuid for device in devices if entry and entry in (device.label, device.parent)]
-        matches = named or (prefixed if len(prefixed) == 1 else [])  # the start of a UUID must be unique
-        if not matches:
-            break
-        allowed.update(matches)
-    return frozenset(allowed)
+def allowed_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> frozenset[str] | None:
+    """Return the UUIDs of the GPUs that CUDA_VISIBLE_DEVICES allows; None if it is not set."""
+    value = environ.get(VARIABLE)
+    return None if value is None else frozenset(as_cuda_reads(named_devices(value, devices)))
 
 
 def visible_devices(devices: Sequence[Device]) -> dict[str, str]:
@@ -156,5 +182,5 @@ def visible_devices(devices: Sequence[Device]) -> dict[str, str]:
     GPUs are numbered as by nvidia-smi, because many programs expect numbers. MIG instances have only UUIDs.
     """
     if any(device.is_instance or device.index < 0 for device in devices):
-        return {_VISIBLE: ",".join(device.uuid for device in devices)}
-    return {_VISIBLE: ",".join(str(device.index) for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {VARIABLE: ",".join(device.uuid for device in devices)}
+    return {VARIABLE: ",".join(str(device.index) for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

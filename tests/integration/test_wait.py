@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,7 @@ def hold(env: dict[str, str], stub: Stub, gpu: int) -> None:
 
 
 def rounds(env: dict[str, str], stub: Stub, number: int) -> None:
-    """In each round two commands wait for two GPUs each, of which one is busy at first."""
+    """In each round two commands wait for two GPUs each. One of the four GPUs is busy at first."""
     for turn in range(number):
         busy = turn % 4
         hold(env, stub, busy)
@@ -71,7 +72,7 @@ def rounds(env: dict[str, str], stub: Stub, number: int) -> None:
 
 
 def _with_output(processes: Sequence[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    """The processes of which a line can be read."""
+    """The processes that have printed a line."""
     return [process for process in processes if select.select([process.stdout], [], [], 0)[0]]
 
 
@@ -82,6 +83,42 @@ def test_two_commands_never_take_the_same_gpu(env: dict[str, str], idle: Stub) -
 @pytest.mark.slow
 def test_two_commands_never_take_the_same_gpu_in_fifty_rounds(env: dict[str, str], idle: Stub) -> None:
     rounds(env, idle, 50)
+
+
+def test_a_command_that_waits_for_its_own_gpus_gets_them(env: dict[str, str]) -> None:
+    """Two commands below one that holds two GPUs get one of them each."""
+    inner = " ".join(map(str, command("wait", "--gpus", 1, "--free-for", "0.1s", "--timeout", "60s", "--")))
+    script = f"for i in 1 2; do {inner} sh -c 'echo $CUDA_VISIBLE_DEVICES; sleep 3' & done; wait"
+    done = gpumon("wait", "--gpus", 2, "--free-for", "0.1s", "--", "sh", "-c", script, env=env)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["0", "1"]
+
+
+def test_gpus_that_others_claim_are_named(env: dict[str, str]) -> None:
+    holder = waiter(env, 4)
+    try:
+        gpus_of(holder)
+        done = gpumon("wait", "--free-for", "0.1s", "--timeout", "2s", "--", "true", env=env)
+        assert done.returncode == EXIT_FAILED
+        assert "4 of them claimed" in done.stderr
+    finally:
+        holder.communicate("\n", timeout=30)
+
+
+def test_a_daemon_that_is_away_is_one_line(env: dict[str, str], live_dir: Path) -> None:
+    process = subprocess.Popen(
+        command("wait", "--gpus", 4, "--free-for", "1h", "--timeout", "12s", "--", "true"), env=env, text=True,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "free now" in process.stderr.readline()
+    pid = status(env)["daemon"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        _, lines = process.communicate(timeout=60)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert len([line for line in lines.splitlines() if "stale" in line]) == 1
 
 
 def test_a_command_keeps_its_exit_code_and_signals(env: dict[str, str]) -> None:
@@ -102,6 +139,20 @@ def test_more_gpus_than_there_are_end_at_once(env: dict[str, str]) -> None:
     done = gpumon("wait", "--gpus", 5, "--", "true", env=env)
     assert done.returncode == EXIT_FAILED
     assert "4 GPUs" in done.stderr
+
+
+@pytest.mark.parametrize("options", [("--memory", "900G"), ("--gpus", "3")])
+def test_gpus_that_never_match_end_at_once(env: dict[str, str], options: tuple[str, str]) -> None:
+    visible = {**env, "CUDA_VISIBLE_DEVICES": "0,2"}
+    done = gpumon("wait", *options, "--", "true", env=visible)
+    assert done.returncode == EXIT_FAILED
+    assert "CUDA_VISIBLE_DEVICES" in done.stderr
+
+
+def test_gpus_of_a_simulation_are_never_waited_for(idle: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, idle.env())
+    with daemon("--source", "sim", env=env):
+        assert gpumon("wait", "--free-for", "0.1s", "--", "true", env=env).returncode == EXIT_FAILED
 
 
 def test_without_a_daemon_the_command_does_not_start(idle: Stub, live_dir: Path, tmp_path: Path) -> None:

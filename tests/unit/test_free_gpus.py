@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from gpumon.common.clock import SECOND
 from gpumon.launcher.free_gpus import Claims, FreeTimes, Request, allowed_uuids, visible_devices
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -124,8 +123,3 @@ def test_a_command_sees_its_gpus_by_number_and_instances_by_uuid() -> None:
     }  # fmt: skip
     instance = Device("MIG-1", 0, "NVIDIA H100", parent="GPU-0", instance=1)
     assert visible_devices([instance]) == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
-
-
-def test_times_are_monotonic() -> None:
-    frame = frame_of(tick(3, [free(0)]))
-    assert frame.monotonic_ns == 3 * SECOND
