@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"record trainings with {KNOWN}, without changes to their code",
     )
     parser.add_argument(
-        "--notify", metavar="TARGET",
+        "--notify", metavar="TARGET", dest="notify_target",  # `notify` is a setting of the terminal view
         help="notify TARGET when the command has ended, with its cost. TARGET is a program, which gets the text on "
         "stdin, or @FILE. The file must have mode 0600 and contain a URL that accepts POST (ntfy, Slack, Discord, ...)",
     )  # fmt: skip
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.auto:
         env = prepare(env, arguments.name)
     target = None
-    if arguments.notify is not None:
+    if arguments.notify_target is not None:
         from gpumon.launcher.notification import parse_target
 
-        target = parse_target(arguments.notify)
+        target = parse_target(arguments.notify_target)
     places, problem = _resolve_options(arguments)
     adopt_orphans()  # must be called before the command starts
     started_ns = monotonic_ns()

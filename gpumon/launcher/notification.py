@@ -6,19 +6,23 @@ taken from the command line, which every user of the machine can see.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from time import monotonic, sleep
 from typing import IO, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gpumon.common.errors import GpumonError, UsageError, quoted
 from gpumon.common.paths import open_regular
@@ -63,7 +67,7 @@ def parse_target(text: str, argument: str = "--notify") -> Target:
     The file must belong to this user or root, and others must not be able to read it.
     """
     if text.startswith(_FILE):
-        return WebTarget(_read_url(text.removeprefix(_FILE), argument))
+        return _web_target(_read_url(text.removeprefix(_FILE), argument))
     if "://" in text:
         raise UsageError(
             f"{argument}: every user can see a URL on the command line. Write the URL to a file of mode 0600, and pass "
@@ -83,16 +87,22 @@ class ProgramTarget:
 
     def send(self, notification: Notification) -> None:
         try:
-            done = subprocess.run(
-                [self.program], input=f"{notification.title}\n{notification.body}", text=True, errors="replace",
-                env={**os.environ, "GPUMON_TITLE": notification.title, **notification.facts}, timeout=_TOTAL_TIMEOUT,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+            process = subprocess.Popen(
+                [self.program], text=True, errors="replace",
+                env={**os.environ, "GPUMON_TITLE": notification.title, **notification.facts},
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-            reason = "it did not end in time" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-            raise GpumonError(f"{self.program} failed: {reason}") from None
-        if done.returncode:
-            raise GpumonError(f"{self.program} failed: exit code {done.returncode}")
+        except (OSError, ValueError) as error:
+            raise GpumonError(f"{self.program} failed: {error}") from None
+        try:
+            process.communicate(f"{notification.title}\n{notification.body}", timeout=_TOTAL_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+            process.wait()
+            raise GpumonError(f"{self.program} failed: it did not end in time") from None
+        if process.returncode:
+            raise GpumonError(f"{self.program} failed: exit code {process.returncode}")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -112,8 +122,29 @@ class WebTarget:
     """
 
     url: str = field(repr=False)
+    """The URL without a login."""
+    authorization: str = field(default="", repr=False)
+    """Value of the Authorization header; empty if the URL has no login."""
 
     def send(self, notification: Notification) -> None:
+        # In a thread, because timeouts count for each read: a server that sends a byte now and then would never end.
+        failures: list[GpumonError] = []
+        thread = threading.Thread(target=self._send, args=(notification, failures), daemon=True)
+        thread.start()
+        thread.join(_TOTAL_TIMEOUT)
+        if thread.is_alive():
+            raise GpumonError(f"{urlsplit(self.url).hostname} did not accept the notification: no answer")
+        if failures:
+            raise failures[0]
+
+    def _send(self, notification: Notification, failures: list[GpumonError]) -> None:
+        """Send a notification; if that fails, append the error to `failures`."""
+        try:
+            self._post(notification)
+        except GpumonError as error:
+            failures.append(error)
+
+    def _post(self, notification: Notification) -> None:
         host = urlsplit(self.url).hostname or ""
         text = f"{notification.title}\n{notification.body}"[:_MAX_TEXT]
         key = _JSON_KEYS.get(host)
@@ -123,6 +154,8 @@ class WebTarget:
             data = notification.body[:_MAX_TEXT].encode()
             title = notification.title.encode("ascii", "replace").decode()  # a header can contain only ASCII
             headers = {"Content-Type": "text/plain; charset=utf-8", "Title": title}
+        if self.authorization:
+            headers["Authorization"] = self.authorization
         request = urllib.request.Request(self.url, data, headers, method="POST")
         opener = urllib.request.build_opener(_NoRedirect)
         deadline, problem = monotonic() + _TOTAL_TIMEOUT, ""
@@ -142,6 +175,16 @@ class WebTarget:
             except (OSError, HTTPException, ValueError) as error:
                 problem = type(error).__name__ if not isinstance(error, OSError) else str(error.strerror or error)
         raise GpumonError(f"{host} did not accept the notification: {problem or 'no answer'}")
+
+
+def _web_target(url: str) -> WebTarget:
+    """Return the target of a URL. A login in it (`https://user:password@host`) is sent as Basic authentication."""
+    parts = urlsplit(url)
+    login, at, address = parts.netloc.rpartition("@")
+    if not at:
+        return WebTarget(url)
+    basic = base64.b64encode(":".join(map(unquote, login.partition(":")[::2])).encode()).decode()
+    return WebTarget(urlunsplit(parts._replace(netloc=address)), f"Basic {basic}")
 
 
 def _read_url(path: str, argument: str) -> str:

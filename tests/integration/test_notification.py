@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.launcher import notification
 from gpumon.launcher.notification import Notification, WebTarget, parse_target
+from tests.nvml import Stub
 from tests.programs import environment, gpumon
 
 SECRET = "topic-7f3a91c04e"
@@ -79,6 +83,41 @@ def url_file(path: Path, url: str, mode: int = 0o600) -> str:
     return f"@{path}"
 
 
+class TestLogin:
+    def test_it_is_sent_as_basic_authentication(self, receiver: Receiver, tmp_path: Path) -> None:
+        url = receiver.url.replace("http://", "http://user:p%40ss@")
+        parse_target(url_file(tmp_path / "url", url)).send(MESSAGE)
+        ((path, headers, _),) = receiver.requests
+        assert path == f"/{SECRET}"
+        assert b64decode(headers["Authorization"].removeprefix("Basic ")) == b"user:p@ss"
+
+    def test_it_is_in_no_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(notification, "_PAUSE", 0.0)
+        target = parse_target(url_file(tmp_path / "url", "http://user:p4ss@127.0.0.1:1/x"))
+        with pytest.raises(GpumonError) as caught:
+            target.send(MESSAGE)
+        assert "p4ss" not in f"{caught.value}{target}"
+
+
+def test_a_server_that_drips_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notification, "_TOTAL_TIMEOUT", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                for letter in b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1000:
+                    connection.sendall(bytes([letter]))
+                    time.sleep(0.1)
+
+        thread = Thread(target=drip, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(GpumonError):
+            WebTarget(f"http://127.0.0.1:{server.getsockname()[1]}/x").send(MESSAGE)
+        assert time.monotonic() - began < 20, "not the 100 s that the answer takes"
+
+
 class TestCommand:
     def test_a_url_is_told_once_and_stays_secret(self, receiver: Receiver, tmp_path: Path, live_dir: Path) -> None:
         target = url_file(tmp_path / "url", receiver.url)
@@ -102,6 +141,21 @@ class TestCommand:
         first, title, *summary = (tmp_path / "told").read_text().splitlines()
         assert (first, title) == ("0 0", "mine: finished")
         assert summary == done.stderr.splitlines()
+
+    def test_it_leaves_sampling_and_settings_as_they_are(self, receiver: Receiver, tmp_path: Path, stub: Stub) -> None:
+        live_dir = tmp_path / "live"
+        live_dir.mkdir(mode=0o700)
+        script = "import os, time; from pathlib import Path; from tests.nvml import Process, Stub\n"
+        script += (
+            "Stub.attach(Path(os.environ['GPUMON_STUB_FILE'])).set_processes(0, [Process(os.getpid())]); time.sleep(4)"
+        )
+        env = environment(live_dir, stub.env()) | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        target = url_file(tmp_path / "url", receiver.url)
+        done = gpumon("run", "--notify", target, "--", sys.executable, "-c", script, env=env)
+        ((_, _, body),) = receiver.requests
+        assert done.returncode == 0
+        assert "energy" in body
+        assert "GPU memory" in body
 
     def test_a_failure_changes_no_exit_code(self, receiver: Receiver, tmp_path: Path, live_dir: Path) -> None:
         receiver.statuses = [404]
