@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    # One state per target, so that two targets are both told. The name does not reveal a target.
+    # One state per target, so that each of two targets gets every event. The name does not reveal the target.
     path = f"{places.state}/notified-{hashlib.sha256(arguments.target.encode()).hexdigest()[:12]}.json"
     lock = _lock(path)
     try:
@@ -85,19 +85,20 @@ def _follow(places: Places, target: Target, path: str, stop: threading.Event) ->
 
     notifier = EventNotifier(places, user_name(places.uid), target, SentEvents(path), time.time)
     live = follow(places)
-    last_problem = ""
+    last_topic = ""
     try:
         while True:
             state = live.state()
-            problem = "" if state.live else f"nothing is sampled: {state.text}"
+            topic, problem = ("", "") if state.live else ("daemon", f"nothing is sampled: {state.text}")
             try:
                 notifier.poll(live.latest() if state.live else None)
             except GpumonError as error:
-                problem = clean(str(error), 300)
-            if problem and problem != last_problem:
+                topic = problem = clean(str(error), 300)
+            if topic and topic != last_topic:  # the text about a silent daemon has its age, which changes all the time
                 print_message(f"gpumon: {problem}")
-            last_problem = problem
+            last_topic = topic
             if stop.wait(_POLL):
+                notifier.flush()
                 return
     finally:
         live.close()

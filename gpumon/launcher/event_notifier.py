@@ -31,6 +31,8 @@ INTERVAL = 60.0
 _WINDOW = 86400.0
 """Age in seconds of the oldest event that is still sent, for example after the notifier was restarted."""
 _MAX_TITLES = 12
+_MAX_WAITING = 1000
+"""Maximum number of events that are held back while the target fails."""
 _MAX_STATE = 4 << 20
 
 Key = tuple[str, ...]
@@ -55,7 +57,7 @@ class SentEvents:
         """For each key, when it was added (s since 1970)."""
         self.is_new = True
         """Whether there is no file of an earlier notifier."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             saved = json.loads(read_regular(path, _MAX_STATE))
             self._times = {tuple(map(str, key)): float(time) for key, time in saved["sent"]}
             self.is_new = False
@@ -67,6 +69,14 @@ class SentEvents:
         """Add keys, forget those older than two windows, and save the file. Raises GpumonError if that fails."""
         self._times |= dict.fromkeys(keys, now)
         self._times = {key: time for key, time in self._times.items() if now - time < 2 * _WINDOW}
+        self._save()
+
+    def remove(self, keys: Collection[Key]) -> None:
+        """Remove keys, and save the file. Raises GpumonError if that fails."""
+        self._times = {key: time for key, time in self._times.items() if key not in keys}
+        self._save()
+
+    def _save(self) -> None:
         text = json.dumps({"sent": [[list(key), time] for key, time in self._times.items()]})
         temporary = f"{self._path}.{os.getpid()}"
         try:
@@ -76,6 +86,8 @@ class SentEvents:
                 file.write(text)
             os.replace(temporary, self._path)
         except OSError as error:
+            with suppress(OSError):
+                os.unlink(temporary)
             raise GpumonError(f"cannot remember what was sent in {self._path}: {error.strerror or error}") from error
 
 
@@ -89,7 +101,9 @@ class EventNotifier:
         self._is_first = sent.is_new
 
     def poll(self, frame: Frame | None) -> None:
-        """Look for news, and send what may be sent now. Raises GpumonError if sending fails; the news is then lost.
+        """Look for new events, and send what may be sent now.
+
+        Raises GpumonError if sending fails; a later call tries again.
 
         `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
         """
@@ -98,14 +112,33 @@ class EventNotifier:
             self._is_first = False
             self._sent.add([notice.key for notice in notices], self._now())
             return
-        if notices:
-            # Saved before they are sent: after a crash in between, a message is missing rather than sent twice.
-            self._sent.add([notice.key for notice in notices], self._now())
-            self._waiting += notices
-        if self._waiting and self._now() - self._last_sent >= INTERVAL:
-            waiting, self._waiting = self._waiting, []
-            self._last_sent = self._now()
-            self._target.send(combined(waiting))
+        self._waiting = [*self._waiting, *notices][-_MAX_WAITING:]
+        if self._now() - self._last_sent >= INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send all events that were held back. Raises GpumonError if that fails, or if it cannot be remembered."""
+        if not self._waiting:
+            return
+        self._last_sent = self._now()
+        keys = [notice.key for notice in self._waiting]
+        problem: GpumonError | None = None
+        try:
+            self._sent.add(keys, self._now())  # before sending: after a crash in between, nothing is sent twice
+        except GpumonError as error:  # on a full disk, sent twice after a restart is better than not at all
+            problem = error
+        try:
+            self._target.send(combined(self._waiting))
+        except GpumonError:
+            with suppress(GpumonError):
+                self._sent.remove(keys)
+            raise
+        self._waiting = []
+        if problem is not None:
+            raise problem
+
+    def _is_new(self, key: Key) -> bool:
+        return key not in self._sent and all(notice.key != key for notice in self._waiting)
 
     def _logged_notices(self) -> Iterator[Notice]:
         since = self._now() - _WINDOW
@@ -113,7 +146,7 @@ class EventNotifier:
             for event in read_events(path, since, wanted=EventFilter(KINDS, user=self._user)):
                 subject = event.subject
                 key = (event.kind.name, str(event.time_ns), subject.device, subject.run)
-                if key not in self._sent:
+                if self._is_new(key):
                     yield Notice(key, _title(event), self._body(event))
 
     def _body(self, event: LoggedEvent) -> str:
@@ -130,7 +163,7 @@ class EventNotifier:
             if run.user != self._user or ranks.state is not RunState.RUNNING or not silent > STALLED_AFTER:
                 continue
             key = ("stalled", run.id, str(run.step))
-            if key not in self._sent and has_stopped(run, frame.time):
+            if self._is_new(key) and has_stopped(run, frame.time):
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
                 yield Notice(
                     key, f"{clean(run.name, 60)}: stalled", f"no step for {units.duration(silent)}, at {position}"
