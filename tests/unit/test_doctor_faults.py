@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.doctor import first_line, machine_sections
-from gpumon.cli.doctor.bundle import write_bundle
+from gpumon.cli.doctor import packages as doctor_packages
+from gpumon.cli.doctor.bundle import Scrubber, write_bundle
 from gpumon.cli.doctor.gpus import GpuChecks, check_frame
 from gpumon.cli.doctor.kernel_log import KERNEL_LOG
 from gpumon.cli.doctor.machine import Machine, Packages
@@ -463,6 +465,14 @@ FAULTS = (
         "GPU of another machine", "CUDA_VISIBLE_DEVICES", env("CUDA_VISIBLE_DEVICES", "0,7"),
         "unset CUDA_VISIBLE_DEVICES", unset("CUDA_VISIBLE_DEVICES"),
     ),
+    Fault(
+        "GPU named twice", "CUDA_VISIBLE_DEVICES", env("CUDA_VISIBLE_DEVICES", "1,1"), "unset CUDA_VISIBLE_DEVICES",
+        unset("CUDA_VISIBLE_DEVICES"),
+    ),
+    Fault(
+        "ambiguous UUID", "CUDA_VISIBLE_DEVICES", env("CUDA_VISIBLE_DEVICES", "GPU-"), "unset CUDA_VISIBLE_DEVICES",
+        unset("CUDA_VISIBLE_DEVICES"),
+    ),
     Fault("container without GPUs", "NVIDIA_VISIBLE_DEVICES", container, "--gpus all", unset("NVIDIA_VISIBLE_DEVICES")),
     *(
         Fault(name, name, env(name, "1"), f"unset {name}", unset(name))
@@ -585,7 +595,7 @@ class TestNoFalseAlarm:
         tree.write("proc/cpuinfo", "flags\t\t: fpu hypervisor vme\n")
         assert not bad(tree.checks())
 
-    @pytest.mark.parametrize("value", ["0,1", "1", "GPU-0000", "MIG-1234"])
+    @pytest.mark.parametrize("value", ["0,1", "0,1,", "1", "GPU-0000", "MIG-1234"])
     def test_valid_devices_hide_nothing_by_mistake(self, tree: Tree, value: str) -> None:
         tree.environ["CUDA_VISIBLE_DEVICES"] = device(0).uuid if value == "GPU-0000" else value
         assert not bad(tree.checks())
@@ -625,7 +635,26 @@ def test_xids_name_the_gpu_that_they_reset(tree: Tree) -> None:
     assert Device("", -1, "NVIDIA GPU", address="0000:02:00").address in check.remedy
 
 
+def test_remedies_for_pip_are_safe_to_paste() -> None:
+    texts = [text for path in Path(doctor_packages.__file__).parent.glob("*.py") for text in [path.read_text()]]
+    assert not [match for text in texts for match in re.findall(r"install [^\"'{]*[<>\[]", text)]
+
+
 class TestBundle:
+    def test_what_may_be_private_is_left_out_or_replaced(self, tmp_path: Path) -> None:
+        private = {
+            "TF_VAR_db_pass": "leak1", "TF_CREDENTIALS": "leak2", "GPUMON_PROMETHEUS": "http://adm:leak3@prom.corp",
+            "TORCH_AUTH": "leak4", "LD_LIBRARY_PATH": "/home/bobby/lib:/data/alice_ws", "CUDA_HOME": "/x/alice/cuda",
+        }  # fmt: skip
+        report = {
+            "checks": [{"text": "see http://adm:leak5@host, carol@corp.example, fe80::1234:5678, GPU-6770756d-6f6e"}]
+        }
+        write_bundle(str(tmp_path / "b"), report, Machine(environ={"USER": "alice", **private}))
+        text = (tmp_path / "b").read_text()
+        found = [word for word in ("leak", "bobby", "alice", "carol", "fe80", "6770756d") if word in text]
+        assert not found
+        assert "0000:65:00.0" in Scrubber("", []).scrub("0000:65:00.0"), "a PCI address stays"
+
     def test_a_bundle_names_neither_user_nor_host_nor_gpu(self, tmp_path: Path) -> None:
         uuid = "GPU-12345678-abcd-4321-9876-1234567890ab"
         report = {"checks": [{"text": f"{uuid}, {uuid} of alice at 10.1.2.3 in /home/alice/x"}], "n": 1}

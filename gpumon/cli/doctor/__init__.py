@@ -22,7 +22,7 @@ from gpumon.cli.doctor.host import host_checks
 from gpumon.cli.doctor.kernel_log import kernel_log_checks
 from gpumon.cli.doctor.machine import Machine
 from gpumon.cli.doctor.packages import package_checks
-from gpumon.cli.options import add_places, chosen_source, reads_hardware, resolve_options
+from gpumon.cli.options import add_places, chosen_source, reads_hardware, refuse_empty, resolve_options
 from gpumon.cli.streams import terminal_width
 from gpumon.common.check_result import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
@@ -84,6 +84,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
+    refuse_empty(arguments, "bundle")
     sections = _sections(arguments)
     checks = [check for section in sections for check in section.checks]
     can_read = not any(check.condition is Condition.FAULT for check in sections[0].checks)

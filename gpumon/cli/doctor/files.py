@@ -41,6 +41,7 @@ _FILE_TIMEOUT = 1.0
 _INSTRUCTIONS_PER_CHECK = 10_000
 """SQLite virtual machine instructions between two checks of the time."""
 _STOPPED = "T"
+_MOVED_ASIDE = "restart the daemon, which moves it aside and creates a new one"
 
 
 def running_daemon(places: Places) -> tuple[RunningDaemon | None, str]:
@@ -148,10 +149,12 @@ def _file_check(name: str, path: str) -> Check:
         return Check(name, Condition.NOTE, text)
     except (sqlite3.Error, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else describe_error(error, path)
-        return Check(name, Condition.WARNING, f"{path} cannot be read: {why}")
+        is_database = not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.OperationalError)
+        remedy = "" if is_database else _MOVED_ASIDE
+        return Check(name, Condition.WARNING, f"{path} cannot be read: {why}", remedy)
     if damage:
         text = f"{path} is damaged: {damage}"
-        return Check(name, Condition.WARNING, text, "the next daemon moves it aside and creates a new one")
+        return Check(name, Condition.WARNING, text, _MOVED_ASIDE)
     return Check(name, Condition.OK, f"{path}, {bytes_binary(mode.st_size)}")
 
 

@@ -131,7 +131,7 @@ def _torch_companions(packages: Packages) -> Iterator[Check]:
     numpy = packages.version("numpy")
     if _major_minor(torch) < (2, 3) and _major_minor(numpy) >= (2, 0):
         text = f"torch {torch} does not work with NumPy {numpy}: it was built for NumPy 1"
-        yield Check("numpy", Condition.WARNING, text, f"'{pip('install numpy<2')}'")
+        yield Check("numpy", Condition.WARNING, text, f"'{pip(_NUMPY_1)}'")
 
 
 def _major_minor(version: str) -> tuple[int, int]:
@@ -180,6 +180,7 @@ def _system_has_cuda(machine: Machine) -> bool:
     )
 
 
+_NUMPY_1 = 'install "numpy<2"'
 _UPGRADE_JAX = 'install --upgrade "jax[{}]"'
 
 
