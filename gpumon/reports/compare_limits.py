@@ -30,8 +30,13 @@ class Limit:
 
     def is_broken(self, difference: Difference, in_points: bool) -> bool:
         """Return whether a difference is clear and beyond the limit."""
-        value = difference.value if in_points else difference.share
+        value = _amount(difference, in_points)
         return difference.is_clear and (value > self.share if self.is_upper else value < self.share)
+
+
+def _amount(difference: Difference, in_points: bool) -> float:
+    """Return the difference of ratios, or else the share of the baseline; NaN if unknown or the baseline is 0."""
+    return difference.value if in_points else difference.share
 
 
 def parse_limit(text: str) -> Limit:
@@ -60,9 +65,9 @@ def broken_limits(comparison: Comparison, limits: Sequence[Limit]) -> Iterator[s
         line = lines.get(limit.key)
         for index, name in enumerate(names):
             if line is None:
-                yield f"{limit.text}: not measured in these runs"
-            elif not is_known(line.differences[index].value):
-                yield f"{limit.text}: {line.measure.title} of A or {name} is unknown"
+                yield f"{limit.text}: not measured in A and {name}"
+            elif not is_known(_amount(line.differences[index], line.measure.in_points)):
+                yield f"{limit.text}: {line.measure.title} of A or {name} is unknown, or 0 in A"
             elif not is_known(line.differences[index].low):
                 yield f"{limit.text}: A or {name} has too few epochs to tell a difference from chance"
             elif limit.is_broken(line.differences[index], line.measure.in_points):

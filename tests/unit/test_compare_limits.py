@@ -46,6 +46,11 @@ def test_a_limit_is_broken_by_a_clear_difference_or_if_it_cannot_be_checked(
     assert bool(broken(book, other, limit)) == is_broken
 
 
+def test_a_baseline_of_zero_cannot_be_checked(book: Book) -> None:
+    book.db.execute("UPDATE usage SET memory_used_peak = 0 WHERE rank LIKE '%base-1'")
+    assert broken(book, "slow-1", "memory_used_peak>+5%")
+
+
 @pytest.mark.parametrize(
     "text", ["", "seconds", "seconds>5", "seconds>>5%", "nonsense>5%", "seconds>-5%", "utilization_mean<5%", "name>5%"]
 )
