@@ -22,7 +22,7 @@ _LINES = """() => {
   const { doc } = document.querySelector(".page:not([hidden]) .plot").gpumonView;
   return Object.fromEntries(doc.panels.map((panel) => [panel.key, panel.lines[0].mean]));
 }"""
-_NOW = """() => [...gpumon.feed.view.tables.get("gpus").rows.values()].map(
+_NOW = """() => [...gpumon.feed.feed.view.tables.get("gpus").rows.values()].map(
   (row) => [row.index, {
     "gpu.utilization": row.now, "gpu.power": row.power_watts, "gpu.memory_used": row.memory_used_bytes,
   }])"""
