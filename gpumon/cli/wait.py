@@ -2,7 +2,7 @@
 
 A GPU counts as free if no process has used it for the given time, without a gap in the samples. Two waiting commands
 never get the same GPU, even if they belong to different users. The command replaces this process and sees only its GPUs
-(CUDA_VISIBLE_DEVICES). It keeps them until it has ended, and the processes that it leaves running. Needs a running
+(CUDA_VISIBLE_DEVICES). It keeps them until it and all processes that it leaves running have ended. Needs a running
 daemon. If CUDA_VISIBLE_DEVICES is set, only GPUs in it are used.
 
   gpumon wait -- python train.py

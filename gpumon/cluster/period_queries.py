@@ -151,7 +151,7 @@ class HourlySums:
     phase: float = NAN
     """Phase: seconds after each full hour at which the sums are recorded. NaN if there are no sums."""
     periods: frozenset[str] = frozenset()
-    """Selectors of the periods of which the hourly sums cover as much as the minute samples."""
+    """Selectors of the periods that the hourly sums cover as far as the minute samples do."""
 
 
 def summed_by_hour(series: str, by: str, selector: str) -> str:

@@ -218,7 +218,7 @@ class EpochReader:
     def _is_complete(self, epoch: EpochSummary, record: Record) -> bool:
         """Return whether the samples of an epoch are complete.
 
-        They must reach the end of the epoch, and include the driver's own samples if those of earlier epochs do.
+        They must reach the end of the epoch, and include the driver's own samples if earlier epochs have such samples.
         """
         if self._by_driver and "driver" not in epoch.utilization_from:
             return False

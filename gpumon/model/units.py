@@ -228,7 +228,7 @@ def about(text: str, *, is_final: bool) -> str:
 def limited(value: float, unit: Unit, sign: str) -> str:
     """Format an upper or lower bound with its `sign` (`≤` or `≥`), such as `≤5.0 GiB`.
 
-    If `sign` is empty, the result is the same as that of `number`.
+    If `sign` is empty, the result is the same as from `number`.
     """
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 

@@ -141,7 +141,7 @@ def read_host(values: tuple[float, ...], names: tuple[str, ...]) -> tuple[float,
 def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
     """Return for each metric in `wanted` its index in `stored`, or -1 if it is not stored; None if both are equal.
 
-    A slot that another version of gpumon wrote may have metrics that differ from those of this version.
+    A slot that another version of gpumon wrote may have other metrics than this version.
     """
     if stored == wanted:
         return None

@@ -5,7 +5,7 @@
 - The directory of dcgm-exporter's `--hpc-job-mapping-dir`: a file per index, with one job per line.
 
 The files contain a job even while none of its processes runs. A GPU that several jobs share counts as allocated to none
-of them. A directory is trusted only if nobody can write to it except root, our own user, or a user to whom root gave
+of them. A directory is trusted only if no user can write to it except root, our own user, or a user to whom root gave
 the directory.
 """
 

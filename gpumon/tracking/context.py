@@ -161,7 +161,7 @@ _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 def detect_rank(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> RankInfo:
     """Return the rank according to `env`, or else according to torch.distributed if it is initialized.
 
-    If neither has a rank, the result is that of a single process.
+    If neither has a rank, the result describes a single process.
 
     `modules` is `sys.modules`, and `proc` is the root of procfs.
     """

@@ -23,7 +23,7 @@ _MAX_LENGTH = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
 """Modules of the standard library whose objects are stored as the result of `str()`, which is short for them."""
 _CONFIGS = ("collections", "ml_collections", "omegaconf")
-"""Packages whose lists and dictionaries are read like those of Python. The containers of other packages may compute
+"""Packages whose lists and dictionaries are read like Python's own. The containers of other packages may compute
 each item."""
 _NAMES = ("dtype", "device")
 """Types of frameworks whose objects are stored as strings."""

@@ -1,4 +1,4 @@
-"""Commands, outputs, code and names of files in the documentation are those of the program."""
+"""Commands, outputs, code and file names in the documentation match the program."""
 
 from __future__ import annotations
 

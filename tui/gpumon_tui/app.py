@@ -365,7 +365,7 @@ class GpumonApp(TerminalApp):
         """Schedule a redraw; called from another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the app has ended in the meantime
-                # as a message of the app: its errors end the app like those of other messages
+                # as a message of the app, so that an error in it ends the app like an error in any other message
                 self._loop.call_soon_threadsafe(self.call_later, self._draw_answer)
 
     def _draw_answer(self) -> None:

@@ -1,4 +1,4 @@
-"""Keys: those of every page, the lists of keys in footer, help and palette, and differences from similar programs.
+"""Keys that every page has, the lists of keys in footer, help and palette, and differences from similar programs.
 
 A key is a Textual `Binding`. `key_display` is its name on screen, `description` the short text in the footer, `tooltip`
 the text in the help; without a `tooltip` another binding describes the key. The keys of a page are the `BINDINGS` of

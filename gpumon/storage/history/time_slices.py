@@ -1,4 +1,4 @@
-"""Divides a window into slices, each of which is answered by one history or tier, and determines the length of buckets.
+"""Divides a window into slices, each answered by one history or tier, and determines the length of buckets.
 
 A coarse tier may cover weeks in which nothing was sampled. Without the limits in this module, all buckets of the window
 would become as long as the cells of that tier. The cell in which a daemon started would be drawn over the minutes
@@ -116,7 +116,7 @@ def cell_numbers(begin: float, end: float, step: float) -> range:
 
 
 def deciding_steps(spans: Sequence[TimeSlice], wanted: float) -> set[float]:
-    """Return the cell lengths in seconds of which the bucket length must be a multiple.
+    """Return the cell lengths in seconds that must divide the bucket length.
 
     `wanted`: requested bucket length (s).
     """

@@ -63,7 +63,7 @@ class LongRun:
     """Number of recorded spans of phases other than training."""
     sums: EpochSums
     lengths: EpochLengths
-    """Lengths of all epochs except the newest, of which the ring may have newer data."""
+    """Lengths of all epochs except the newest, because the ring may have newer data about that one."""
 
 
 def has_totals(db: sqlite3.Connection, run: str) -> bool:

@@ -170,7 +170,7 @@ class SplitIntervals:
         length in seconds, and its joules."""
 
     def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
-        """Add an interval of which `seconds` lie within this row.
+        """Add an interval that overlaps this row for `seconds`.
 
         `until`: end of the interval in ns, CLOCK_MONOTONIC. `length`: whole length in seconds. `joules`: energy used in
         the interval.

@@ -30,7 +30,7 @@ class Account(NamedTuple):
     metered: float = 0.0
     """Part of `held` for which `energy` was determined."""
     energy: float = 0.0
-    """Energy, including that of short times between two counter readings in which the device did not answer. No other
+    """Energy, including short times between two counter readings in which the device did not answer. No other
     sum includes these times.
     """
 
@@ -53,7 +53,7 @@ class DeviceUse(NamedTuple):
     metered: float = 0.0
     """Time for which `energy` was determined. It may include time in which MIG divided the device."""
     energy: float = 0.0
-    """Energy, including that of short times between two counter readings in which the device did not answer."""
+    """Energy, including short times between two counter readings in which the device did not answer."""
     free: float = 0.0
     """Time in which certainly no process held the device."""
     free_energy: float = 0.0

@@ -127,7 +127,7 @@ class ProcessHead(Lines):
 
     @property
     def _left_out(self) -> int:
-        """Number of further processes, of which only the count is known: frames have no room for them."""
+        """Number of further processes that frames have no room for."""
         frame = self.view.frame
         return max(0, frame.dropped - len(self._table.left_out.processes)) if frame else 0
 

@@ -148,7 +148,7 @@ class RunSection(Section):
         name = overview_rows.loss_name(metrics)
         if not name or not self._has_column("change"):
             return NAN
-        # The values belong to the epoch of the ranks that go on, not to that of a first rank that died earlier.
+        # The values belong to the epoch of the ranks that still run, not of a first rank that died earlier.
         run = ranks.first._replace(metrics=metrics, epoch=max(ranks.first.epoch, slowest.epoch))
         may_be_recorded = slowest.state is RunState.RUNNING and not view.is_loading and are_recorded(view)
 

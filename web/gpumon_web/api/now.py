@@ -87,7 +87,7 @@ class LiveStatus:
 
 
 MOST = 4 * 2**20
-"""Size in bytes of the cache of answers of `series`, each of which is valid for one tick."""
+"""Size in bytes of the cache of `series` responses. Each is valid for one tick."""
 
 
 class ApiData:

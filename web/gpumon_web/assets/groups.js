@@ -56,7 +56,7 @@ export function rowGroups(table) {
   let show = "";
   let each = false;
   let isAsked = false;
-  const hasOrders = Boolean(table.closest("[data-page]").querySelector("[data-bind=orders]")); // others have those of their columns alone
+  const hasOrders = Boolean(table.closest("[data-page]").querySelector("[data-bind=orders]")); // other tables sort by their columns only
 
   function open(params) {
     show = params.get("show") || "";
@@ -142,7 +142,7 @@ export function ownGpus({ users: byUser, own: page }) {
     make("option", { value: "", text: me ? "nobody" : "I am …" }),
     ...users.map((name) => make("option", { value: name, text: name, selected: name === me })));
   list.addEventListener("change", () => { setMe(list.value); });
-  if (!me) { return [list, make("span", { class: "below", text: users.length ? "marks your GPUs" : "nobody is known here" })]; }
+  if (!me) { return [list, make("span", { class: "below", text: users.length ? "marks your GPUs" : "no users yet" })]; }
   const own = byUser[me] || { count: 0, below: "" };
   const address = `${page.startsWith("#/") ? page : "#/"}${encodeURIComponent(me)}`;
   return [make("span", { class: "counted" }, String(own.count), make("small", { text: own.count === 1 ? " GPU" : " GPUs" }), list),

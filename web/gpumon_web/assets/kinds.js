@@ -103,13 +103,13 @@ const drawn = {
       make("span", { class: "sr", text: { ok: ", well", warn: ", needs attention", bad: ", needs attention", unknown: ", unknown" }[one.level] || "" })))),
   // A number of the user's own: one that is none is no missing value but an alarm.
   logged: (value) => [make("span", { class: format.odd(value) ? "alarm" : null, text: format.padded(value) })],
-  // Buttons of which one is pressed: each sets an argument of the address.
+  // A group of buttons with one pressed. Each sets an argument of the address.
   choices: (all) => all.map((one) => make("button", {
     type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { goTo({ [one.arg]: one.value }); },
   })),
   tick: (one) => [tickBox(one)],
   picked: (one) => tickedActions(one),
-  // A list of which one sets an argument of the address.
+  // A list whose selected entry sets an argument of the address.
   pick: (one) => {
     const options = [["", `All ${one.title}s`], ...one.options].map(([value, text]) => make("option", { value, text, selected: value === one.chosen }));
     const list = make("select", { class: one.chosen ? "pick chosen" : "pick", "aria-label": one.title }, ...options);

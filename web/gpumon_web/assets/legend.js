@@ -29,7 +29,7 @@ const headOf = (doc, panel) => (isOver(doc, panel) ? `${panel.title}, last` : pa
 /** @param {Panel} panel */
 const lastly = (panel, facts) => (facts.odd ? facts.odd : facts.last === null ? format.MISSING : axisScale.write(panel.unit, facts.last));
 
-// Words of which no number stands in another row than the word and the unit that it belongs to, and no dot begins one.
+// Splits a text into words so that a number stays on the line of its word and unit, and no line begins with a dot.
 const whole = (text) => format.unbroken(text).replace(/\b(of|peak|mean|max|lowest|to) (?=[\d−-])/g, "$1\u00a0").replace(/ ·/g, "\u00a0·");
 
 // What a gutter says: the name, the newest value, and what was in the view.

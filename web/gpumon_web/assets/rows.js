@@ -53,7 +53,7 @@ export function tableRows(table, rest) {
   const nameOf = (head) => `${head.dataset.col} ${head.dataset.part || ""}`.trim();
   const cellOf = (row, { col, part }) => (part === undefined ? row[col] : Object.hasOwn(row[col], part) ? row[col][part] : format.MISSING);
 
-  // A head of which rows can be sorted becomes a button.
+  // A heading by which rows can be sorted becomes a button.
   function sortsBy(head) {
     if (!head.dataset.sort) { return; }
     const button = make("button", { type: "button", class: "sort", title: head.dataset.help || null, text: head.textContent });

@@ -52,7 +52,7 @@ export function showStatus() {
   }
   attribute(document.body, "data-fresh", String(feed.isFresh()));
   attribute(document.body, "data-waits", String(waits()));
-  attribute(document.body, "data-told", String(Boolean(feed.server)));
+  attribute(document.body, "data-loaded", String(Boolean(feed.server)));
   attribute(document.body, "data-answered", String(feed.answered));
   attribute(document.body, "data-recorded", String(feed.recorded));
   showPlayer();

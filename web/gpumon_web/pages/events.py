@@ -250,7 +250,7 @@ def _is_log_current(until_ns: int, now: float) -> bool:
 
 
 def _goes_on(event: LoggedEvent, running: Collection[str] | None) -> bool:
-    """Whether no sample contradicts that an event goes on: the end of a run reaches the log some seconds late."""
+    """Whether no sample contradicts that an event is ongoing. The end of a run reaches the log some seconds late."""
     return running is None or event.kind.name != "run_began" or event.subject.run in running
 
 
