@@ -468,15 +468,25 @@ with gpumon.run("inner", epochs=3) as run:
         run.log(loss=1 / (epoch + 1), accuracy=0.5)
     sys.stdin.readline()
 """
+BEGUN = """
+import gpumon, os, sys, time
+with gpumon.run("inner", epochs=3) as run:
+    print(os.getpid(), flush=True)
+    for epoch in run.epochs():
+        time.sleep(0.4)
+    sys.stdin.readline()
+"""
 
 
 def test_energy_of_a_training_that_began_before_the_first_sample_is_at_least_that_in_table_and_ledger(
     env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
 ) -> None:
     stub.constant = True
-    stub.set_latency("nvmlInit_v2", 1_000_000)  # µs: the training holds its GPU before the first sample
-    process, pid = holding(env, source=TRAINING)
+    stub.set_latency("nvmlInitWithFlags", 3_600_000_000)  # µs: no sample before the run has begun and holds its GPU
+    process, pid = holding(env, source=BEGUN)
     stub.set_processes(0, [Process(pid, memory=2**30)])
+    time.sleep(0.5)  # the part of the run that is never sampled
+    stub.set_latency("nvmlInitWithFlags", 0)
     live = follow(Places(explicit=str(live_dir)))
     seen = until(lambda: (frame := live.latest()) and frame.processes and frame.runs and frame).number
     until(lambda: until(live.latest).number >= seen + 3)
