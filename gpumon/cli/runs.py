@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gpumon.cli.daemon_lookup import why_no_runs, why_not_recording
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width, print_message, write_output
-from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError, LimitError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
 from gpumon.model import units
@@ -209,7 +209,7 @@ def _compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("others", metavar="OTHER", nargs="+", help="runs to compare with the baseline")
     parser.add_argument(
         "--fail-if", metavar="LIMIT", action="append", default=[], type=_limit,
-        help="exit with 1 if a run differs clearly by more than LIMIT, such as energy_per_step>+5%%, in quotes "
+        help="exit with 4 if a run differs clearly by more than LIMIT, such as energy_per_step>+5%%, in quotes "
         "(repeatable)",
     )  # fmt: skip
     _json_option(parser)
@@ -356,7 +356,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
         sys.stdout.flush()
         if broken := list(broken_limits(comparison, arguments.fail_if)):
-            raise GpumonError(". ".join(broken))
+            raise LimitError(". ".join(broken))
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:

@@ -17,6 +17,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_GPU = 3
+EXIT_LIMIT = 4
 
 
 class GpumonError(Exception):
@@ -29,6 +30,12 @@ class UsageError(GpumonError):
     """Raised if a command or function gets invalid arguments."""
 
     exit_code = EXIT_USAGE
+
+
+class LimitError(GpumonError):
+    """Raised if a limit that a command was asked to check is broken, or if it cannot be checked."""
+
+    exit_code = EXIT_LIMIT
 
 
 class SourceError(GpumonError):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
-from gpumon.common.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from gpumon.common.errors import EXIT_LIMIT, EXIT_OK, EXIT_USAGE, UsageError
 from gpumon.reports import compare
 from gpumon.reports.compare_limits import broken_limits, parse_limit
 from gpumon.storage.ledger.reader import Ledger
@@ -64,7 +64,7 @@ def test_the_exit_code_is_that_of_a_check(book: Book, tmp_path: Path, capsys: py
     words = ["runs", "compare", "base-1"]
     assert main([*words, "same-1", "--fail-if", "seconds>+5%", *places]) == EXIT_OK
     capsys.readouterr()
-    assert main([*words, "slow-1", "--fail-if", "seconds>+5%", "--json", *places]) == EXIT_FAILED
+    assert main([*words, "slow-1", "--fail-if", "seconds>+5%", "--json", *places]) == EXIT_LIMIT
     out, err = capsys.readouterr()
     assert out.startswith("{"), "the comparison is printed all the same"
     assert len(err.splitlines()) == 1
