@@ -24,8 +24,8 @@ from benchmarks.month_values import DAYS, ticks
 from benchmarks.usage import memory
 from benchmarks.year import keep_year
 from gpumon.common.clock import SECOND
-from gpumon.storage.history.aggregator import Aggregator, Block
 from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.history.tier_aggregator import Aggregator, Block
 from gpumon.storage.history.tiers import DAY, HOUR, SHAPES, USUAL_LIMITS, prune_large, prune_old
 from gpumon.storage.history.write import SealedBlock, seal, write
 from gpumon.storage.sqlite.write import open_to_write

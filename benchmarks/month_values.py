@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.stage import GPUS
 from gpumon.common.clock import SECOND
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS
-from gpumon.storage.history.aggregator import SubjectValues, TickValues
 from gpumon.storage.history.query import HOST
+from gpumon.storage.history.tier_aggregator import SubjectValues, TickValues
 from gpumon.storage.history.tiers import DAY, HOUR
 
 DAYS = 31

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import nan, sin
 
-from gpumon.storage.history.aggregator import Block
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.history.tier_aggregator import Block
 from gpumon.storage.history.tiers import GPU_COLUMNS, HOST_COLUMNS, SHAPES, TierShape
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write

@@ -13,8 +13,8 @@ from gpumon.launcher.summary import CommandCost
 from gpumon.model.energy import EnergyGrowth, EnergyReadings
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.cell import weights
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.tiers import SHAPES, columns_of
 from gpumon.storage.usage.account import USER_COLUMNS
 from gpumon.storage.usage.hours import AccountBook

@@ -12,7 +12,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, Tick
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Aggregator, values_from_tick
+from gpumon.storage.history.tier_aggregator import Aggregator, values_from_tick
 from gpumon.storage.ledger.device import RecentSamples
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from tests.builders import device, run, sample, tick

@@ -15,12 +15,12 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.events.log import EventBook
-from gpumon.storage.history.aggregator import Aggregator, values_from_tick
 from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.history.tier_aggregator import Aggregator, values_from_tick
 from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, TierShape
 from gpumon.storage.history.window_totals import window_totals
 from gpumon.storage.processes.recorder import ProcessRecorder

@@ -11,9 +11,9 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.cell import weights
 from gpumon.storage.history.counters import Growth, GrowthMeter
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.tiers import SHAPES, columns_of
 from tests.builders import TIME, device, sample, tick
 

@@ -21,7 +21,6 @@ from gpumon.common.columnar import ColumnarBlock, DamagedBlock, pack_block
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.history import tiers as limits_module
-from gpumon.storage.history.aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.block import pack, unpack, unpack_cells
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.cell import HistoryCell, fold, weights
@@ -29,6 +28,7 @@ from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recovery import recover
 from gpumon.storage.history.schema import HISTORY_FILE, TABLES, VERSION
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_tick
 from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
 from gpumon.storage.history.write import seal, write

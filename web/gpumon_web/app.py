@@ -29,9 +29,9 @@ from gpumon_web.api.parameters import BadParameter, describe
 from gpumon_web.api.routes import add_api
 from gpumon_web.assets_bundle import bundle_scripts, bundle_styles
 from gpumon_web.auth.gate import Gate
-from gpumon_web.auth.guard import Guard
 from gpumon_web.auth.http_errors import KEEPS_PLACE, BadNumber, error_response, no_such_page
 from gpumon_web.auth.rate_limit import Buckets
+from gpumon_web.auth.request_checks import Guard
 from gpumon_web.components.page import Page
 from gpumon_web.document import INDEX, INLINE_SCRIPTS, body_markup, head_markup
 from gpumon_web.http.callbacks import CallbackCheck

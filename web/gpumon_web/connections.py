@@ -17,8 +17,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gpumon_web.auth.gate import PEER
-from gpumon_web.auth.guard import CONNECTION
 from gpumon_web.auth.rate_limit import BODY_BYTES, CONNECTIONS, HEADER_BYTES, IDLE_SECONDS, REQUEST_SECONDS, peer_of
+from gpumon_web.auth.request_checks import CONNECTION
 
 OTHER_FILES = 256
 """Number of open files besides connections: the ring, the ledger, the files of a source."""

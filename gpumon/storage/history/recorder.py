@@ -19,9 +19,9 @@ from gpumon.common.paths import Places, history_path
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Tick
 from gpumon.storage.follower import HistoryPlugin
-from gpumon.storage.history.aggregator import Aggregator, Block, TickValues, values_from_tick
 from gpumon.storage.history.recovery import EarlierFrames, recover, write_earlier
 from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, TickValues, values_from_tick
 from gpumon.storage.history.tiers import HOUR, USUAL_LIMITS, HistoryLimits, prune_large, prune_old
 from gpumon.storage.history.write import SealedBlock, WriteProgress, seal, write, written_until
 from gpumon.storage.sqlite.state_file import StateFile

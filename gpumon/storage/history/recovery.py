@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon.model.frame import Frame
-from gpumon.storage.history.aggregator import Aggregator, Block, TickValues, columns_of, values_from_frame
 from gpumon.storage.history.block import stored_blocks
 from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, TickValues, columns_of, values_from_frame
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.history.write import seal, write_block
 from gpumon.storage.sqlite.write import transaction

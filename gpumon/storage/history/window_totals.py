@@ -17,12 +17,12 @@ from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import GPU_METRICS, Unit
-from gpumon.storage.history.aggregator import Aggregator, Block, columns_of, values_from_frame
 from gpumon.storage.history.block import MetricCells
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.metric_series import Line, SparseLine
+from gpumon.storage.history.tier_aggregator import Aggregator, Block, columns_of, values_from_frame
 from gpumon.storage.history.tiers import SHAPES
 
 _COMPLETE = 0.999

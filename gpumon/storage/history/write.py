@@ -10,9 +10,9 @@ from operator import add
 from typing import NamedTuple
 
 from gpumon.common.columnar import ColumnarBlock
-from gpumon.storage.history.aggregator import Block, columns_of
 from gpumon.storage.history.block import pack, stored_blocks, unpack_cells
 from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.tier_aggregator import Block, columns_of
 from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
 
