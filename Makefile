@@ -19,7 +19,7 @@ COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 TYPES = nice $(BIN)/mypy >$(VENV)/types-said 2>&1 & types=$$!; status=0
 SAID = wait $$types || status=1; cat $(VENV)/types-said; exit $$status
 
-.PHONY: help tui web test test-all docs man golden lint style gpu bench clean
+.PHONY: help tui web test test-all docs dist man golden lint style gpu bench clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -44,6 +44,13 @@ test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, all of the fuzzi
 docs: $(VENV)/sphinx  ## the documentation as a site in .cache/site; a broken link is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs .cache/site
 	@echo "open $(CURDIR)/.cache/site/index.html"
+
+dist: $(VENV)/tests  ## the wheel, the source archive and gpumon.pyz, in dist
+	rm -rf dist
+	$(BIN)/pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python deploy/zipapp/build.py dist/gpumon.pyz
+	@ls -l dist
 
 man: $(VENV)/tests  ## write the manual page docs/gpumon.1 from the options of the commands
 	COLUMNS=80 $(BIN)/argparse-manpage --module gpumon.cli.parser --function whole_parser --project-name gpumon --prog gpumon \

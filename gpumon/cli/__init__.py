@@ -15,6 +15,7 @@ from typing import Any
 
 from gpumon.cli import streams
 from gpumon.common.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
+from gpumon.common.program import archive
 from gpumon.common.text import clean
 
 COMMANDS = {
@@ -35,6 +36,8 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 
+_VIEWS = ("tui", "web")
+"""Commands that `gpumon.pyz` does not contain."""
 _LONG_RUNNING = (["daemon"], ["web"], ["run"], ["wait"], ["notify"], ["record"])
 """Commands that continue after a write to stdout has failed."""
 _HELP = (["-h"], ["--help"])
@@ -75,7 +78,7 @@ def entry() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Return the exit code: 0 success, 1 failure, 2 wrong usage, 3 no GPU can be read."""
+    """Run a command. Return the exit code, one of `EXIT_…` in `gpumon.common.errors`, or that of the command run."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_long = arguments[:1] in _LONG_RUNNING and arguments[1:2] not in _HELP and arguments[:2] not in _PRINTING
     streams.prepare(forgiving=is_long)
@@ -113,7 +116,8 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["help"] and len(arguments) > 1:
         arguments = [*arguments[1:], "--help"]
     if not arguments:
-        arguments = ["tui" if sys.stdin.isatty() and sys.stdout.isatty() else "status"]
+        opens_view = sys.stdin.isatty() and sys.stdout.isatty() and not archive()
+        arguments = ["tui" if opens_view else "status"]
     if arguments[0] in ("-h", "--help", "help"):
         print(_TOP.format(commands="\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())), end="")
         return 0
@@ -125,6 +129,8 @@ def _run(arguments: Sequence[str]) -> int:
     name = arguments[0]
     if name not in COMMANDS:
         raise UsageError(f"unknown command '{name}'. {_suggestion(name)}Commands: {', '.join(COMMANDS)}")
+    if name in _VIEWS and archive():
+        raise UsageError(f"gpumon.pyz has no '{name}': install the package with pip, or use 'gpumon top'")
     command = import_module(f"gpumon.cli.{name}")
     if not arguments[1:] and name in _SHORT:
         from gpumon.cli.options import defaults

@@ -24,6 +24,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.common.paths import places as default_places
+from gpumon.common.program import archive
 from gpumon.common.text import clean
 from gpumon.launcher.child_process import Child, ExitStatus, exit_like, start_error
 from gpumon.launcher.process_tree import adopt_orphans
@@ -70,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dir:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # so that its trainings publish where this process reads
     if arguments.auto:
+        if archive():
+            raise UsageError("gpumon.pyz cannot change the command's Python: for --auto, install the package with pip")
         env = prepare(env, arguments.name)
     target = None
     if arguments.notify_target is not None:

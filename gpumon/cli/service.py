@@ -17,6 +17,7 @@ from pathlib import Path
 
 import gpumon
 from gpumon.common.errors import EXIT_FAILED, EXIT_OK, GpumonError, quoted
+from gpumon.common.program import archive
 
 UNIT = "gpumon.service"
 _BOOTED = "/run/systemd/system"
@@ -61,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     systemd = Systemd.of_user(os.getuid(), os.environ)
-    command = f"{sys.executable} -m gpumon"
+    command = f"{sys.executable} {archive() or '-m gpumon'}"
     if arguments.action == "install":
         return _install(systemd, command, print_only=arguments.print_only)
     if arguments.action == "uninstall":
@@ -216,8 +217,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _program_files() -> list[Path]:
-    """Return the files that start the daemon: the interpreter and gpumon's own package."""
-    return [Path(sys.executable), Path(gpumon.__file__)]
+    """Return the files that start the daemon: the interpreter, and gpumon's own package or archive."""
+    return [Path(sys.executable), Path(archive() or gpumon.__file__)]
 
 
 def _changeable_by_others(files: Sequence[Path]) -> Iterator[Path]:

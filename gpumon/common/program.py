@@ -12,9 +12,21 @@ _COMMAND = "'gpumon "
 """Matches the start of a gpumon command in a message."""
 
 
+def archive() -> str:
+    """Return the path of `gpumon.pyz` if this program runs from it; empty if gpumon is installed."""
+    path = getattr(__spec__.loader, "archive", "")  # only the loader of zip archives has it
+    return os.path.abspath(path) if path else ""
+
+
 def program(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """Return `gpumon` if the shell finds it, else the path of the program, else `python -m gpumon` with this Python."""
+    """Return `gpumon` if the shell finds it, else the path of the program, else `python -m gpumon` with this Python.
+
+    If the program runs from `gpumon.pyz`, return the command that runs this file.
+    """
     import shutil  # only messages need it
+
+    if path := archive():
+        return quoted(path) if os.access(path, os.X_OK) else f"{quoted(sys.executable)} {quoted(path)}"
 
     if shutil.which("gpumon", path=env.get("PATH", "")):
         return "gpumon"

@@ -164,3 +164,12 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
     assert [command.split()[-1] for command in commands] == [".ci/run"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize(("tag", "code"), [(f"v{gpumon.__version__}", 0), ("v99.0.0", 1)])
+def test_a_release_begins_only_from_a_tag_of_its_version(tag: str, code: int) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    check, *others = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
+    assert subprocess.run(["sh", "-c", check], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag}).returncode == code
+    assert [other.split()[-1] for other in others[:2]] == [".ci/run", "dist"]
+    assert workflow[True]["push"] == {"tags": ["v*"]}, "YAML reads the key `on` as true"
