@@ -8,6 +8,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Run, RunState, Tick
 from gpumon.model.process import Process
+from gpumon.model.run import PAUSED
 
 TOGETHER = 10.0
 """Runs that start within this many seconds count as started at the same time."""
@@ -79,6 +80,17 @@ class Ranks(NamedTuple):
     def state(self) -> RunState:
         """The worst state of all ranks."""
         return self.worst.state
+
+    @property
+    def stalled_since(self) -> float:
+        """Time (s since 1970) since which no rank has made progress, if the run is stalled; else NaN.
+
+        A run is stalled if all of its ranks that are running are stalled. While one of them makes progress, the others
+        may wait for it, for example while only rank 0 validates.
+        """
+        running = [run for run in self.all if run.state is RunState.RUNNING and run.phase != PAUSED]
+        times = [run.facts.stalled_since for run in running]
+        return max(times) if times and all(times) else NAN
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -126,6 +126,10 @@ class RunContext(NamedTuple):
     """Names of logged metrics that are NaN or infinite."""
     claimed: int = 0
     """Number of GPUs that the run claims although the driver lists no process of its user on them."""
+    silent: float = NAN
+    """Seconds without progress of any rank, if the run is stalled."""
+    phase: str = ""
+    """Current phase of the rank that is furthest behind."""
 
 
 Context = TypeVar("Context")

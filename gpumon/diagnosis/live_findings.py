@@ -196,6 +196,8 @@ def live_run(
         idle_share=idle,
         diverged=sorted({name for rank in ranks.all for name, value in rank.metrics.items() if not isfinite(value)}),
         claimed=sum(int(rank.facts.claimed) for rank in ranks.all) if running else 0,
+        silent=max(0.0, now - ranks.stalled_since),
+        phase=ranks.slowest.phase,
     )
 
 

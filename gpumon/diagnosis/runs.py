@@ -12,7 +12,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import Rule, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.model import units
-from gpumon.model.frame import Boundary, RunState
+from gpumon.model.frame import TRAINING, Boundary, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import exit_text
 
@@ -108,6 +108,16 @@ def diverged(run: RunContext) -> Iterator[Finding]:
         yield Finding("diverged", Severity.CRITICAL, run.subject, summary, action)
 
 
+def stalled(run: RunContext) -> Iterator[Finding]:
+    """No rank of the run makes steps any more, for much longer than its steps usually take."""
+    if run.silent > 0:
+        doing = f" in phase {run.phase}" if run.phase not in ("", TRAINING) else ""
+        place = f" (epoch {run.epoch})" if run.epoch else ""
+        summary = f"stalled: no progress{doing} for {units.duration(run.silent)}{place}"
+        action = "Check the output of the run, and what its processes wait for."
+        yield Finding("stalled", Severity.CRITICAL, run.subject, summary, action, {"silent": run.silent})
+
+
 def input_bound(run: RunContext) -> Iterator[Finding]:
     """The GPU waits while batches are loaded."""
     if run.wait_share >= thresholds.INPUT_BOUND:
@@ -148,6 +158,7 @@ RUN_RULES: tuple[Rule[RunContext], ...] = (
     run_out_of_memory,
     ended_badly,
     diverged,
+    stalled,
     claimed,
     input_bound,
     throttled,

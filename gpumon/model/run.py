@@ -185,10 +185,17 @@ class RunFacts(NamedTuple):
     claimed: float = 0.0
     """Number of GPUs that the training claims to use, although the driver lists no process of its user on them. Set by
     the sampler."""
+    stalled_since: float = 0.0
+    """While the process is stalled: time of its last progress, in seconds since 1970. Otherwise 0. Set by the reader of
+    its board; see `gpumon.tracking.stalls`."""
 
     def for_frames(self) -> "RunFacts":
-        """Return the facts as stored in frames: `batch` is the mean, and `claimed` is 0 until the sampler sets it."""
-        return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0)
+        """Return the facts as stored in frames: `batch` is the mean, and facts that readers set are 0."""
+        return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0, stalled_since=0.0)
+
+
+_LATEST = 1 << 38
+"""The latest time, in seconds since 1970."""
 
 
 class Fact(NamedTuple):
@@ -223,6 +230,7 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("job", limit=64),
     Fact("folded", column="folded_epochs"),
     Fact("claimed", limit=1024),
+    Fact("stalled_since", limit=_LATEST),
 )
 
 

@@ -378,6 +378,16 @@ class Board:
         except Exception as error:  # publishing must never fail a training
             self._fail(error)
 
+    def begin_steps(self) -> None:
+        """Expect steps from now on. This is published with the next state."""
+        self._flags &= ~wire_format.FLAG_BETWEEN
+
+    def end_steps(self) -> None:
+        """Publish that a loop over batches has ended, so that no step is expected until the next loop."""
+        self._flags |= wire_format.FLAG_BETWEEN
+        if not self.is_folding:
+            self.publish()
+
     def begin_epoch(self, epoch: int) -> None:
         """Publish that epoch number `epoch` begins now, in the phase `train` unless another phase is open.
 

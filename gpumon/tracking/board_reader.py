@@ -17,12 +17,13 @@ from gpumon.common.errors import BoardError
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
 from gpumon.model.epoch_boundaries import EpochFold
-from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
+from gpumon.model.frame import TRAINING, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.run import LARGEST, NO_METADATA, decode_metadata
 from gpumon.tracking import wire_format
 from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
 from gpumon.tracking.description import Description, decode
 from gpumon.tracking.matching import Claim, RunPosition, attribute, positions_after
+from gpumon.tracking.stalls import LIMITS, Progress, StallDetector, StallLimits
 from gpumon.tracking.wire_format import (
     about_versions,
     text_versions,
@@ -61,7 +62,7 @@ class BoardReader:
     Raises BoardError if the file is not a board or cannot be trusted, OSError if it cannot be read.
     """
 
-    def __init__(self, directory: int, name: str, proc: str) -> None:
+    def __init__(self, directory: int, name: str, proc: str, limits: StallLimits = LIMITS) -> None:
         self.name = name
         self.claim = Claim()
         self.ended = 0
@@ -91,6 +92,7 @@ class BoardReader:
         self._description = Description(name="", id="")
         self._pid = 0
         self._has_searched_namespace = False
+        self._stalls = StallDetector(limits)
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
             _check(os.fstat(self.fd), self.uid)
@@ -327,7 +329,9 @@ class BoardReader:
         if state is None:
             return run
         epoch_begin = state.epoch_monotonic_ns
+        stalled_since = self._stalled_since(state, clock) if run_state is RunState.RUNNING else 0.0
         return run._replace(
+            facts=run.facts._replace(stalled_since=stalled_since) if stalled_since else run.facts,
             epoch=state.epoch,
             step=max(0, state.step),
             phase=self._phase(state.phase),
@@ -337,6 +341,19 @@ class BoardReader:
             metrics=self._metrics(state.metrics),
             memory=self._total_memory(),
         )
+
+    def _stalled_since(self, state: wire_format.State, clock: ClockReading) -> float:
+        """Return the time since which the process has been stalled, in seconds since 1970; 0 if it is not stalled."""
+        is_without_epochs = state.epoch < 0 and state.step > 0  # has no phase while it trains
+        progress = Progress(
+            self._local_time(state.monotonic_ns, state.time_ns, clock),
+            max(0, state.step),
+            self._phase(state.phase) or (TRAINING if is_without_epochs else ""),
+            bool(state.flags & wire_format.FLAG_BETWEEN),
+        )
+        since_ns = self._stalls.update(progress, clock.monotonic_ns)
+        # Rounded, so that the fact stays the same while the two clocks differ by varying microseconds.
+        return float(round((clock.time_ns - (clock.monotonic_ns - since_ns)) / SECOND)) if since_ns else 0.0
 
     def _total_memory(self) -> FrameworkMemory:
         """Return the framework memory of the training process, summed over all devices."""

@@ -39,6 +39,7 @@ class Steps(Generic[T]):
             return
         run._loaders.append(thread)
         run._has_loader = True
+        board.begin_steps()
         first_step, is_over = board.steps, False
         since = clock()
         try:
@@ -60,6 +61,8 @@ class Steps(Generic[T]):
                 board.steps -= 1  # the other zipped loader had no batch to go with this one
             if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - first_step:
                 run._left_loader = LeftLoader(board.events, clock())
+            if not run._loaders:
+                board.end_steps()
 
     def _iterate_nested(self) -> Iterator[T]:
         """Iterate over a second loader that starts inside the loop over another one.

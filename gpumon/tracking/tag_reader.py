@@ -35,6 +35,7 @@ from gpumon.tracking.board_directory import (
 from gpumon.tracking.board_reader import BoardReader, ClockReading
 from gpumon.tracking.matching import Claim, RunIdentity, RunIds
 from gpumon.tracking.stale_boards import KEEP
+from gpumon.tracking.stalls import LIMITS, StallLimits
 from gpumon.tracking.wire_format import Memory
 
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
@@ -88,13 +89,22 @@ class _End(NamedTuple):
 class TagReader:
     """Reads all boards that this user can see, under the directories of `places`.
 
-    `proc` is the root of procfs. With `past`, a run that ended long ago is returned once, by the poll that finds it, so
-    that a ledger can record it. Otherwise such runs are skipped. Whatever a board directory contains, this class never
-    raises an exception, never waits, and does not grow without bound.
+    `proc` is the root of procfs. `limits`: when a run counts as stalled. With `past`, a run that ended long ago is
+    returned once, by the poll that finds it, so that a ledger can record it. Otherwise such runs are skipped. Whatever
+    a board directory contains, this class never raises an exception, never waits, and does not grow without bound.
     """
 
-    def __init__(self, places: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:
+    def __init__(
+        self,
+        places: Places,
+        proc: str = "/proc",
+        clock: Clock | None = None,
+        *,
+        past: bool = True,
+        limits: StallLimits = LIMITS,
+    ) -> None:
         self._places = places
+        self._limits = limits
         self._past = past
         self._proc = proc
         self._clock = clock or SystemClock()
@@ -305,7 +315,7 @@ class TagReader:
 
     def _open(self, directory: int, path: BoardPath, clock: ClockReading) -> bool:
         try:
-            board = self._boards[path] = BoardReader(directory, path[1], self._proc)
+            board = self._boards[path] = BoardReader(directory, path[1], self._proc, self._limits)
         except (BoardError, OSError):
             self._invalid.add(path, clock.monotonic_ns)
             return False

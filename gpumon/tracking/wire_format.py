@@ -108,6 +108,8 @@ FLAG_FAILED = 2
 FLAG_WITHDRAWN = 4
 FLAG_INTERRUPTED = 8
 FLAG_STOPPED = 16
+FLAG_BETWEEN = 32
+"""The loop over the batches is over, so no step is expected until another loop begins."""
 RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
