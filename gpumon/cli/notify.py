@@ -2,8 +2,8 @@
 
 TARGET is a program, which gets the text on its standard input, or @FILE. The file must have mode 0600 and contain a URL
 that accepts POST (ntfy, Slack, Discord, ...). A message is sent when a run of yours ends, fails or dies, with its cost
-and last metrics. Messages are also sent when a run of yours runs out of memory or makes no step for 5 minutes, and when
-a GPU that you hold stays idle. Each event is sent once, even if this command is restarted, and there is at most one
+and last metrics. Messages are also sent when a run of yours runs out of memory or stalls, and when a GPU that you hold
+stays idle. Each event is sent once, even if this command is restarted, and there is at most one
 message per minute. Needs a running daemon.
 
   gpumon notify @$HOME/.config/gpumon/notify

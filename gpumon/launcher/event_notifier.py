@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpumon.analysis.progress import has_stopped
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
@@ -16,7 +15,7 @@ from gpumon.common.paths import Places, history_paths, ledger_paths, read_regula
 from gpumon.common.text import clean
 from gpumon.launcher.notification import Notification, Target
 from gpumon.model import units
-from gpumon.model.frame import Frame, RunState
+from gpumon.model.frame import Frame
 from gpumon.model.metrics import Unit
 from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
@@ -24,8 +23,6 @@ from gpumon.storage.ledger.api import PastLedger, PastRun
 
 KINDS = ("run_ended", "run_died", "out_of_memory", "idle_began")
 """Kinds of logged events about which a user is notified."""
-STALLED_AFTER = 300.0
-"""Seconds without a step after which a run counts as stalled, if steps are also overdue (`has_stopped`)."""
 INTERVAL = 60.0
 """Minimum seconds between two notifications. What happens in between is sent together."""
 _WINDOW = 86400.0
@@ -158,16 +155,14 @@ class EventNotifier:
 
     def _stalled_notices(self, frame: Frame) -> Iterator[Notice]:
         for ranks in ranks_of(frame.runs):
-            run = ranks.slowest
-            silent = frame.time - run.updated
-            if run.user != self._user or ranks.state is not RunState.RUNNING or not silent > STALLED_AFTER:
+            run, silent = ranks.slowest, frame.time - ranks.stalled_since
+            if run.user != self._user or not silent > 0:
                 continue
             key = ("stalled", run.id, str(run.step))
-            if self._is_new(key) and has_stopped(run, frame.time):
+            if self._is_new(key):
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
-                yield Notice(
-                    key, f"{clean(run.name, 60)}: stalled", f"no step for {units.duration(silent)}, at {position}"
-                )
+                body = f"no progress for {units.duration(silent)}" + (f", at {position}" if position else "")
+                yield Notice(key, f"{clean(run.name, 60)}: stalled", body)
 
 
 def _title(event: LoggedEvent) -> str:

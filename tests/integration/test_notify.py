@@ -15,9 +15,10 @@ import pytest
 
 from gpumon.common.errors import EXIT_FAILED, EXIT_OK, GpumonError
 from gpumon.common.paths import Places
-from gpumon.launcher.event_notifier import INTERVAL, STALLED_AFTER, EventNotifier, SentEvents, combined
+from gpumon.launcher.event_notifier import INTERVAL, EventNotifier, SentEvents, combined
 from gpumon.launcher.notification import Notification
 from gpumon.model.frame import Run
+from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.change import user_name
 from tests.builders import TIME, frame_of, run, tick
 from tests.nvml import Stub
@@ -171,12 +172,8 @@ class TestRate:
 
 
 def stalled_run(id: str) -> Run:
-    now = TIME / 1e9 + 1000
-    silent = STALLED_AFTER + 1
-    return run(
-        key=f"tag.{id}", id=id, user="alice", step=100, phase="train", epoch=1, updated=now - silent,
-        started=now - silent - 100.0,
-    )  # fmt: skip
+    facts = RunFacts(stalled_since=TIME / 1e9 + 900)
+    return run(key=f"tag.{id}", id=id, user="alice", step=100, phase="train", epoch=1, facts=facts)
 
 
 class TestStalledRun:
@@ -184,7 +181,7 @@ class TestStalledRun:
     def target(self) -> Sent:
         return Sent()
 
-    def poll(self, tmp_path: Path, target: Sent, silent: float, user: str = "", step: int = 100) -> None:
+    def poll(self, tmp_path: Path, target: Sent, since: float, user: str = "", step: int = 100) -> None:
         places = Places(explicit=str(tmp_path / "live"), state=str(tmp_path / "state"))
         path = tmp_path / "state" / "sent.json"
         if not path.exists():
@@ -193,22 +190,20 @@ class TestStalledRun:
         name = user_name(0)
         second = 1000
         now = TIME / 1e9 + second
-        stalled = run(
-            user=user or name, step=step, phase="train", epoch=1, updated=now - silent, started=now - silent - 100.0
-        )
+        stalled = run(user=user or name, step=step, phase="train", epoch=1, facts=RunFacts(stalled_since=since))
         notifier = EventNotifier(places, name, target, SentEvents(str(path)), lambda: now)
         notifier.poll(frame_of(tick(second, runs=[stalled])))
 
     def test_is_told_once_until_it_moves(self, tmp_path: Path, target: Sent) -> None:
         for _ in range(3):  # each with a notifier of its own, as after a restart
-            self.poll(tmp_path, target, STALLED_AFTER + 1)
+            self.poll(tmp_path, target, TIME / 1e9)
         assert [sent.facts["GPUMON_EVENT"] for sent in target.notifications] == ["stalled"]
-        self.poll(tmp_path, target, STALLED_AFTER + 1, step=101)
+        self.poll(tmp_path, target, TIME / 1e9, step=101)
         assert len(target.notifications) == 2
 
-    def test_of_others_or_a_short_silence_is_not_told(self, tmp_path: Path, target: Sent) -> None:
-        self.poll(tmp_path, target, STALLED_AFTER + 1, user="mallory")
-        self.poll(tmp_path, target, STALLED_AFTER - 1)
+    def test_of_others_and_a_run_that_moves_are_not_told(self, tmp_path: Path, target: Sent) -> None:
+        self.poll(tmp_path, target, TIME / 1e9, user="mallory")
+        self.poll(tmp_path, target, 0.0)
         assert not target.notifications
 
 

@@ -296,6 +296,7 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "resumed": run.first_epoch if run.resumed else None,
         "progress": nullable(round(estimate.done, 3)),
         "left": coarse_time(estimate.left),
+        "stalled": is_known(ranks.stalled_since),
     }
 
 

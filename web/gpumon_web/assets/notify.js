@@ -98,7 +98,7 @@ function tell(before, now) {
     if (!then || then.state !== "running" || !currentUser() || run.user !== currentUser()) { continue; }
     const address = ofRun + encodeURIComponent(id);
     if (ENDED[run.state]) { notify(`${run.name} ${ENDED[run.state]}`, host, `${id} ${run.state}`, address); }
-    else if (run.stalled && !then.stalled) { notify(`${run.name} is stalled`, `Its GPUs are held and do nothing · ${host}`, `${id} stalled`, address); }
+    else if (run.stalled && !then.stalled) { notify(`${run.name} is stalled`, `It makes no progress · ${host}`, `${id} stalled`, address); }
   }
   const free = now.free.filter((one) => before.wasUsed.has(one));
   if (free.length) {

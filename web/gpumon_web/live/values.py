@@ -17,7 +17,6 @@ from threading import Lock
 from typing import Any, Protocol
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon_web.components.page import Args, Cells, Gpu, Now, Page, Rows
 from gpumon_web.components.person_colors import PersonColors
 from gpumon_web.components.tokens import gpu_address, run_address, run_name
@@ -37,25 +36,8 @@ def notification_state(now: Now) -> Cells:
         "places": [gpu_address(""), run_address("")],
         "free": [label for label, state in states if state == GpuState.FREE.value],
         "used": [label for label, state in states if state in _USED],
-        "runs": [
-            [run["id"], run_name(run), run["user"], run["state"], is_stalled(run, now)] for run in now.runs.values()
-        ],
+        "runs": [[run["id"], run_name(run), run["user"], run["state"], run["stalled"]] for run in now.runs.values()],
     }
-
-
-def is_stalled(run: Cells, now: Now) -> bool:
-    """Whether a run is running while all its GPUs have been held but idle for at least `LONG_IDLE`."""
-    gpus = [gpu.about for gpu in now.gpus if gpu.about["uuid"] in run["gpus"]]
-    return (
-        run["state"] == "running"
-        and bool(gpus)
-        and all(
-            about["state"] == GpuState.HELD.value
-            and about["since"] is not None
-            and now.time - about["since"] >= LONG_IDLE
-            for about in gpus
-        )
-    )
 
 
 AWAKE = 2.0
