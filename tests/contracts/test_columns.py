@@ -67,7 +67,6 @@ from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.render import accounts, gpu_columns, gpu_heading, overview_rows, process_columns, run_detail, run_list
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel
-from gpumon_tui.render.text_width import join_pieces
 from gpumon_web.api import openapi
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
@@ -314,17 +313,14 @@ def gpus_in_terminal() -> Shown:
     head = "".join(segment.text for segment in gpu_heading.heading(columns, 600.0, {80.0}))
     label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
     rates = RATES["pcie_received"], RATES["pcie_sent"]
-    line = GpuLine(GPU, GpuState.BUSY, label, "", nobody, NAN, *rates, [])
-    row = "".join(segment.text for segment in join_pieces(gpu_row(line, columns), 230))
-    places = {
-        "utilization": (columns.strip + columns.strip_cells, columns.percent),
-        "memory_used": (columns.bar, columns.used),
-    }
-    end = columns.used
-    for key in gpu_columns.NUMBERS:
-        places[key] = end, (end := getattr(columns, key))
-    found = {key: (head[begin:end].strip(), row[begin:end].strip(" ▆▁")) for key, (begin, end) in places.items()}
-    assert {key: head[begin:].split("  ")[0] for key, begin in (("user", columns.user), ("run", columns.run))} == {
+    gpu = GpuLine(GPU, GpuState.BUSY, label, "", nobody, NAN, *rates, [])
+    cells, found = gpu_row(gpu, columns), {}
+    for (_, begin, column), cell in zip(columns.placed, cells, strict=True):
+        if column.key in ("utilization", "memory_used", *gpu_columns.NUMBERS):
+            text = cell.text or "".join(part.text for part in cell.parts)
+            found[column.key] = head[begin : begin + column.cells].strip(), text.strip(" ▆▁%")
+    holder = columns.placed[-1].begin
+    assert {key: head[holder + x :].split("  ")[0] for key, x in (("user", 1), ("run", columns.run))} == {
         key: GPU_BY_KEY[key].short for key in ("user", "run")
     }
     return found

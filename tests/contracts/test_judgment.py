@@ -71,9 +71,9 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     label, nobody = gpu_status(status, RecentHistory()), GpuHolder("", False, "", ())
     columns = gpu_columns(200)
     told = GpuLine(one, status.state, label, "", nobody, math.nan, math.nan, math.nan, [])
-    drawn = {begin: text.strip() for begin, text, _ in gpu_row(told, columns)}
-    assert "1.50" in drawn.values()
-    shown = drawn[columns.throttled]
+    drawn = {placed.column.key: cell.text for placed, cell in zip(columns.placed, gpu_row(told, columns), strict=True)}
+    assert drawn["clock_sm"] == "1.50"
+    shown = drawn["throttled"]
     if said and listed:  # several have no room in the table
         assert shown == f"{len(listed)} reasons"
     else:

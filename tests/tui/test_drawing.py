@@ -25,7 +25,6 @@ from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import CRITICAL, FINE, WARN, GpuHolder, GpuLabel, level
 from gpumon_tui.render.table import MARK, Cell, TableColumn, fit_columns, placed_cells, row_line
 from gpumon_tui.render.text_width import fit, width
-from gpumon_tui.render.text_width import join_pieces as drawn_line
 from gpumon_tui.render.time_columns import HOLD
 from tests.builders import sample
 
@@ -73,7 +72,7 @@ def gpu_line(cells: int, **values: float) -> str:
     label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
     row = GpuLine(one, GpuState.BUSY, label, "", nobody, nan, nan, nan, [])
     columns = gpu_columns(cells, totals=cells == 90)
-    return plain(drawn_line(gpu_row(row, columns), cells))
+    return plain(row_line(gpu_row(row, columns), columns.placed, cells))
 
 
 def test_a_number_that_has_no_room_leaves_its_neighbors_whole_and_is_no_other_number() -> None:
@@ -110,7 +109,8 @@ def test_the_name_of_a_program_is_whole_beside_the_state_of_its_gpu() -> None:
     holder = GpuHolder("jupyter-kernel", False, "", ("carol",))
     row = GpuLine(one, GpuState.BUSY, GpuLabel("pausing", theme.DIM, True), "", holder, nan, nan, nan, [])
     for cells in (80, 99, 100, 120, 150, 200):
-        line = plain(drawn_line(gpu_row(row, gpu_columns(cells)), cells))
+        columns = gpu_columns(cells)
+        line = plain(row_line(gpu_row(row, columns), columns.placed, cells))
         assert re.search(r"carol +jupyter-kernel +pausing", line), line
 
 

@@ -28,17 +28,16 @@ from gpumon_tui.render import line_plot, overview_rows
 from gpumon_tui.render.axis import value_axis
 from gpumon_tui.render.cells import to_line
 from gpumon_tui.render.gpu_charts import SMALL, charts_plan
-from gpumon_tui.render.gpu_columns import HOLDERS, gpu_columns
+from gpumon_tui.render.gpu_columns import HOLDERS, THROTTLED, gpu_columns
 from gpumon_tui.render.gpu_facts import facts, facts_line, throttled
 from gpumon_tui.render.gpu_heading import epoch_ticks, free_summary, hidden_gpus
-from gpumon_tui.render.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row, gpu_text
+from gpumon_tui.render.gpu_row import GpuLine, gpu_row, gpu_text
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
 from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
 from gpumon_tui.render.numerals import numerals
 from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_cell
 from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
-from gpumon_tui.render.table import fit_columns
-from gpumon_tui.render.text_width import join_pieces
+from gpumon_tui.render.table import fit_columns, row_line
 from gpumon_tui.screens.runs import RunsPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Room
@@ -111,11 +110,11 @@ def test_a_second_later_only_cells_with_news_are_drawn_anew() -> None:
     feed = FakeFeed(gpus=8)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        before = app.pages["Overview"].gpus._lines
+        before = app.pages["Overview"].picture.gpus._lines
         feed.advance()
         app.poll()
         await pilot.pause()
-        after = app.pages["Overview"].gpus._lines
+        after = app.pages["Overview"].picture.gpus._lines
         same = [one is other for one, other in zip(before, after, strict=True)]
         assert same[0], "headings"
         assert same[8], "a free GPU is as free as before"
@@ -143,7 +142,7 @@ def test_the_epochs_of_the_selected_run_stand_below_the_strips() -> None:
     far = [EpochMark(40.0 + 200 * number, number, "r") for number in range(3)]
     assert plain(epoch_ticks(columns, grid, far, "vit")).split() == ["╵e0", "╵e1", "╵e2", "epochs", "of", "vit"]
     line = plain(epoch_ticks(columns, grid, far, "vit"))
-    assert line.index("╵e1") == columns.strip + 12
+    assert line.index("╵e1") == columns.begin("history") + 12
     near = [EpochMark(20.0 * number, number, "r") for number in range(28)]
     shown = [int(one) for one in re.findall(r"╵e(\d+)", plain(epoch_ticks(columns, grid, near, "vit")))]
     assert shown == [0, 10, 20], "every tenth where they crowd"
@@ -327,10 +326,10 @@ def test_reasons_for_lower_clocks_are_not_cut_in_their_column() -> None:
     def text(mask: int) -> str:
         one = sample(0, event_reasons=mask)
         one = one._replace(device=one.device._replace(name="NVIDIA H100"))
-        return throttled(one, is_hot=False, room=THROTTLED_CELLS)
+        return throttled(one, is_hot=False, room=THROTTLED)
 
     assert all(text(bit) == short for bit, _, short in NVIDIA.clock_events if short != "idle")
-    assert max(len(text(mask)) for mask in range(512)) <= THROTTLED_CELLS
+    assert max(len(text(mask)) for mask in range(512)) <= THROTTLED
     assert text(0x8 | 0x40) == "2 reasons"
 
 
@@ -343,7 +342,8 @@ def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:
     for word, said in (("busy", "no"), (HEAT_THROTTLED, "heat")):
         label = GpuLabel(word, theme.WARN, word == "busy", is_hot=word == HEAT_THROTTLED)
         row = gpu_row(GpuLine(told, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
-        assert {begin: text.strip() for begin, text, _ in row}[columns.throttled] == said
+        cells = {placed.column.key: cell.text for placed, cell in zip(columns.placed, row, strict=True)}
+        assert cells["throttled"] == said
 
 
 def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_where_drivers_tell() -> None:
@@ -599,7 +599,7 @@ def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
         columns = gpu_columns(cells, missing=frozenset({HOLDERS}))
         nobody, label = GpuHolder("", False, "", ()), GpuLabel(word, theme.DIM, False)
         row = gpu_row(GpuLine(one, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
-        assert word in plain(join_pieces(row, cells)), cells
+        assert word in plain(row_line(row, columns.placed, cells)), cells
 
 
 def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:

@@ -280,7 +280,7 @@ def test_free_gpus_without_room_are_named_and_the_wheel_reaches_them() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert "+22 ▼ · 4 free: GPU 23, 31, 55, 63" in "\n".join(text(app))
         seen = set(counted(text(app))[0])
-        gpus = app.pages["Overview"].gpus
+        gpus = app.pages["Overview"].picture.gpus
         for _ in range(8):
             gpus.post_message(scrolled(gpus))
             await pilot.pause()

@@ -8,6 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 from gpumon.model.columns import GPU_BY_KEY
+from gpumon_tui.render.table import PlacedColumn, TableColumn
 
 SHORT = 56
 """Width below which a GPU has a short line."""
@@ -17,9 +18,11 @@ WIDE = 100
 VERY_WIDE = 198
 """Minimum width, in columns, at which the table has columns for values that not every driver reports."""
 OPTIONAL_COLUMNS = {"fan": 7, "performance_state": 4, "encoder_utilization": 7, "decoder_utilization": 7}
-"""Width of each of these columns."""
+"""Width of each of these columns, with the gap before it."""
 NUMBERS = ("temperature", "power", "clock_sm", "pcie_received", "pcie_sent", *OPTIONAL_COLUMNS)
 """Number columns to the right of the memory column, from left to right."""
+THROTTLED = 11
+"""Width of the throttling reasons."""
 BAR = "bar"
 COLUMN_METRICS = {
     BAR: "gpu.memory_total",
@@ -28,50 +31,56 @@ COLUMN_METRICS = {
 """Metrics of the columns that are hidden if no GPU reports them."""
 HOLDERS = "holders"
 """Name of the columns that are hidden if the users of GPUs are not available."""
-TAIL, SHORT_TAIL, BRIEF_TAIL, BRIEF = 42, 29, 26, 80
-"""Width of the user part: from 100 cells on; below that, where `jupyter-kernel` still fits; and below `BRIEF` cells."""
-STATE_TAIL = 16
+TAIL, SHORT_TAIL, BRIEF_TAIL, BRIEF = 43, 30, 27, 80
+"""Width of the last column: from 100 cells on; below that, where `jupyter-kernel` still fits; and below `BRIEF`
+cells.
+"""
+STATE_TAIL = 17
 """Width of the state alone."""
+TOTAL = 6
+"""Width of the memory size after the used memory."""
+TIME_LEFT = 11
+"""Width of the time left after the epoch."""
 
 
 class GpuColumns(NamedTuple):
-    """First cells of text and bar columns, end cells of number columns; 0 for hidden columns.
-
-    Columns of metrics have the keys of `model.columns`.
-    """
+    """Columns of the GPU table in a width, and positions within the last one."""
 
     cells: int
-    begin: int
-    label: int
-    """Column of the GPU number."""
-    strip: int
+    placed: tuple[PlacedColumn, ...]
+    """The keys are from `model.columns`, except the last one, `holder`: the user, the run or program, its epoch and the
+    time left, or the state.
+    """
     strip_cells: int
-    percent: int
-    bar: int
     bar_cells: int
-    used: int
-    of: int
-    temperature: int
-    power: int
-    clock_sm: int
-    pcie_received: int
-    pcie_sent: int
-    throttled: int
-    user: int
+    """Width of the bar at the beginning of the memory column."""
+    has_total: bool
+    """Whether the memory column has the memory size."""
     user_cells: int
-    run: int
+    """Width of the user, with a gap; it begins at the second cell of the last column."""
     epoch: int
+    """The cell after the epoch."""
     end: int
-    fan: int = 0
-    performance_state: int = 0
-    encoder_utilization: int = 0
-    decoder_utilization: int = 0
+    """The cell after the time left or the state."""
     has_holders: bool = True
 
     @property
     def is_short(self) -> bool:
         """Whether a single word replaces epoch and state."""
         return self.cells < SHORT
+
+    @property
+    def run(self) -> int:
+        """First cell of the run or program in the last column."""
+        return 1 + self.user_cells
+
+    def has(self, key: str) -> bool:
+        """Whether there is room for a column, and a GPU that reports it."""
+        return any(placed.column.key == key for placed in self.placed)
+
+    def begin(self, key: str) -> int:
+        """Return the first cell of a column."""
+        return next(placed.begin for placed in self.placed if placed.column.key == key)
 
 
 @lru_cache(maxsize=64)
@@ -87,56 +96,65 @@ def gpu_columns(
     if cells < SHORT:
         return _short(cells, label)
     is_wide = cells >= WIDE
-    begin = 2 if is_wide else 1
-    label_end = begin + max(3, label)
+    margin = 1 + is_wide
     bar_cells = 0 if BAR in missing else 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
-    column_cells = {
-        "of": 6 * (totals and cells >= 80), "temperature": (4 + is_wide) * (cells >= 70),
-        "power": (5 + is_wide) * (cells >= 76),
+    has_total = totals and cells >= 80
+    number_cells = {
+        "temperature": (4 + is_wide) * (cells >= 70), "power": (5 + is_wide) * (cells >= 76),
         "clock_sm": 8 * (cells >= 150), "pcie_received": 8 * (cells >= 185), "pcie_sent": 6 * (cells >= 185),
         **{key: width * (cells >= VERY_WIDE and key in reported) for key, width in OPTIONAL_COLUMNS.items()},
-        "throttled": 14 * (cells >= 150),
     }  # fmt: skip
-    column_cells |= dict.fromkeys(missing & column_cells.keys(), 0)
+    memory_cells = bar_cells + 6 + is_wide - (not bar_cells) + TOTAL * has_total
     has_holders = HOLDERS not in missing
     tail = TAIL + 4 * (cells >= 150) if is_wide else SHORT_TAIL if cells >= BRIEF else BRIEF_TAIL
-    tail = tail if has_holders else STATE_TAIL
-    margin = 2 if is_wide else 1
-    numbers = 5 + (bar_cells + 2 if bar_cells else 0) + 6 + is_wide + sum(column_cells.values())
-    strip_room = cells - margin - label_end - 2 - numbers - 2 - is_wide - tail
-    strip_cells = max(0, strip_room if strip_room <= 69 else 69 + (strip_room - 69) * 2 // 3)
-    strip = label_end + 2 if is_wide else label_end + 1 + (strip_cells > 0)
-    position = strip + strip_cells
-    percent = position = position + 5
-    bar = position + 2 if bar_cells else 0
-    position = bar + bar_cells if bar_cells else position
-    used = position = position + (7 if is_wide else 6)
-    ends = dict.fromkeys(column_cells, 0)
-    for name, width in column_cells.items():
-        if width:
-            ends[name] = position + 3 if name == "throttled" else position + width
-            position += width
-    user = position + (3 if is_wide else 2)
-    user_cells = 0 if not has_holders else 10 if cells >= 150 else 8 if cells >= 120 else 7
+    first = margin, _column("gpu", max(3, label))
+    others = [
+        (2 if bar_cells else 1, _column("memory_used", memory_cells)),
+        *((1, _column(key, width - 1)) for key, width in number_cells.items() if width and key not in missing),
+        *([(3, _column("throttled", THROTTLED))] if cells >= 150 and "throttled" not in missing else []),
+        (1 + is_wide, TableColumn("", tail if has_holders else STATE_TAIL, key="holder")),
+    ]
+    utilization = _column("utilization", 4)
+    room = cells - margin - sum(gap + column.cells for gap, column in (first, (3, utilization), *others))
+    strip_cells = max(0, room if room <= 69 else 69 + (room - 69) * 2 // 3)
+    strip = [(2, _column("history", strip_cells))] if strip_cells else []
+    columns = [first, *strip, (1 if strip else 2, utilization), *others]
+    placed = _place(columns, cells - margin)
+    end = placed[-1].column.cells
     return GpuColumns(
-        cells=cells, begin=begin, label=label_end, strip=strip, strip_cells=strip_cells, percent=percent, bar=bar,
-        bar_cells=bar_cells, used=used, user=user, user_cells=user_cells, run=user + user_cells,
-        epoch=cells - margin - 11 if is_wide else cells - margin, end=cells - margin, has_holders=has_holders, **ends,
+        cells, placed, strip_cells, bar_cells, has_total,
+        user_cells=0 if not has_holders else 10 if cells >= 150 else 8 if cells >= 120 else 7,
+        epoch=end - TIME_LEFT if is_wide else end, end=end, has_holders=has_holders,
     )  # fmt: skip
 
 
 def _short(cells: int, label: int) -> GpuColumns:
-    label_end = 1 + max(2, label)
     strip_cells = max(0, min(8, cells - 30)) if cells >= 34 else 0
-    strip = label_end + 1
-    percent = strip + strip_cells + 4 + (strip_cells > 0)
-    used = percent + 5
-    user = min(used + 1, cells)
-    return GpuColumns(
-        cells=cells, begin=1, label=label_end, strip=strip, strip_cells=strip_cells, percent=percent, bar=0,
-        bar_cells=0, used=used, of=0, temperature=0, power=0, clock_sm=0, pcie_received=0, pcie_sent=0, throttled=0,
-        user=user, user_cells=6, run=0, epoch=0, end=cells - 1,
-    )  # fmt: skip
+    columns = [
+        (1, _column("gpu", max(2, label))),
+        *([(1, _column("history", strip_cells))] if strip_cells else []),
+        (1, _column("utilization", 4)),
+        (1, _column("memory_used", 4)),
+        (1, TableColumn("", 0, key="holder")),
+    ]
+    placed = _place(columns, cells - 1)
+    end = placed[-1].column.cells
+    return GpuColumns(cells, placed, strip_cells, bar_cells=0, has_total=False, user_cells=6, epoch=end, end=end)
+
+
+def _column(key: str, cells: int) -> TableColumn:
+    column = GPU_BY_KEY[key]
+    return TableColumn(column.heading_with_unit, cells, right=column.is_number or key == "gpu", key=key)
+
+
+def _place(columns: Sequence[tuple[int, TableColumn]], end: int) -> tuple[PlacedColumn, ...]:
+    """Place columns, each with the gap before it; the last one ends at `end`."""
+    placed: list[PlacedColumn] = []
+    for index, (gap, column) in enumerate(columns):
+        begin = gap + (placed[-1].end if placed else 0)
+        placed.append(PlacedColumn(index, begin, column))
+    last = placed[-1]
+    return *placed[:-1], last._replace(column=last.column._replace(cells=max(0, end - last.begin)))
 
 
 def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:

@@ -17,9 +17,9 @@ from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
-from gpumon_tui.render.gpu_columns import NUMBERS, GpuColumns
+from gpumon_tui.render.gpu_columns import WIDE, GpuColumns
 from gpumon_tui.render.gpu_row import FREE
-from gpumon_tui.render.text_width import READING_HISTORY, Line, LineBuilder, cut, join_pieces, length, width
+from gpumon_tui.render.text_width import READING_HISTORY, Line, LineBuilder, cut, length, width
 from gpumon_tui.render.time_columns import window_text
 
 MARK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -41,38 +41,47 @@ def heading(
     `edge` labels the end of the strips of `window` seconds; `first_title` is the heading of the first column. Until
     history `is_read`, a note says that it is loading.
     """
-    pieces = LineBuilder()
-    ink = theme.HEADING
-    if not columns.is_short:
-        pieces.put(columns.begin, first_title, ink)
-    window_forms = window_texts(window_text(window), edge) if is_read else (READING_HISTORY, "reading …")
-    for text in (f"{GPU_BY_KEY['history'].short}, {window_forms[0]}", *window_forms):
-        if width(text) <= columns.strip_cells + 1:
-            pieces.put(columns.strip, text, ink if is_read else theme.FAINT)
-            break
-    if columns.cells >= 100 and edge in (NOW, END):
-        pieces.right(columns.percent, edge, ink)
-    size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
-    memory = GPU_BY_KEY["memory_used"].heading_with_unit
-    title = f"{memory} of {size}" if size else memory
-    pieces.put(columns.bar, title, ink) if columns.bar_cells else pieces.right(columns.used, memory, ink)
-    for key in NUMBERS:
-        if end := getattr(columns, key):
-            pieces.right(end, GPU_BY_KEY[key].heading_with_unit, ink)
-    if columns.throttled:
-        pieces.put(columns.throttled, GPU_BY_KEY["throttled"].short, ink)
-    if columns.is_short:
-        return join_pieces(pieces.pieces, columns.cells)
+    line, ink = LineBuilder(), theme.HEADING
+    for _, begin, column in columns.placed:
+        match column.key:
+            case "gpu":
+                line.put(begin, "" if columns.is_short else first_title, ink)
+            case "history":
+                span = window_text(window)
+                forms = window_texts(span, edge) if is_read else (READING_HISTORY, "reading …")
+                texts = (f"{column.title}, {forms[0]}", *forms)
+                text = next((text for text in texts if width(text) <= column.cells + 1), "")
+                line.put(begin, text, ink if is_read else theme.FAINT)
+            case "utilization":
+                if columns.cells >= WIDE and edge in (NOW, END):
+                    line.right(begin + column.cells, edge, ink)
+            case "memory_used":
+                size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
+                if columns.bar_cells:
+                    line.put(begin, f"{column.title} of {size}" if size else column.title, ink)
+                else:
+                    line.right(begin + column.cells, column.title, ink)
+            case "throttled":
+                line.put(begin, column.title, ink)
+            case "holder":
+                if not columns.is_short:
+                    _holder_heading(line, begin, columns)
+            case _:
+                line.right(begin + column.cells, column.title, ink)
+    return line.line(columns.cells)
+
+
+def _holder_heading(line: LineBuilder, begin: int, columns: GpuColumns) -> None:
+    titles = {key: GPU_BY_KEY[key].short for key in ("state", "user", "run", "epoch", "left")}
     if not columns.has_holders:
-        pieces.right(columns.end, GPU_BY_KEY["state"].short, ink)
-        return join_pieces(pieces.pieces, columns.cells)
-    pieces.put(columns.user, GPU_BY_KEY["user"].short, ink)
-    run = GPU_BY_KEY["run"].short
-    pieces.put(columns.run, run if columns.cells >= 100 else run.replace(" or", ","), ink)
-    pieces.right(columns.epoch, GPU_BY_KEY["epoch"].short, ink)
+        line.right(begin + columns.end, titles["state"], theme.HEADING)
+        return
+    run = titles["run"] if columns.cells >= WIDE else titles["run"].replace(" or", ",")
+    line.put(begin + 1, titles["user"], theme.HEADING)
+    line.put(begin + columns.run, run, theme.HEADING)
+    line.right(begin + columns.epoch, titles["epoch"], theme.HEADING)
     if columns.epoch < columns.end:
-        pieces.right(columns.end, GPU_BY_KEY["left"].short, ink)
-    return join_pieces(pieces.pieces, columns.cells)
+        line.right(begin + columns.end, titles["left"], theme.HEADING)
 
 
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
@@ -81,14 +90,14 @@ def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], nam
     if not visible:
         return []
     step = next((candidate for candidate in MARK_STEPS if _is_apart(visible, candidate, grid)), MARK_STEPS[-1])
-    pieces, next_free = LineBuilder(), 0
+    line, next_free, begin = LineBuilder(), 0, columns.begin("history")
     for mark in every_nth(visible, step):
         text, cell = f"╵e{mark.epoch}", grid.at(mark.time)
         if cell >= next_free and cell + width(text) <= columns.strip_cells:
-            pieces.put(columns.strip + cell, text, theme.RUN)
+            line.put(begin + cell, text, theme.RUN)
             next_free = cell + width(text) + 1
-    pieces.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
-    return join_pieces(pieces.pieces, columns.cells)
+    line.put(begin + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
+    return line.line(columns.cells)
 
 
 def _is_apart(marks: Sequence[EpochMark], step: int, grid: Grid) -> bool:

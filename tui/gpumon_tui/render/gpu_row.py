@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import NamedTuple
 
+from rich.segment import Segment
 from rich.style import Style
 
 from gpumon.analysis.gpu_state import GpuState
@@ -19,12 +20,12 @@ from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.model.vendors import short_name
 from gpumon_tui import palette, theme
 from gpumon_tui.render.bars import CELL, TINTS, memory_bar
-from gpumon_tui.render.gpu_columns import NUMBERS, OPTIONAL_COLUMNS, GpuColumns
+from gpumon_tui.render.gpu_columns import OPTIONAL_COLUMNS, TOTAL, GpuColumns
 from gpumon_tui.render.gpu_facts import throttled
 from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel, holder, level, without_outdated
-from gpumon_tui.render.text_width import Line, LineBuilder, Piece, fit, width
+from gpumon_tui.render.table import Cell, Row, TableColumn
+from gpumon_tui.render.text_width import Line, LineBuilder, fit, length, width
 
-MARK = "▌"
 BRACKET = ("┌", "│", "└")
 """Glyphs for the first, middle and last GPU of a run."""
 SHORT_STATES = {
@@ -32,8 +33,6 @@ SHORT_STATES = {
     "no GPU driver answers": "no driver",
 }  # fmt: skip
 """Short forms of states; next to the user of the GPU, "idle" means allocated and idle."""
-THROTTLED_CELLS = 11
-"""Width of the throttling reasons."""
 MIN_SPACED_USERS = 7
 _NAME = 12
 """Maximum length of a program name next to the idle time, if both do not fit."""
@@ -63,41 +62,44 @@ class GpuLine(NamedTuple):
     history: Line
     bracket: str = ""
     """One of `BRACKET` if neighboring GPUs belong to the same run."""
-    is_selected: bool = False
 
 
-def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
-    """Return the texts of a line with their positions."""
-    pieces = LineBuilder()
+def gpu_row(gpu: GpuLine, columns: GpuColumns) -> Row:
+    """Return the cells of a GPU."""
     is_old = gpu.state in _FADED
-    strong = theme.DIM if is_old else theme.STRONG
-    if gpu.is_selected:
-        pieces.put(0, MARK, theme.TITLE)
-    label = gpu.sample.device.label or units.MISSING
-    pieces.right(columns.label, label, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
-    if columns.strip_cells:
-        pieces.segments(columns.strip, gpu.history)
-    # The last known value of a hung driver would look current next to a strip that ends in a gap.
-    utilization = NAN if gpu.sample.state is Availability.STALE else gpu.sample.value("gpu.utilization")
-    _percent(pieces, utilization, columns.percent, strong)
-    if columns.bar_cells:
-        pieces.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
-    _memory(pieces, gpu.sample, columns, is_old=is_old)
-    _numbers(pieces, gpu, columns, is_old=is_old)
-    (_short_tail if columns.is_short else _tail)(pieces, gpu, columns)
-    return pieces.pieces
+    return [_cell(gpu, placed.column, columns, is_old=is_old) for placed in columns.placed]
 
 
-def _percent(pieces: LineBuilder, value: float, end: int, strong: Style) -> None:
+def _cell(gpu: GpuLine, column: TableColumn, columns: GpuColumns, *, is_old: bool) -> Cell:
+    sample = gpu.sample
+    match column.key:
+        case "gpu":
+            style = theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG
+            return Cell(sample.device.label or units.MISSING, style)
+        case "history":
+            return Cell("", parts=gpu.history)
+        case "utilization":
+            # The last known value of a hung driver would look current next to a strip that ends in a gap.
+            value = NAN if sample.state is Availability.STALE else sample.value("gpu.utilization")
+            return _percent(value, theme.DIM if is_old else theme.STRONG)
+        case "memory_used":
+            return _memory(sample, column.cells, columns, is_old=is_old)
+        case "throttled":
+            is_hot = gpu.label.is_hot
+            text = throttled(sample, is_hot=is_hot, room=column.cells) or units.MISSING
+            style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
+            return Cell(text, style)
+        case "holder":
+            return Cell("", parts=(_short_holder if columns.is_short else _holder)(gpu, columns))
+    return _number(gpu, column, is_old=is_old)
+
+
+def _percent(value: float, strong: Style) -> Cell:
     if not isfinite(value):
-        pieces.right(end, units.MISSING, theme.FAINT)
-        return
-    pieces.put(end - 1, "%", theme.DIM)
-    pieces.right(
-        end - 1,
-        _first_fitting(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value)),
-        strong if value >= 0.005 else theme.DIM,
-    )
+        return Cell(units.MISSING, theme.FAINT)
+    text = _first_fitting(_PERCENT, GPU_BY_KEY["utilization"].write_without_unit(value))
+    style = strong if value >= 0.005 else theme.DIM
+    return Cell("", parts=[Segment(fit(text, _PERCENT, right=True), style), Segment("%", theme.DIM)])
 
 
 def _first_fitting(room: int, *texts: str) -> str:
@@ -105,74 +107,65 @@ def _first_fitting(room: int, *texts: str) -> str:
     return next((text for text in texts if width(text) <= room), _NO_ROOM)
 
 
-def _memory(pieces: LineBuilder, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
+def _memory(sample: Sample, cells: int, columns: GpuColumns, *, is_old: bool) -> Cell:
+    """Return the bar, the used memory, and in tables with GPUs of several sizes the memory size."""
     used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
+    end = cells - TOTAL * columns.has_total
+    line = LineBuilder()
+    line.segments(0, memory_bar(sample, columns.bar_cells) if columns.bar_cells else [])
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
-        pieces.right(columns.used, "host's", theme.DIM)
-        return
-    if not isfinite(used):
-        pieces.right(columns.used, units.MISSING, theme.FAINT)
-        return
-    size = used / 2**30
-    style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
-    if columns.is_short:
-        pieces.put(columns.used - 1, "G", theme.DIM)
-        pieces.right(columns.used - 1, _first_fitting(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
+        line.right(end, "host's", theme.DIM)
+    elif not isfinite(used):
+        line.right(end, units.MISSING, theme.FAINT)
     else:
-        begin = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
-        pieces.right(
-            columns.used,
-            _first_fitting(columns.used - begin, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}"),
-            style,
-        )
-    if columns.of and isfinite(total) and not sample.device.is_divided:  # MIG: the rest is unusable
-        pieces.put(columns.used, f"/{_first_fitting(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
+        size, room = used / 2**30, end - columns.bar_cells
+        style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
+        if columns.is_short:
+            line.put(end - 1, "G", theme.DIM)
+            line.right(end - 1, _first_fitting(room - 1, f"{size:.0f}"), style)
+        else:
+            text = _first_fitting(room, GPU_BY_KEY["memory_used"].write_without_unit(used), f"{size:.0f}")
+            line.right(end, text, style)
+        if end < cells and isfinite(total) and not sample.device.is_divided:  # MIG: the rest is unusable
+            line.put(end, f"/{_first_fitting(TOTAL - 1, f'{total / 2**30:.0f}')}", theme.DIM)
+    return Cell("", parts=line.line(cells))
 
 
-def _numbers(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
-    sample, last_end = gpu.sample, max(columns.used, columns.of)
+_FAINT_BELOW = {
+    "pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(OPTIONAL_COLUMNS, 0.005),
+}  # fmt: skip
 
-    def number(end: int, text: str, style: Style) -> None:
-        nonlocal last_end  # in column order
-        if end:
-            text = _first_fitting(end - last_end - 1, text)
-            pieces.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
-            last_end = end
 
-    faint_below = {"pcie_received": 0.05 * 2**30, "pcie_sent": 0.05 * 2**30, **dict.fromkeys(OPTIONAL_COLUMNS, 0.005)}
+def _number(gpu: GpuLine, placed: TableColumn, *, is_old: bool) -> Cell:
+    column = GPU_BY_KEY[placed.key]
     rates = {"pcie_received": gpu.received, "pcie_sent": gpu.sent}
-    for key in NUMBERS:
-        column = GPU_BY_KEY[key]
-        value = rates[key] if key in rates else sample.value(column.metric)
-        if key == "performance_state":
-            number(columns.performance_state, units.performance_state(value), theme.DIM)
-            continue
-        style = theme.DIM if value < faint_below.get(key, 0.0) else theme.PLAIN
-        if key == "temperature":
-            style = theme.LEVELS[level(BY_NAME[column.metric], value)]
-        number(getattr(columns, key), column.write_without_unit(value), style)
-    if columns.throttled:
-        is_hot = gpu.label.is_hot
-        text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
-        style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
-        pieces.put(columns.throttled, fit(text, THROTTLED_CELLS), style)
+    value = rates[column.key] if column.key in rates else gpu.sample.value(column.metric)
+    style = theme.DIM if value < _FAINT_BELOW.get(column.key, 0.0) else theme.PLAIN
+    if column.key == "performance_state":
+        text, style = units.performance_state(value), theme.DIM
+    else:
+        text = column.write_without_unit(value)
+    if column.key == "temperature":
+        style = theme.LEVELS[level(BY_NAME[column.metric], value)]
+    text = _first_fitting(placed.cells, text)
+    return Cell(text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
 
 
-def _tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
-    """Draw the user, run or program, and at the end the epoch and time left, or the state."""
+def _holder(gpu: GpuLine, columns: GpuColumns) -> Line:
+    """Return the user, run or program, and at the end the epoch and time left, or the state."""
+    pieces = LineBuilder()
+    end, x = columns.end, columns.run
     if gpu.state is GpuState.FREE:
-        pieces.put(columns.user - 1, " free ", FREE)
-        return
+        pieces.put(0, " free ", FREE)
+        return pieces.line(end)
     holder = gpu.holder
     is_first = gpu.bracket in ("", BRACKET[0])
-    x = columns.run
     if is_first:
-        _users(pieces, holder.users, columns.user, columns.user_cells - 1)
+        _users(pieces, holder.users, columns.user_cells - 1)
     if gpu.bracket:
         pieces.put(x, gpu.bracket, theme.RUN)
         x += 2
     name = holder.name if is_first and columns.has_holders else ""
-    end = columns.end
     if gpu.label.is_unremarkable and holder.epoch:
         if is_first:
             end = _epoch(pieces, gpu, columns, columns.epoch - x - width(name) - 1)
@@ -184,6 +177,7 @@ def _tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
         end = pieces.right(end, text, gpu.label.style)
     if name and end - 1 > x:
         pieces.put(x, fit(name, end - 1 - x).rstrip(), theme.RUN if holder.is_run else theme.PLAIN)
+    return pieces.line(columns.end)
 
 
 def _epoch(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
@@ -195,13 +189,13 @@ def _epoch(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns, room: int) ->
     return pieces.right(columns.epoch, holder.brief if is_brief else holder.position, theme.STRONG)
 
 
-def _users(pieces: LineBuilder, users: tuple[str, ...], x: int, cells: int) -> None:
+def _users(pieces: LineBuilder, users: tuple[str, ...], cells: int) -> None:
     if not users:
         return
     other_count = f"+{len(users) - 1}"
     suffixes = (f" {other_count}" if cells > MIN_SPACED_USERS else other_count, "+", "") if len(users) > 1 else ("",)
     suffix = next((candidate for candidate in suffixes if width(users[0]) + len(candidate) <= cells), "")
-    pieces.put(x, fit(users[0], cells - len(suffix)).rstrip() + suffix, theme.PLAIN)
+    pieces.put(1, fit(users[0], cells - len(suffix)).rstrip() + suffix, theme.PLAIN)
 
 
 def _word(gpu: GpuLine, room: int, *, has_user: bool) -> str:
@@ -215,22 +209,22 @@ def _word(gpu: GpuLine, room: int, *, has_user: bool) -> str:
     return fit(brief, max(0, room))
 
 
-def _short_tail(pieces: LineBuilder, gpu: GpuLine, columns: GpuColumns) -> None:
-    """Draw the user, and at the end the epoch or the state in one word, which is always shown."""
-    holder = gpu.holder
+def _short_holder(gpu: GpuLine, columns: GpuColumns) -> Line:
+    """Return the user, and at the end the epoch or the state in one word, which is always shown."""
+    pieces, holder, end = LineBuilder(), gpu.holder, columns.end
     if gpu.state is GpuState.FREE:
-        pieces.put(columns.user, " free ", FREE)
-        return
-    end, room = columns.end, columns.end - columns.user
+        pieces.put(0, " free ", FREE)
+        return pieces.line(end)
     if gpu.label.is_unremarkable and holder.epoch:
-        begin = pieces.right(end, fit(holder.brief, room).strip(), theme.RUN)
+        begin = pieces.right(end, fit(holder.brief, end).strip(), theme.RUN)
     else:
         user = min(width(holder.users[0]), columns.user_cells) + 1 if holder.users else 0
-        text = _word(gpu, room - user, has_user=bool(holder.users))
+        text = _word(gpu, end - user, has_user=bool(holder.users))
         if text.endswith("…"):  # the state matters more than the name
-            text = _word(gpu, room, has_user=bool(holder.users))
+            text = _word(gpu, end, has_user=bool(holder.users))
         begin = pieces.right(end, text, gpu.label.style)
-    _users(pieces, holder.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))
+    _users(pieces, holder.users, min(columns.user_cells + 2, begin - 2))
+    return pieces.line(end)
 
 
 def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
@@ -254,19 +248,25 @@ def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     ))  # fmt: skip
 
 
-def host_row(history: Line, host: Callable[[str], float], name: str, columns: GpuColumns) -> list[Piece]:
-    """Return the texts of the host's line; `host` returns its metrics by name."""
-    pieces = LineBuilder()
-    pieces.right(columns.label, "CPU", theme.STRONG)
-    if columns.strip_cells:
-        pieces.segments(columns.strip, history)
-    pieces.right(columns.percent, units.percent(host("host.cpu_utilization")), theme.STRONG)
+def host_row(history: Line, host: Callable[[str], float], name: str, columns: GpuColumns) -> Row:
+    """Return the cells of the host; `host` returns its metrics by name."""
     used, total = host("host.memory_used"), host("host.memory_total")
+    memory: Line = []
     if columns.bar_cells and isfinite(used) and total > 0:
         filled = min(columns.bar_cells, round(columns.bar_cells * used / total))
-        pieces.put(columns.bar, CELL * filled, palette.tint("memory", 0.45))
-        pieces.put(columns.bar + filled, CELL * (columns.bar_cells - filled), TINTS["free"])
-    size = units.gibibytes(used)
-    pieces.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)
-    pieces.put(columns.user, f"host {name}".rstrip(), theme.DIM)
-    return pieces.pieces
+        memory += [
+            Segment(CELL * filled, palette.tint("memory", 0.45)),
+            Segment(CELL * (columns.bar_cells - filled), TINTS["free"]),
+        ]
+    size = f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else units.gibibytes(used)
+    cells = {
+        "gpu": Cell("CPU", theme.STRONG),
+        "history": Cell("", parts=history),
+        "utilization": Cell(units.percent(host("host.cpu_utilization")), theme.STRONG),
+        "holder": Cell(f"{'' if columns.is_short else ' '}host {name}".rstrip(), theme.DIM),
+    }
+    for placed in columns.placed:
+        if placed.column.key == "memory_used":
+            room = placed.column.cells - length(memory)
+            cells["memory_used"] = Cell("", parts=[*memory, Segment(fit(size, room, right=True), theme.PLAIN)])
+    return [cells.get(placed.column.key, Cell("")) for placed in columns.placed]

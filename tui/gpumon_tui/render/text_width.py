@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -90,20 +91,17 @@ def length(line: Line) -> int:
     return sum([width(text) for text, _, _ in line])
 
 
-Piece = tuple[int, str, Style]
-"""First cell, text, style."""
-
-
 class LineBuilder:
     """Texts at cell positions, in any order."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self._pieces: list[tuple[int, str, Style | None]] = []
+        """First cell, text, style."""
 
-    def put(self, cell: int, text: str, style: Style) -> int:
+    def put(self, cell: int, text: str, style: Style | None) -> int:
         """Put `text` at a cell; return the cell after it."""
         if text:
-            self.pieces.append((cell, text, style))
+            self._pieces.append((cell, text, style))
         return cell + width(text)
 
     def right(self, end: int, text: str, style: Style) -> int:
@@ -115,37 +113,20 @@ class LineBuilder:
     def segments(self, cell: int, line: Line) -> int:
         """Put the segments of a line one after another; return the cell after them."""
         for text, style, _ in line:
-            cell = self.put(cell, text, style or Style.null())
+            cell = self.put(cell, text, style)
         return cell
 
-
-def join_pieces(pieces: list[Piece], cells: int, ground: Style | None = None) -> Line:
-    """Return a line of `cells` cells; `ground` is the background of all cells except the first and the last."""
-    line: Line = []
-    position = 0
-    for begin, text, style in sorted(pieces, key=_begin):
-        if begin < position:
-            text, begin = text[position - begin :], position  # never overwrites the text before it
-        if not text or begin >= cells:
-            continue
-        if begin > position:
-            _pad(line, position, begin, ground)
-        line.append(Segment(text, style + ground if ground and begin else style))
-        position = begin + width(text)
-    if position > cells:
-        return cut(line, cells)
-    if ground and position < cells - 1:
-        _pad(line, position, cells - 1, ground)
-    return line
-
-
-def _pad(line: Line, position: int, end: int, ground: Style | None) -> None:
-    if ground and position == 0:
-        line.append(Segment(" "))
-        position = 1
-    if end > position:
-        line.append(Segment(" " * (end - position), ground))
-
-
-def _begin(piece: Piece) -> int:
-    return piece[0]
+    def line(self, cells: int) -> Line:
+        """Return a line of at most `cells` cells; no text overwrites the text before it."""
+        line: Line = []
+        position = 0
+        for begin, text, style in sorted(self._pieces, key=itemgetter(0)):
+            if begin < position:
+                text, begin = text[position - begin :], position
+            if not text or begin >= cells:
+                continue
+            if begin > position:
+                line.append(Segment(" " * (begin - position)))
+            line.append(Segment(text, style))
+            position = begin + width(text)
+        return cut(line, cells) if position > cells else line

@@ -12,7 +12,6 @@ from gpumon_tui.keybindings import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
 from gpumon_tui.render.overview_layout import Area, OverviewPlan
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import MIN_OVERVIEW_WINDOW, View
-from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.overview import OverviewPicture
 from gpumon_tui.widgets.section import Section
@@ -38,7 +37,6 @@ class OverviewPage(TerminalPage):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self.picture = picture = OverviewPicture(view)
-        self.gpus = GpuTable(view, picture.gpus, id="gpus")
         self.charts = Lines(view, picture.charts, id="charts")
         self.ranks = Lines(view, picture.ranks, id="ranks")
         self._plan: OverviewPlan | None = None
@@ -47,7 +45,7 @@ class OverviewPage(TerminalPage):
     def line_widgets(self) -> tuple[Lines, ...]:
         picture = self.picture
         return (
-            self.gpus, self.charts, picture.attention, picture.runs, picture.processes, self.ranks, picture.epochs,
+            picture.gpus, self.charts, picture.attention, picture.runs, picture.processes, self.ranks, picture.epochs,
             picture.events,
         )  # fmt: skip
 
@@ -102,19 +100,8 @@ class OverviewPage(TerminalPage):
         """Copy the GPU, run or process under the cursor to the terminal's clipboard."""
         self.copy(self.picture.active.row_text())
 
-    def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
-        """Handle a click on a GPU; a click on the one under the cursor opens it."""
-        message.stop()
-        if self.picture.active is self.picture.gpus and self.view.subject == message.uuid:
-            self.action_open()
-            return
-        self.view.select(message.uuid)
-        self.picture.select_run_of_gpu()
-        self.picture.activate(self.picture.gpus)
-        self.post_message(self.Changed())
-
     def on_section_chosen(self, message: Section.Chosen) -> None:
-        """Handle a click in a section; a finding opens, as does the row under the cursor."""
+        """Handle a click in a table; a finding opens, as does the row under the cursor."""
         message.stop()
         section = message.section
         if (message.opens or section is self.picture.attention) and section.opens[0]:
@@ -123,7 +110,9 @@ class OverviewPage(TerminalPage):
         if message.is_again:
             self.action_open()
             return
-        if section in (self.picture.runs, self.picture.processes):
+        if section is self.picture.gpus:
+            self.picture.select_run_of_gpu()
+        if section in (self.picture.gpus, self.picture.runs, self.picture.processes):
             self.picture.activate(section)
         self.post_message(self.Changed())
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import isfinite
 
 from rich.segment import Segment
-from textual import events
-from textual.message import Message
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
@@ -19,7 +16,6 @@ from gpumon.model.columns import GPU_BY_KEY
 from gpumon.model.frame import Frame
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST
-from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.render import gpu_heading, no_gpu
 from gpumon_tui.render.gpu_columns import (
@@ -28,37 +24,42 @@ from gpumon_tui.render.gpu_columns import (
     HOLDERS,
     OPTIONAL_COLUMNS,
     VERY_WIDE,
-    GpuArrangement,
     GpuColumns,
     arrange_gpus,
     gpu_columns,
 )
-from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, host_row
+from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, gpu_text, host_row
 from gpumon_tui.render.gpu_status import holder
 from gpumon_tui.render.strip import StripHistory, strip, strip_grid
-from gpumon_tui.render.text_width import Line, Piece, cut, join_pieces, length, safe, spread
+from gpumon_tui.render.table import BLANK, PlacedColumn, Row, row_line
+from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 from gpumon_tui.state import View
-from gpumon_tui.widgets.lines import Lines, Picture
+from gpumon_tui.widgets.section import MARK, Section
 
 HOST_ROWS = 4
 """Rows for the host when there is no GPU: a blank row, headings, its line, and epochs."""
 
 
-class GpuTablePicture(Picture):
-    """One line per GPU; without GPUs, the reason why there are none."""
+class GpuTable(Section):
+    """One line per GPU, side by side if there are too few rows; without GPUs, the reason why there are none.
+
+    The keys are UUIDs. A row of the table is a line on screen, which may have several GPUs.
+    """
+
+    follows_always = True
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="gpus")
         self.active = True
-        """Whether this table has the focus; then the selected line is highlighted."""
-        self.top = 0
-        """First row on screen."""
         self._problem_room = 0
         """Rows for the explanation on a page without GPUs."""
-        self._followed_selection: tuple[str, int, int] = ("", 0, 0)
+        self._arrangement = arrange_gpus(0, 0, 0)
+        self._columns = gpu_columns(0)
+        self._grid = Grid(0, 1.0, 1)
         self._recent = StripHistory()
         self._pictures: Cache[Line] = Cache()
-        self._rows: Cache[Line] = Cache()
+        self._lines_around: Cache[Line] = Cache()
+        """Summary, headings, epochs, and lines of GPUs side by side."""
         self._unmeasured: Cache[frozenset[str]] = Cache()
         self._reported: set[str] = set()
         """Columns of `OPTIONAL_COLUMNS` for which any GPU has or had a value; a column is not removed when its values
@@ -70,61 +71,14 @@ class GpuTablePicture(Picture):
         self._history_version: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
         """Cached start of the history for a frame, and the end of the history while it is loading."""
 
-    def lines(self) -> list[Line]:
-        view, samples = self.view, self.view.samples
-        cells, height = self.size
-        if not samples:
-            return self._problem(cells, self._problem_room)[:height]
-        arrangement, columns, grid = self._arrangement, self._columns, self._grid
-        self._follow(arrangement)
-        statuses = view.statuses
-        self._recent.keep({sample.device.uuid for sample in samples})
-        self._pictures.keep({sample.device.uuid for sample in samples})
-        lines = self._head(statuses, arrangement, columns)
-        runs = [self._run_of(status) for status in statuses]
-        for row in range(self.top, self.top + arrangement.rows):
-            row_parts: list[Line] = []
-            for index in range(row, len(samples), arrangement.needed_rows):
-                first_index = index - row + self.top
-                bracket = _bracket(runs, index, first_index, min(len(samples), first_index + arrangement.rows))
-                row_parts.append(self._line(statuses[index], bracket, columns, grid))
-            lines.append(self._join(row, row_parts, arrangement))
-        if arrangement.has_hidden:
-            mark = self._mark(statuses, arrangement)
-            if len(lines) < height:
-                lines.append(spread([], mark, cells))
-            else:
-                lines[-1] = spread(lines[-1], mark, cells)
-        elif arrangement.has_epochs:
-            is_on_gpu = any(ranks.first.id == view.selected_run and ranks.gpus for ranks in view.ranks)
-            lines.append(self._epochs(columns, grid) if is_on_gpu else [])
-        return lines[:height]
-
     def forget(self) -> None:
         """Reset for frames of another source."""
         self._reported, self._sizes = set(), {}
 
     def problem_rows(self, cells: int, rows: int) -> int:
         """Return the rows needed to explain why there is no GPU, at most `rows`."""
-        return len(self._problem(cells, rows))
-
-    def move(self, step: int) -> None:
-        """Select another GPU, stopping at the first and last."""
-        uuids = [sample.device.uuid for sample in self.view.samples]
-        if uuids:
-            index = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
-            self.view.select(uuids[max(0, min(len(uuids) - 1, index + step))])
-
-    def row_text(self) -> str:
-        """Return the selected GPU as text separated by tabs; empty if there is none."""
-        from gpumon_tui.render.gpu_row import gpu_text  # imported late: most sessions never use it
-
-        view = self.view
-        status = next((candidate for candidate in view.statuses if candidate.sample.device.uuid == view.subject), None)
-        if status is None:
-            return ""
-        label = view.label(status)
-        return gpu_text(status, view.run_on(status.sample), label.word)
+        self._problem_room = rows
+        return len(self.empty(cells))
 
     @property
     def has_strips(self) -> bool:
@@ -132,33 +86,131 @@ class GpuTablePicture(Picture):
         return self._columns.strip_cells > 0
 
     @property
-    def page(self) -> int:
-        """Number of GPUs on screen in one column."""
-        return self._arrangement.rows
+    def selected(self) -> Hashable:
+        return self.view.subject
 
-    def at(self, row: int, cell: int) -> str:
-        """Return the UUID of the GPU at a row and cell; empty if there is none."""
-        arrangement, samples = self._arrangement, self.view.samples
-        row, column = row - arrangement.first_row, cell // (arrangement.cells + GAP)
+    def select_key(self, key: Hashable) -> None:
+        self.view.select(str(key))
+
+    def keys_of_rows(self) -> Sequence[Hashable]:
+        return [sample.device.uuid for sample in self.view.samples]
+
+    @property
+    def row_count(self) -> int:
+        return self._arrangement.needed_rows if self.keys else 0
+
+    def row_of(self, index: int) -> int:
+        return index % self._arrangement.needed_rows
+
+    def row_text(self) -> str:
+        view = self.view
+        status = next((candidate for candidate in view.statuses if candidate.sample.device.uuid == view.subject), None)
+        return gpu_text(status, view.run_on(status.sample), view.label(status).word) if status is not None else ""
+
+    def draw(self, cells: int, height: int) -> list[Line]:
+        self._arrangement = arrangement = arrange_gpus(cells, height, len(self.view.samples))
+        self.head_rows = arrangement.first_row if self.view.samples else 0
+        lines = super().draw(cells, height)
+        if self.keys:
+            self._recent.keep({sample.device.uuid for sample in self.view.samples})
+            self._pictures.keep(self.keys)
+        if arrangement.has_hidden and not self.has_foot and lines:
+            lines[-1] = spread(lines[-1], self._hidden(), cells)
+        return lines
+
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        self._columns = columns = self._fit_columns(self._arrangement.cells)
+        self._grid = strip_grid(self.view.overview_window, max(1, columns.strip_cells), self.view.now)
+        return columns.placed if self.keys else ()
+
+    @property
+    def has_heading(self) -> bool:
+        return False  # the headings show the window of the strips too, so they are part of the head
+
+    def head(self, cells: int) -> list[Line]:
+        view, arrangement = self.view, self._arrangement
+        if not self.head_rows:
+            return []
+        if arrangement.has_summary:
+            summary = [] if view.age else gpu_heading.free_summary(view.statuses, cells, view.freshness.edge)
+            return [self._lines_around.get("summary", summary, lambda: summary), []]
+        inputs = view.overview_window, self._totals(), view.freshness.edge
+        heading = gpu_heading.heading(self._columns, *inputs, is_read=view.has_full_history)
+        line = self._lines_around.get("heading", heading, lambda: heading)
+        return [self._join(-1, [line] * arrangement.columns)]
+
+    def row_line(self, index: int, cells: int) -> Line:
+        arrangement = self._arrangement
+        gpus = range(index, len(self.keys), arrangement.needed_rows)
+        return self._join(index, [super(GpuTable, self).row_line(gpu, arrangement.cells) for gpu in gpus])
+
+    def mark(self, index: int) -> Segment:
+        return MARK if self.keys[index] == self.selected else BLANK
+
+    def row(self, index: int) -> Row:
+        view, status = self.view, self.view.statuses[index]
+        sample = status.sample
+        uuid, run, since = sample.device.uuid, view.run_on(sample), status.since
+        idle = ""
+        if status.state is GpuState.HELD and since is not None and since.seconds >= 60:
+            idle = f"{'> ' if since.at_least else ''}{units.short_duration(since.seconds)}"
+        has_rates = self._columns.has("pcie_received"), self._columns.has("pcie_sent")
+        gpu = GpuLine(
+            sample=sample, state=status.state, idle=idle, label=view.label(status),
+            holder=holder(sample, run, status.processes, len(status.runs)),
+            left=self._seconds_until_end(run.id) if run else NAN,
+            received=view.rate(uuid, "gpu.pcie_received") if has_rates[0] else NAN,
+            sent=view.rate(uuid, "gpu.pcie_sent") if has_rates[1] else NAN,
+            history=self._history(uuid), bracket=self._bracket(index),
+        )  # fmt: skip
+        return gpu_row(gpu, self._columns)
+
+    def empty(self, cells: int) -> list[Line]:
+        view = self.view
+        if view.frame is None:
+            lines = no_gpu.waiting_lines(view.origin.problem or view.freshness.text, cells)
+        else:
+            other_rows = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
+            lines = no_gpu.problem_lines(
+                view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past_runs),
+                cells=cells,
+                rows=max(5, self._problem_room - other_rows),
+            )  # fmt: skip
+            lines += [[], *self._host(cells)]
+            past = no_gpu.past_runs(view.past_runs, view.now, cells)
+            lines += [[], *past] if past and len(lines) + 1 + len(past) + other_rows <= self._problem_room else []
+        return [cut(line, cells) for line in lines]
+
+    def foot_rows(self, room: int) -> int:
+        arrangement = self._arrangement
+        if not self.keys:
+            return 0
+        return int(room > arrangement.rows if arrangement.has_hidden else arrangement.has_epochs)
+
+    def foot(self, above: int, below: int, cells: int) -> Line:
+        view = self.view
+        if self._arrangement.has_hidden:
+            return spread([], self._hidden(), cells)
+        is_on_gpu = any(ranks.first.id == view.selected_run and ranks.gpus for ranks in view.ranks)
+        return self._epochs(self._columns, self._grid) if is_on_gpu else []
+
+    def press(self, y: int, x: int) -> None:
+        """Select the clicked GPU, or scroll to GPUs that are not on screen."""
+        arrangement, row = self._arrangement, y - self._first
+        column = x // (arrangement.cells + GAP)
         index = self.top + row + column * arrangement.needed_rows
-        is_gpu = 0 <= row < arrangement.rows and column < arrangement.columns and index < len(samples)
-        return samples[index].device.uuid if is_gpu else ""
+        if arrangement.has_hidden and row >= arrangement.rows:
+            self._wheel(arrangement.rows)
+        elif 0 <= row < arrangement.rows and column < arrangement.columns and index < len(self.keys):
+            is_again = self.is_selected(index)
+            self.select_key(self.keys[index])
+            self.post_message(self.Chosen(self, opens=False, is_again=is_again))
 
-    def is_mark(self, row: int) -> bool:
-        """Whether a row shows the count of GPUs that are not on screen."""
-        return self._arrangement.has_hidden and row >= self._arrangement.first_row + self._arrangement.rows
-
-    @property
-    def _arrangement(self) -> GpuArrangement:
-        return arrange_gpus(self.size.width, self.size.height, len(self.view.samples))
-
-    @property
-    def _columns(self) -> GpuColumns:
+    def _fit_columns(self, cells: int) -> GpuColumns:
         samples = self.view.samples
         if not samples:
-            return gpu_columns(self.size.width, len("CPU"))
+            return gpu_columns(cells, len("CPU"))
         longest = max((len(sample.device.label) for sample in samples), default=1)
-        cells = self._arrangement.cells
         optional = OPTIONAL_COLUMNS if cells >= VERY_WIDE else ()
         self._reported.update(
             name for name in optional if any(isfinite(sample.value(GPU_BY_KEY[name].metric)) for sample in samples)
@@ -190,91 +242,30 @@ class GpuTablePicture(Picture):
 
         return self._unmeasured.get(0, inputs, missing_columns)
 
-    @property
-    def _grid(self) -> Grid:
-        return strip_grid(self.view.overview_window, max(1, self._columns.strip_cells), self.view.now)
-
-    def _problem(self, cells: int, rows: int) -> list[Line]:
-        self._problem_room = rows
-        view = self.view
-        if view.frame is None:
-            lines = no_gpu.waiting_lines(view.origin.problem or view.freshness.text, cells)
-        else:
-            other_rows = HOST_ROWS + (2 + len(view.ranks) if view.ranks else 0)
-            lines = no_gpu.problem_lines(
-                view.origin, hostname=view.hostname, simulation=view.has_simulation, run_count=len(view.past_runs),
-                cells=cells,
-                rows=max(5, rows - other_rows),
-            )  # fmt: skip
-            lines += [[], *self._host(cells)]
-            past = no_gpu.past_runs(view.past_runs, view.now, cells)
-            lines += [[], *past] if past and len(lines) + 1 + len(past) + other_rows <= rows else []
-        return [cut(line, cells) for line in lines]
-
     def _host(self, cells: int) -> list[Line]:
         """Return the line of the host with headings, and the epochs of the selected run."""
         view = self.view
-        columns, grid = gpu_columns(cells, len("CPU")), self._grid
+        columns = gpu_columns(cells, len("CPU"))
+        grid = strip_grid(view.overview_window, max(1, columns.strip_cells), view.now)
         version, edge = (view.history.begin, view.is_loading and view.history.end), view.freshness.edge
         shares = self._recent.shares(
             view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=version
         )
-        total = view.host("host.memory_total")
+        total, is_read = view.host("host.memory_total"), view.has_full_history
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
-        line = host_row(strip(shares, is_read=view.has_full_history), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(
-            columns, self.view.overview_window, sizes, edge, "", is_read=view.has_full_history
-        )
-        return [heading, join_pieces(line, cells), self._epochs(columns, grid)]
+        row = host_row(strip(shares, is_read=is_read), view.host, safe(view.hostname), columns)
+        heading = gpu_heading.heading(columns, view.overview_window, sizes, edge, "", is_read=is_read)
+        return [heading, row_line(row, columns.placed, cells), self._epochs(columns, grid)]
 
-    def _head(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement, columns: GpuColumns) -> list[Line]:
-        if arrangement.has_summary:
-            edge = self.view.freshness.edge
-            summary = gpu_heading.free_summary(statuses, columns.cells, edge) if not self.view.age else []
-            return [self._rows.get("answer", summary, lambda: summary), []]
-        if not arrangement.has_heading:
-            return []
-        sizes = self._totals()
-        edge = self.view.freshness.edge
-        inputs = columns, self.view.overview_window, sizes, edge, self.view.has_full_history
-
-        def head() -> Line:
-            return gpu_heading.heading(
-                columns, self.view.overview_window, sizes, edge, is_read=self.view.has_full_history
-            )
-
-        line = self._rows.get("heading", inputs, head)
-        return [self._join(-1, [line] * arrangement.columns, arrangement)]
-
-    def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
-        view, sample, state = self.view, status.sample, status.state
-        uuid = sample.device.uuid
-        run = view.run_on(sample)
-        since = status.since
-        idle = ""
-        if state is GpuState.HELD and since is not None and since.seconds >= 60:
-            idle = f"{'> ' if since.at_least else ''}{units.short_duration(since.seconds)}"
-        gpu = GpuLine(
-            sample=sample, state=state, idle=idle,
-            label=view.label(status),
-            holder=holder(sample, run, status.processes, len(status.runs)),
-            left=self._seconds_until_end(run.id) if run else NAN,
-            received=view.rate(uuid, "gpu.pcie_received") if columns.pcie_received else NAN,
-            sent=view.rate(uuid, "gpu.pcie_sent") if columns.pcie_sent else NAN, history=self._history(uuid, grid),
-            bracket=bracket, is_selected=uuid == view.subject,
-        )  # fmt: skip
-        ground = theme.CURSOR if gpu.is_selected and self.active else None
-        pieces: list[Piece] = gpu_row(gpu, columns)
-        return self._rows.get(uuid, (pieces, columns, ground), lambda: join_pieces(pieces, columns.cells, ground))
-
-    def _history(self, uuid: str, grid: Grid) -> Line:
+    def _history(self, uuid: str) -> Line:
         view = self.view
         inputs = view.frame, view.is_loading and view.history.end
         if self._history_version[0] != inputs:
             self._history_version = inputs, (view.history.begin, inputs[1])
         shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, version=self._history_version[1]
-        )
+            view.history, uuid, "gpu.utilization", grid=self._grid, interval=view.interval,
+            version=self._history_version[1],
+        )  # fmt: skip
         is_read = view.has_full_history
         return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
 
@@ -289,22 +280,37 @@ class GpuTablePicture(Picture):
             seconds_left[run] = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks else NAN
         return seconds_left[run]
 
-    def _run_of(self, status: GpuStatus) -> str:
-        run = self.view.run_on(status.sample)
-        return run.id if run else ""
+    def _bracket(self, index: int) -> str:
+        """Return the bracket glyph of a GPU, which joins it with its visible neighbors of the same run."""
 
-    def _join(self, row: int, parts: list[Line], arrangement: GpuArrangement) -> Line:
+        def run_of(other: int) -> str:
+            run = self.view.run_on(statuses[other].sample)
+            return run.id if run else ""
+
+        statuses, arrangement = self.view.statuses, self._arrangement
+        if not (run := run_of(index)):
+            return ""
+        first = index - self.row_of(index) + self.top
+        end = min(len(statuses), first + arrangement.rows)
+        has_above = index > first and run_of(index - 1) == run
+        has_below = index + 1 < end and run_of(index + 1) == run
+        if not has_above and not has_below:
+            return ""
+        return BRACKET[0] if not has_above else BRACKET[1] if has_below else BRACKET[2]
+
+    def _join(self, row: int, parts: list[Line]) -> Line:
         """Join the lines of a row; returns the same object while all lines are unchanged."""
         if len(parts) == 1:
             return parts[0]
+        cells = self._arrangement.cells + GAP
 
         def join() -> Line:
             line: Line = []
             for part in parts:
-                line += [*part, Segment(" " * (arrangement.cells - length(part) + GAP))]
+                line += [*part, Segment(" " * (cells - length(part)))]
             return line
 
-        return self._rows.get(("row", row), (parts, arrangement), join)
+        return self._lines_around.get(row, (parts, cells), join)
 
     def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
         """Return the epoch starts of the selected run."""
@@ -314,78 +320,12 @@ class GpuTablePicture(Picture):
             return []
         marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
         inputs = marks, name, columns, grid
-        return self._rows.get("epochs", inputs, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
+        return self._lines_around.get("epochs", inputs, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
 
-    def _follow(self, arrangement: GpuArrangement) -> None:
-        """Scroll to a GPU when it becomes selected; after that, the mouse wheel may scroll it away."""
-        subject = self.view.subject
-        selection = subject, arrangement.rows, arrangement.needed_rows
-        if selection != self._followed_selection:
-            self._followed_selection = selection
-            selected = next(
-                (index for index, sample in enumerate(self.view.samples) if sample.device.uuid == subject), -1
-            )
-            row = selected % arrangement.needed_rows if selected >= 0 else self.top
-            self.top = min(max(self.top, row - arrangement.rows + 1), row)
-        self.top = max(0, min(self.top, arrangement.needed_rows - arrangement.rows))
-
-    def _mark(self, statuses: Sequence[GpuStatus], arrangement: GpuArrangement) -> Line:
+    def _hidden(self) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
-        above = [status for index, status in enumerate(statuses) if index % arrangement.needed_rows < self.top]
-        below = [
-            status
-            for index, status in enumerate(statuses)
-            if index % arrangement.needed_rows >= self.top + arrangement.rows
-        ]
+        statuses, end = self.view.statuses, self.top + self._arrangement.rows
+        above = [status for index, status in enumerate(statuses) if self.row_of(index) < self.top]
+        below = [status for index, status in enumerate(statuses) if self.row_of(index) >= end]
         free = [status.sample.device.label for status in (*above, *below) if status.state is GpuState.FREE]
-        return gpu_heading.hidden_gpus(len(above), len(below), free, self.size.width)
-
-
-def _bracket(runs: Sequence[str], index: int, first: int, end: int) -> str:
-    """Return the bracket glyph of a GPU, which joins it with visible neighbors (`first` to `end`) of the same run."""
-    run = runs[index]
-    if not run:
-        return ""
-    has_above = index > first and runs[index - 1] == run
-    has_below = index + 1 < end and runs[index + 1] == run
-    if not has_above and not has_below:
-        return ""
-    return BRACKET[0] if not has_above else BRACKET[1] if has_below else BRACKET[2]
-
-
-WHEEL = 3
-"""Rows per step of the mouse wheel."""
-
-
-class GpuTable(Lines):
-    """The widget; a click on a GPU selects it."""
-
-    class Selected(Message):
-        """Posted when a GPU was clicked."""
-
-        def __init__(self, uuid: str) -> None:
-            super().__init__()
-            self.uuid = uuid
-
-    def __init__(self, view: View, picture: GpuTablePicture, *, id: str) -> None:
-        super().__init__(view, picture, id=id)
-        self._table = picture
-
-    def on_click(self, event: events.Click) -> None:
-        """Select the clicked GPU, or scroll to GPUs that are not on screen."""
-        if self._table.is_mark(event.y):
-            self._scroll(self._table.page)
-        elif uuid := self._table.at(event.y, event.x):
-            self.post_message(self.Selected(uuid))
-
-    def on_mouse_scroll_down(self) -> None:
-        """Scroll down."""
-        self._scroll(WHEEL)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Scroll up."""
-        self._scroll(-WHEEL)
-
-    def _scroll(self, rows: int) -> None:
-        self._table.top += rows
-        self.show()
+        return gpu_heading.hidden_gpus(len(above), len(below), free, self.cells)

@@ -34,7 +34,7 @@ from gpumon_tui.render.time_columns import live_columns, observed_halves, window
 from gpumon_tui.render.time_marks import epochs_above, times_below
 from gpumon_tui.state import View
 from gpumon_tui.widgets.chart_columns import Columns
-from gpumon_tui.widgets.gpu_table import GpuTablePicture
+from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Picture
 from gpumon_tui.widgets.overview_past import EpochSection, EventSection
 from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
@@ -183,15 +183,12 @@ def _last(run: Run, now: float) -> float:
     return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
 
 
-ActivePart = GpuTablePicture | Section
-
-
 class OverviewPicture:
     """All parts of the overview."""
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.gpus = GpuTablePicture(view)
+        self.gpus = GpuTable(view)
         self.charts = ChartsPicture(view)
         self.attention = AttentionSection(view)
         self.runs = RunSection(view)
@@ -199,7 +196,7 @@ class OverviewPicture:
         self.ranks = RanksPicture(view)
         self.epochs = EpochSection(view)
         self.events = EventSection(view)
-        self.active: ActivePart = self.gpus
+        self.active: Section = self.gpus
         """The part that has the focus."""
 
     @property
@@ -212,7 +209,7 @@ class OverviewPicture:
         for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
             part.forget()
 
-    def activate(self, part: ActivePart) -> None:
+    def activate(self, part: Section) -> None:
         """Move the focus to a part."""
         self.active = part
         for table in (self.gpus, self.runs, self.processes):
@@ -236,10 +233,10 @@ class OverviewPicture:
             return plan
         return make_plan(epochs=self.epochs.many(), events=len(self.events.keys_of_rows()))  # computed only if shown
 
-    def selectable(self, plan: OverviewPlan | None) -> list[ActivePart]:
+    def selectable(self, plan: OverviewPlan | None) -> list[Section]:
         """Return the visible parts that have rows and can thus take the focus."""
         areas = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
-        parts: tuple[ActivePart, ...] = (self.gpus, self.runs, self.processes)
+        parts: tuple[Section, ...] = (self.gpus, self.runs, self.processes)
         return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
 
     def hidden_keys(self, plan: OverviewPlan | None) -> frozenset[str]:
@@ -256,7 +253,7 @@ class OverviewPicture:
             hidden.add("g G")
         return frozenset(hidden)
 
-    def has_rows(self, part: ActivePart) -> bool:
+    def has_rows(self, part: Section) -> bool:
         """Whether a focusable part has anything to select."""
         view = self.view
         if part is self.gpus:

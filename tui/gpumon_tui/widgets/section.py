@@ -27,6 +27,8 @@ class Section(LiveTable):
     """The key that opens more, and its description."""
     head_rows = 1
     right_margin = 1
+    follows_always = False
+    """Whether it scrolls to its cursor even without the focus."""
 
     class Chosen(Message):
         """Posted when a row was clicked; its section gets the focus."""
@@ -64,6 +66,10 @@ class Section(LiveTable):
     def keys_of_rows(self) -> Sequence[Hashable]:
         """Return the keys of all rows, in order."""
         raise NotImplementedError
+
+    def row_of(self, index: int) -> int:
+        """Return the row of a key."""
+        return index
 
     def left_out(self) -> str:
         """Return text about rows that are not on screen."""
@@ -128,9 +134,10 @@ class Section(LiveTable):
         """Scroll to the row under the cursor when the cursor moves; after that, the mouse wheel may scroll it away."""
         selected, room = self.selected, self.page
         index = self.keys.index(selected) if selected is not None and selected in self.keys else -1
-        if (selected, room) != self._followed_selection and index >= 0 and self.active:
+        if (selected, room) != self._followed_selection and index >= 0 and (self.active or self.follows_always):
             self._followed_selection = selected, room
-            self.top = min(max(self.top, index - room + 1), index)
+            row = self.row_of(index)
+            self.top = min(max(self.top, row - room + 1), row)
         self.top = max(0, min(self.top, count - room))
 
     def move(self, step: int) -> None:
