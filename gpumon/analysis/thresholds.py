@@ -63,6 +63,29 @@ THROTTLED = 0.1
 """Throttling is reported if it lasts for at least this share of the time."""
 MOSTLY_IDLE = 0.5
 """A run is reported if no kernel runs for at least this share of its time."""
+JUDGED_SECONDS = 2.0
+"""The epochs of a run are judged together if they last at least this many seconds."""
+HIDDEN_WAIT = 0.05
+"""A training that waits for data for less than this share of its time is not limited by its data. xprof calls up to 5 %
+fine."""
+VALIDATION_SHARE = 0.25
+"""Validation is reported if it takes at least this share of the time of an epoch."""
+CHECKPOINT_SHARE = 0.1
+"""Saving checkpoints is reported if it takes at least this share of the time."""
+BETWEEN_SHARE = 0.15
+"""The time between epochs is reported if it is at least this share of the time, without phases that have a finding."""
+EXPLAINED = 0.7
+"""Idle time has an explanation if waits for data and phases other than training cover at least this share of it."""
+STRAGGLER = 0.1
+"""A rank is reported if it waits for data longer than the median of the other ranks by at least this share of the time.
+TraceML 0.5 warns from 0.1 of a step and calls 0.2 critical."""
+SLOWER_RANK = 0.5
+"""A rank is reported if the utilization of its GPUs is below this share of the median of the other ranks."""
+LOW_UTILIZATION = 0.7
+"""A training is reported if the utilization is lower than this for 95 % of the time. SageMaker's rules for low
+utilization and for the batch size use 70 %."""
+BATCH_MEMORY = 0.7
+"""A larger batch is advised if the peak of the device memory is below this share, as in SageMaker's rule."""
 LOADED, LOADED_FOR = 0.2, 40.0
 """The PCIe link of a GPU is judged by its state in a period under load: the utilization was at least `LOADED` for at
 least `LOADED_FOR` seconds. The last such period within `JUDGED_OVER` seconds counts. An idle link slows down, and the

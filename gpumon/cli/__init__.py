@@ -22,6 +22,7 @@ COMMANDS = {
     "tui": "terminal view: every GPU, live, with the epochs of each training",
     "web": "browser view: free GPUs, users, and every run with its epochs",
     "top": "print the status repeatedly, for plain terminals and logs",
+    "why": "say why a training is slow, what to change, and what that saves",
     "status": "print GPUs, processes and runs once; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "wait": "wait until GPUs are free, then run a command on them",

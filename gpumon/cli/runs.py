@@ -328,7 +328,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if tail is not None and tail < 1:
         raise UsageError(f"--tail must be 1 or more, not {tail}")
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
-    record = ledger.record(run.id, phases=phases or arguments.json)
+    record = ledger.record(run.id, phases=phases or arguments.json, times=True)
     if arguments.json:
         from gpumon.reports.run_json import run_document
 

@@ -138,6 +138,10 @@ Rule = Callable[[Context], Iterable[Finding]]
 
 
 def diagnose(rules: Iterable[Rule[Context]], contexts: Sequence[Context]) -> list[Finding]:
-    """Return the findings of these rules about these contexts, sorted by severity, then by the order of the rules."""
-    findings = [finding for rule in rules for context in contexts for finding in rule(context)]
-    return sorted(findings, key=lambda finding: -finding.severity)
+    """Return the findings of these rules about these contexts, ranked by `by_rank`."""
+    return by_rank(finding for rule in rules for context in contexts for finding in rule(context))
+
+
+def by_rank(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings sorted by severity, then by expected gain, then in their present order."""
+    return sorted(findings, key=lambda finding: (-finding.severity, -finding.gain.middle if finding.gain else 0.0))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import NAN
 from gpumon.model import units
 from gpumon.model.metrics import Metric
 
@@ -30,6 +31,34 @@ class Subject(NamedTuple):
     """Name for users, such as `GPU 3`."""
 
 
+class Certainty(Enum):
+    """How sure a rule is of the cause that it names."""
+
+    MEASURED = "measured"
+    """The numbers show the cause itself."""
+    LIKELY = "likely"
+    """The numbers fit this cause, and the other usual causes were ruled out."""
+    POSSIBLE = "possible"
+    """The numbers fit several causes, and this one is the most common."""
+
+
+class Gain(NamedTuple):
+    """What an action is expected to save, as shares (0 to 1) of the time and energy of an epoch.
+
+    The time between this epoch and the next one counts as part of the epoch.
+    """
+
+    low: float
+    high: float
+    energy_low: float = NAN
+    energy_high: float = NAN
+
+    @property
+    def middle(self) -> float:
+        """Middle of the interval for the time, by which findings are ranked."""
+        return (self.low + self.high) / 2
+
+
 class Finding(NamedTuple):
     """A fact that a rule has detected about a GPU, a run or an epoch."""
 
@@ -43,6 +72,16 @@ class Finding(NamedTuple):
     """Suggested remedy as a sentence; empty if there is none."""
     evidence: Mapping[str, float] = {}
     """The numbers on which the finding is based, by name, in base units."""
+    cause: str = ""
+    """Why it is so, as a sentence; empty if the rule names no cause."""
+    certainty: Certainty | None = None
+    """How sure the rule is of the cause; None if it names none."""
+    gain: Gain | None = None
+    """What the action is expected to save; None if it cannot be predicted."""
+    window: str = ""
+    """The time over which the numbers were measured, such as `epochs 1–4`; empty if it is the time of the finding."""
+    threshold: float = NAN
+    """The limit that the first number of the evidence reached; NaN if the rule has no limit."""
 
 
 def severity_of(metric: Metric, value: float) -> Severity:
@@ -61,6 +100,19 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "summary": finding.summary,
         "action": finding.action or None,
         "evidence": {name: value for name, value in finding.evidence.items() if math.isfinite(value)},
+        "cause": finding.cause or None,
+        "certainty": finding.certainty.value if finding.certainty else None,
+        "gain": _gain_json(finding.gain) if finding.gain else None,
+        "window": finding.window or None,
+        "threshold": finding.threshold if math.isfinite(finding.threshold) else None,
+    }
+
+
+def _gain_json(gain: Gain) -> dict[str, Any]:
+    energy = [round(gain.energy_low, 4), round(gain.energy_high, 4)]
+    return {
+        "time": [round(gain.low, 4), round(gain.high, 4)],
+        "energy": energy if all(map(math.isfinite, energy)) else None,
     }
 
 

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpumon.analysis.thresholds import SAMPLED, WHOLE
+from gpumon.analysis.thresholds import INPUT_BOUND, MOSTLY_IDLE, SAMPLED, THROTTLED, WHOLE
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.context import RunContext, diagnose
+from gpumon.diagnosis.context import RunContext, by_rank, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.runs import RUN_RULES
+from gpumon.diagnosis.slow_trainings import SLOW_RULES, explain
+from gpumon.diagnosis.training import NEEDED, Training, Unjudged, training_of, unjudged
 from gpumon.model import units
 from gpumon.model.frame import Mark
+from gpumon.storage.ledger.aggregate import epoch_summaries
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochSummary
 
 
-def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
-    """Return the findings about a run. `total`: result of `aggregate.run_total`. `now`: current time, s since 1970."""
-    return diagnose(RUN_RULES, [past_run(record, total, now)])
+def findings(
+    record: Record, total: EpochSummary, now: float, epochs: Sequence[EpochSummary] | None = None
+) -> list[Finding]:
+    """Return the findings about a run, by severity and expected gain.
+
+    `record`: read with the times of phases. `total`: result of `aggregate.run_total`. `now`: current time, s since
+    1970. `epochs`: result of `aggregate.epoch_summaries`, if the caller has it.
+    """
+    run = past_run(record, total, now)
+    training = training_of(record, epoch_summaries(record) if epochs is None else epochs, total, run.subject)
+    if training.is_running and training.is_judged:
+        run = _recent_shares(run, training)
+    explained = (explain(finding, training) for finding in diagnose(RUN_RULES, [run]))
+    return by_rank([*filter(None, explained), *diagnose(SLOW_RULES, [training])])
+
+
+def _recent_shares(run: RunContext, training: Training) -> RunContext:
+    """Return the facts about a running run with the shares of its newest windows; NaN for a share that is cleared."""
+    wait = training.lasts(lambda window: window.summary.wait_share >= INPUT_BOUND)
+    idle = training.lasts(lambda window: window.summary.value("idle_share") >= MOSTLY_IDLE)
+    throttled = training.lasts(lambda window: window.summary.value("throttled_share") >= THROTTLED)
+    return run._replace(
+        wait_share=max(window.summary.wait_share for window in training.windows[-NEEDED:]) if wait else NAN,
+        idle_share=training.highest("idle_share") if idle else NAN,
+        throttled_share=training.highest("throttled_share") if throttled else NAN,
+    )
+
+
+def not_judged(record: Record, total: EpochSummary, epochs: Sequence[EpochSummary]) -> list[Unjudged]:
+    """Return what no rule about slow trainings could judge, and why. The arguments are as for `findings`."""
+    return unjudged(training_of(record, epochs, total, Subject("run", record.run.id, record.run.name)))
 
 
 def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
@@ -77,11 +108,20 @@ class Verdict:
         return self.severity in (Severity.WARNING, Severity.CRITICAL)
 
 
+SLOW: Mapping[str, str] = {
+    "straggler": "waits for a rank",
+    "slow_validation": "long validation",
+    "slow_checkpoints": "slow checkpoints",
+    "between_epochs": "time between epochs",
+    "low_utilization": "low utilization",
+}
+"""Findings of `SLOW_RULES` in one or two words, by kind."""
 _WORDS = {
     "diverged": "diverged",
     "input_bound": "waits for data",
     "throttled": "throttled",
     "mostly_idle": "mostly idle",
+    **SLOW,
 }
 
 

@@ -78,7 +78,7 @@ def run_document(record: Record, now: float, prices: Prices | None = None) -> di
             {**_stretch(row), "ordinal": ordinal, "epoch": None, "first_step": row.epoch}
             for ordinal, row in enumerate(step_summaries(record))
         ],
-        "findings": [finding_json(finding) for finding in findings(record, total, now)],
+        "findings": [finding_json(finding) for finding in findings(record, total, now, epochs)],
         "epochs": [
             {
                 **epoch_to_json(epoch, phases.get(epoch.ordinal, ())),

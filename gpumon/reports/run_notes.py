@@ -71,7 +71,7 @@ def notes(
     for mark in record.marks:
         if mark.mark is Mark.OUT_OF_MEMORY:
             yield out_of_memory(record, mark)
-    for finding in findings(record, total, record.run.updated):
+    for finding in findings(record, total, record.run.updated, epochs):
         if finding.kind not in _SHOWN_ELSEWHERE:
             yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
 

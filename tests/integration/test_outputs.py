@@ -28,6 +28,7 @@ with gpumon.run("Übung", epochs=2) as run:
 """
 WORDS: dict[str, list[list[str]]] = {
     "status": [["status"], ["status", "--json"], ["status", "--help"], ["status", "--source", "nothing"]],
+    "why": [["why"], ["why", "--json"], ["why", "--help"], ["why", "nobody"], ["why", "0"], ["why", "77"]],
     "runs": [
         ["runs"], ["runs", "list", "--json"], ["runs", "show", "last"], ["runs", "show", "last", "--json"],
         ["runs", "show", "nobody"], ["runs", "compare", "last", "last"], ["runs", "export", "last", "--format", "csv"],

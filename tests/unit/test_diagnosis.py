@@ -352,6 +352,11 @@ def test_findings_as_json_leave_out_what_is_unknown() -> None:
         "summary": "out of memory",
         "action": finding.action,
         "evidence": {"ooms": 1.0},
+        "cause": None,
+        "certainty": None,
+        "gain": None,
+        "window": None,
+        "threshold": None,
     }
 
 

@@ -95,10 +95,10 @@ def _is_same(run: RunRow, previous: RunRow) -> bool:
 
 def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     """Return the details of a run; its first finding is the verdict."""
-    record = ledger.record(run_id, phases=False)
+    record = ledger.record(run_id, phases=False, times=True)
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)
-    run_findings = findings(record, total, record.run.updated)
+    run_findings = findings(record, total, record.run.updated, epochs)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
     metric = f"{name} {units.padded_logged_number(logged[name])}" if name else ""

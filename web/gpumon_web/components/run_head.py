@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import ranges
+from gpumon.diagnosis.past_findings import SLOW
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY
 from gpumon.model.metrics import Unit
@@ -207,7 +208,7 @@ MAX_NUMBERS_LENGTH = 80
 """Longest list of epoch numbers in a sentence, in characters."""
 TAGS: Mapping[str, str] = {
     "failed": "failed", "died": "died", "input_bound": "waits for data", "throttled": "throttled",
-    "mostly_idle": "mostly idle",
+    "mostly_idle": "mostly idle", **SLOW,
 }  # fmt: skip
 """Tag for each kind of finding about a whole run."""
 STATES = ("throttled", "mostly_idle")
@@ -238,8 +239,15 @@ def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
     # An epoch in progress has no verdict yet.
     done = (document.get("summary") or {}).get("ended") if running else None
     is_lower_bound = not document.get("is_judged", True)
+    # The action for the whole run is more specific than the one for single epochs.
+    kinds = {finding["kind"] for finding in findings}
     epoch_notes = [
-        _epochs_note(odd, document["epochs_total"], done, is_lower_bound=is_lower_bound)
+        _epochs_note(
+            {**odd, "action": ""} if odd["kind"] in kinds else odd,
+            document["epochs_total"],
+            done,
+            is_lower_bound=is_lower_bound,
+        )
         for odd in document.get("odd") or ()
     ]
     actions, rows = set(), []

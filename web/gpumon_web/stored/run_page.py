@@ -233,7 +233,7 @@ def _page(
         "omitted": epochs_total - len(early) - len(row_epochs),
         "odd": odd_epochs(run_epochs.judged, verdicts, is_all=run_epochs.long is None),
         "is_judged": run_epochs.is_judged,
-        "findings": [finding_json(finding) for finding in findings(record, total, now)],
+        "findings": [finding_json(finding) for finding in findings(record, total, now, stored_epochs)],
         "summary": summary(
             epochs[len(stored_epochs) - 1 :] if run_epochs.long else epochs,
             run_epochs.long.lengths if run_epochs.long else NO_LENGTHS,

@@ -1,0 +1,75 @@
+"""Actions against slow trainings, in the words of the framework that the training uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PYTORCH = ("torch", "lightning", "accelerate", "ignite", "composer", "fabric")
+"""Frameworks whose users write the DataLoader."""
+_OTHERS = ""
+"""Key of the action for all other frameworks."""
+
+_MORE_WORKERS: Mapping[str, str] = {
+    "torch": "Add DataLoader workers (num_workers=), or move decoding off the CPU.",
+    "transformers": "Raise TrainingArguments(dataloader_num_workers=), or move decoding off the CPU.",
+    "keras": "Load ahead with .prefetch(tf.data.AUTOTUNE) or PyDataset(workers=), or move decoding off the CPU.",
+    _OTHERS: "Load batches ahead in other processes, or move decoding off the CPU.",
+}
+_VALIDATION: Mapping[str, str] = {
+    "keras": "Validate every second epoch, model.fit(validation_freq=2), or in larger batches.",
+    "lightning": "Validate every second epoch, Trainer(check_val_every_n_epoch=2), or in larger batches.",
+    "transformers": "Evaluate half as often, TrainingArguments(eval_steps=…), or raise per_device_eval_batch_size.",
+    _OTHERS: "Validate every second epoch, in larger batches, or on a part of the data.",
+}
+_CHECKPOINT: Mapping[str, str] = {
+    "keras": "Save {times} times less often: ModelCheckpoint(save_freq=…).",
+    "lightning": "Save {times} times less often: ModelCheckpoint(every_n_train_steps=…).",
+    "transformers": "Save {times} times less often: TrainingArguments(save_steps=…).",
+    "torch": "Save {times} times less often, or in the background: torch.distributed.checkpoint.async_save.",
+    _OTHERS: "Save {times} times less often, or in the background.",
+}
+_COMPILE: Mapping[str, str] = {
+    "torch": 'Raise the batch size, or start kernels in groups: torch.compile(mode="reduce-overhead").',
+    "lightning": 'Raise the batch size, or start kernels in groups: torch.compile(mode="reduce-overhead").',
+    "transformers": "Raise per_device_train_batch_size, or set TrainingArguments(torch_compile=True).",
+    "keras": "Raise the batch size, or set model.compile(jit_compile=True, steps_per_execution=…).",
+    "jax": "Raise the batch size, or run several steps in one call: jax.lax.scan.",
+    _OTHERS: "Raise the batch size.",
+}
+_BATCH: Mapping[str, str] = {
+    "transformers": "Raise per_device_train_batch_size",
+    _OTHERS: "Raise the batch size",
+}
+
+
+def _choose(texts: Mapping[str, str], framework: str) -> str:
+    if framework in texts:
+        return texts[framework]
+    family = "torch" if framework in _PYTORCH else "keras" if framework == "tensorflow" else _OTHERS
+    return texts.get(family, texts[_OTHERS])
+
+
+def more_workers(framework: str) -> str:
+    """Return how to load batches faster if nothing is known about the loader."""
+    return _choose(_MORE_WORKERS, framework)
+
+
+def validate_less(framework: str) -> str:
+    """Return how to spend less time in validation."""
+    return _choose(_VALIDATION, framework)
+
+
+def save_less(framework: str, times: int) -> str:
+    """Return how to save checkpoints less often by this factor."""
+    return _choose(_CHECKPOINT, framework).format(times=times)
+
+
+def fill_steps(framework: str) -> str:
+    """Return how to give the GPU more work per step."""
+    return _choose(_COMPILE, framework)
+
+
+def raise_batch(framework: str, batch: int) -> str:
+    """Return how to raise the batch size. `batch`: samples per step that certainly fit; 0 if not known."""
+    fits = f": {batch} samples per step fit" if batch else ""
+    return f"{_choose(_BATCH, framework)}{fits}."

@@ -1,0 +1,282 @@
+"""Rules about recorded trainings: what takes the time, why, what to change, and what the change is expected to save.
+
+The rules of `runs` find that a run waits for data, is idle or throttled, for all views alike. `explain` adds cause and
+gain to their findings. The rules of this module find what only the epochs of a recorded run show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from statistics import median
+from typing import NamedTuple
+
+from gpumon.analysis import thresholds
+from gpumon.common.numbers import NAN, is_known
+from gpumon.diagnosis import advice
+from gpumon.diagnosis.context import Rule
+from gpumon.diagnosis.finding import Certainty, Finding, Gain, Severity
+from gpumon.diagnosis.training import CHECKPOINTS, RankTimes, Training, Window
+from gpumon.model import units
+from gpumon.model.frame import EVALUATION
+from gpumon.model.metrics import Unit
+
+_UNSURE = 0.5
+"""Part of a wait that an action saves at least if the cause is only possible."""
+_SLOWED = (0.1, 0.5)
+"""Time lost while the clocks are lowered, as a share of that time: lowest and highest of common cards."""
+_CHECKPOINT_GOAL = 0.1
+"""Saving less often is advised up to this share of the training time, and at most by `_MOST_TIMES`."""
+_MOST_TIMES = 10
+_SHORT_STEP = 0.1
+"""Seconds. The driver takes a sample about every 0.2 s, so pauses within shorter steps are never a whole sample."""
+
+
+def explain(finding: Finding, training: Training) -> Finding | None:
+    """Return a finding of `runs.RUN_RULES` with cause, action and gain; None if another finding is more exact."""
+    if not training.is_judged:
+        return finding
+    if finding.kind == "input_bound":
+        return None if _straggler(training) else _explain_wait(finding, training)
+    if finding.kind == "mostly_idle":
+        return _explain_idleness(finding, training)
+    if finding.kind == "throttled":
+        share = finding.evidence["throttled_share"]
+        gain = Gain(_SLOWED[0] * share, _SLOWED[1] * share)
+        cause = "The driver lowers the clocks because of heat or a power brake."
+        return finding._replace(
+            cause=cause, certainty=Certainty.MEASURED, gain=gain, threshold=thresholds.THROTTLED, window="the whole run"
+        )
+    return finding
+
+
+def _explain_wait(finding: Finding, training: Training) -> Finding:
+    share = training.wait_share
+    evidence = {**finding.evidence}
+    if training.steps:
+        evidence["wait_per_step"] = training.wait / training.steps
+        evidence["step"] = training.trained / training.steps
+    return finding._replace(
+        action=advice.more_workers(training.framework),
+        evidence=evidence,
+        cause="The loader prepares batches more slowly than the training uses them.",
+        certainty=Certainty.MEASURED,
+        gain=training.saves(_UNSURE * share, share) if is_known(share) else None,
+        threshold=thresholds.INPUT_BOUND,
+        window=training.window_text,
+    )
+
+
+def _explain_idleness(finding: Finding, training: Training) -> Finding | None:
+    idle = finding.evidence["idle_share"]
+    waits = training.wait_share if is_known(training.wait_share) else 0.0
+    known = waits + training.share(EVALUATION | CHECKPOINTS) + training.unnamed_gap
+    if known >= thresholds.EXPLAINED * idle:
+        return None  # the waits, the phases or the time between epochs have a finding
+    step = training.trained / training.steps if training.steps else NAN
+    if not is_known(training.wait_share):
+        cause = "Waits for data were not measured, so the time may go to the loader or to other work on the CPU."
+        action = "Iterate over run.steps(loader) to see the waits, and name phases with run.phase('validate')."
+    elif step < _SHORT_STEP:
+        cause = "The pauses are longer than a step, so they are not within steps: something else runs on the CPU."
+        action = "Name validation, saving and logging with run.phase('validate') to see which of them takes the time."
+    else:
+        cause = "Each step does work on the CPU, or waits for results of the GPU."
+        action = "Look for .item(), print and CPU transforms in the loop; log every 50 steps."
+    evidence = {**finding.evidence, "explained_share": known, **({"step": step} if is_known(step) else {})}
+    return finding._replace(
+        action=action,
+        evidence=evidence,
+        cause=cause,
+        certainty=Certainty.POSSIBLE,
+        gain=training.saves(0.3 * (idle - known), idle - known),
+        threshold=thresholds.MOSTLY_IDLE,
+        window="the whole run",
+    )
+
+
+class _Straggler(NamedTuple):
+    rank: RankTimes
+    lost: float
+    """Share of the judged time that the other ranks wait for this rank."""
+    by_loader: bool
+
+
+def _straggler(training: Training) -> _Straggler | None:
+    """Return the rank that waits longest for data, or whose GPUs work least; None if it is like the others."""
+    ranks = training.ranks
+    if len(ranks) < 2 or not training.is_judged:
+        return None
+    if all(is_known(rank.wait) for rank in ranks):
+        slowest = max(ranks, key=lambda rank: rank.wait)
+        others = median(rank.wait for rank in ranks if rank is not slowest)
+        lost = (slowest.wait - others) / training.seconds
+        if lost >= thresholds.STRAGGLER:
+            return _Straggler(slowest, lost, by_loader=True)
+    if all(is_known(rank.utilization) for rank in ranks):
+        idlest = min(ranks, key=lambda rank: rank.utilization)
+        usual = median(rank.utilization for rank in ranks if rank is not idlest)
+        if idlest.utilization < thresholds.SLOWER_RANK * usual:
+            return _Straggler(idlest, NAN, by_loader=False)
+    return None
+
+
+def straggler(training: Training) -> Iterator[Finding]:
+    """All ranks wait for the slowest rank in each step, and its numbers differ from those of the others."""
+    slow = _straggler(training)
+    if slow is None:
+        return
+    number = slow.rank.rank
+    others = [rank for rank in training.ranks if rank is not slow.rank]
+    if slow.by_loader:
+        usual = median(rank.wait for rank in others) / training.seconds
+        share = slow.rank.wait / training.seconds
+        yield Finding(
+            "straggler",
+            Severity.WARNING,
+            training.subject,
+            f"waits for rank {number}, which waits for its data {_percent(share)} of the time, "
+            f"the other ranks {_percent(usual)}",
+            f"Compare the files, the disk and the CPU cores of rank {number} with the other ranks.",
+            {"excess": slow.lost, "rank": float(number), "wait_share": share, "others": usual},
+            cause=f"The loader of rank {number} is slower, and all ranks wait for it in each step.",
+            certainty=Certainty.MEASURED,
+            gain=training.saves(0.7 * slow.lost, slow.lost),
+            window=training.window_text,
+            threshold=thresholds.STRAGGLER,
+        )
+        return
+    usual = median(rank.utilization for rank in others)
+    yield Finding(
+        "straggler",
+        Severity.WARNING,
+        training.subject,
+        f"rank {number} uses its GPU {_percent(slow.rank.utilization)}, the other ranks {_percent(usual)}",
+        f"Compare the data, the CPU cores and the clocks of rank {number} with the other ranks.",
+        {"ratio": slow.rank.utilization / usual, "rank": float(number), "utilization": slow.rank.utilization,
+         "others": usual},
+        cause=f"Rank {number} does more work on the CPU, and the GPUs of the other ranks spin while they wait for it.",
+        certainty=Certainty.POSSIBLE,
+        window="the whole run",
+        threshold=thresholds.SLOWER_RANK,
+    )  # fmt: skip
+
+
+def slow_validation(training: Training) -> Iterator[Finding]:
+    """Validation takes a large part of the time."""
+    share, limit = training.share(EVALUATION), thresholds.VALIDATION_SHARE
+    if not training.is_judged or not _is_lasting(training, EVALUATION, limit):
+        return
+    yield Finding(
+        "slow_validation",
+        Severity.WARNING,
+        training.subject,
+        f"spends {_percent(share)} of the time in validation",
+        advice.validate_less(training.framework),
+        {"share": share, "seconds": training.in_phases(EVALUATION) / len(training.windows)},
+        cause=f"Each epoch trains for {units.fine_duration(training.trained / len(training.windows))} and validates "
+        f"for {units.fine_duration(training.in_phases(EVALUATION) / len(training.windows))}.",
+        certainty=Certainty.MEASURED,
+        gain=Gain(0.35 * share, 0.55 * share),
+        window=training.window_text,
+        threshold=limit,
+    )
+
+
+def slow_checkpoints(training: Training) -> Iterator[Finding]:
+    """Saving checkpoints takes a large part of the time."""
+    share, limit = training.share(CHECKPOINTS), thresholds.CHECKPOINT_SHARE
+    if not training.is_judged or not _is_lasting(training, CHECKPOINTS, limit):
+        return
+    times = min(_MOST_TIMES, max(2, ceil(share / (1 - share) / _CHECKPOINT_GOAL))) if share < 1 else _MOST_TIMES
+    saved = share * (1 - 1 / times)
+    yield Finding(
+        "slow_checkpoints",
+        Severity.WARNING,
+        training.subject,
+        f"spends {_percent(share)} of the time saving checkpoints",
+        advice.save_less(training.framework, times),
+        {"share": share, "seconds": training.in_phases(CHECKPOINTS) / len(training.windows)},
+        cause="The training stands still while each checkpoint is written.",
+        certainty=Certainty.MEASURED,
+        gain=training.saves(0.85 * saved, min(share, 1.05 * saved)),
+        window=training.window_text,
+        threshold=limit,
+    )
+
+
+def between_epochs(training: Training) -> Iterator[Finding]:
+    """Much time passes between the epochs, in no named phase."""
+    share, limit = training.unnamed_gap, thresholds.BETWEEN_SHARE
+    if not training.is_judged or not share >= limit or not training.lasts(lambda window: _gap(window) >= limit):
+        return
+    yield Finding(
+        "between_epochs",
+        Severity.WARNING,
+        training.subject,
+        f"spends {_percent(share)} of the time between epochs",
+        "Look at what runs there: evaluation, saving, logging. A name shows it: with run.phase('validate').",
+        {"share": share, "seconds": share * training.seconds / len(training.windows)},
+        cause="The code between two epochs is not part of the training loop, and the GPU waits for it.",
+        certainty=Certainty.POSSIBLE,
+        gain=training.saves(_UNSURE * share, share),
+        window=training.window_text,
+        threshold=limit,
+    )
+
+
+def low_utilization(training: Training) -> Iterator[Finding]:
+    """The GPU never reaches a high utilization, although the training does not wait for data."""
+    high, mean, idle = (training.highest("utilization_p95"), training.mean("utilization_mean"),
+                        training.mean("idle_share"))  # fmt: skip
+    if not training.is_judged or not training.wait_share < thresholds.HIDDEN_WAIT:
+        return
+    if not (high < thresholds.LOW_UTILIZATION and idle < thresholds.MOSTLY_IDLE):
+        return
+    if training.share(EVALUATION) + training.share(CHECKPOINTS) + training.unnamed_gap >= 1 - high:
+        return
+    used = training.highest("memory_used_peak") / training.memory_total
+    evidence = {"utilization_p95": high, "utilization_mean": mean, "memory_share": used}
+    if training.steps:
+        evidence["step"] = training.trained / training.steps
+    has_room = used < thresholds.BATCH_MEMORY and training.batch > 0
+    # The part of the memory that does not depend on the batch is counted as if it did, so this batch certainly fits.
+    fits = int(training.batch * 0.9 / used) if has_room else 0
+    action = advice.raise_batch(training.framework, fits) if has_room else advice.fill_steps(training.framework)
+    lost = max(0.0, 1 - mean / 0.95)
+    yield Finding(
+        "low_utilization",
+        Severity.WARNING,
+        training.subject,
+        f"keeps the GPU busy only {_percent(mean)} of the time without waiting for data",
+        action,
+        evidence,
+        cause="A step has too little work: the CPU starts kernels more slowly than the GPU runs them.",
+        certainty=Certainty.LIKELY,
+        gain=Gain(0.3 * lost, lost),
+        window=training.window_text,
+        threshold=thresholds.LOW_UTILIZATION,
+    )
+
+
+SLOW_RULES: tuple[Rule[Training], ...] = (
+    straggler, slow_validation, slow_checkpoints, between_epochs, low_utilization,
+)  # fmt: skip
+"""Rules about the time of recorded trainings."""
+
+
+def _is_lasting(training: Training, names: frozenset[str], limit: float) -> bool:
+    """Return whether phases take at least `limit` of the time, and not only in one window."""
+    if not names.isdisjoint(training.outside):
+        return training.share(names) >= limit  # the ledger does not say between which epochs these phases were
+    if not training.is_running and not training.share(names) >= limit:
+        return False
+    return training.lasts(lambda window: window.in_phases(names) >= limit * window.seconds > 0)
+
+
+def _gap(window: Window) -> float:
+    return window.gap / window.seconds if window.seconds > 0 else 0.0
+
+
+def _percent(share: float) -> str:
+    return units.number(share, Unit.RATIO)

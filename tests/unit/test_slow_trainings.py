@@ -1,0 +1,272 @@
+"""Rules about slow trainings: for each a training that raises it, one that comes close, and one that clears it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.cli import main
+from gpumon.diagnosis import advice, slow_trainings
+from gpumon.diagnosis.finding import Finding
+from gpumon.diagnosis.past_findings import findings, not_judged
+from gpumon.diagnosis.slow_trainings import SLOW_RULES
+from gpumon.model.frame import RunState
+from gpumon.reports.why import EVIDENCE, gain_text
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
+from tests.runs import Book, training
+
+RUN = "net-1a2b"
+SECONDS = 10.0
+EPOCHS = 6
+Change = Callable[[Book], object]
+
+
+def sql(*statements: str) -> Change:
+    """A change of the ledger by these statements."""
+
+    def change(book: Book) -> None:
+        for statement in statements:
+            book.db.execute(statement)
+
+    return change
+
+
+def waits(share: str) -> Change:
+    """Every epoch waits for data for this share of its time, an SQL expression."""
+    return sql(
+        f"UPDATE epoch SET wait = ({share}) * seconds",
+        "UPDATE rank SET wait = (SELECT sum(wait) FROM epoch WHERE epoch.rank = rank.key)",
+    )
+
+
+def phase(name: str, shares: Sequence[float]) -> Change:
+    """Each epoch is in a phase for its share of the time."""
+
+    def change(book: Book) -> None:
+        for (key,) in book.db.execute("SELECT key FROM rank").fetchall():
+            for ordinal, share in enumerate(shares):
+                book.phase(key, ordinal, name, share * SECONDS)
+
+    return change
+
+
+def gaps(seconds: float) -> Change:
+    """After each epoch, so many seconds pass until the next one."""
+    later = f"ordinal * {seconds} * 1e9"
+    return sql(
+        f"UPDATE epoch SET begun = begun + {later}, ended = ended + {later}",
+        f"UPDATE run SET ended = ended + {EPOCHS * seconds} * 1e9",
+    )
+
+
+def usage(**values: float) -> Change:
+    """The GPUs had these values in every epoch and in the whole run."""
+    return sql(f"UPDATE usage SET {', '.join(f'{name} = {value}' for name, value in values.items())}")
+
+
+def record_of(directory: Path, *changes: Change, epochs: int = EPOCHS, **cells: Any) -> Record:
+    """The record of a training with equal epochs after these changes of its ledger."""
+    with Book(directory) as book:
+        training(book, RUN, epochs, seconds=SECONDS, phases=False, course=False, **cells)
+        for change in changes:
+            change(book)
+        path = str(book.path)
+    with Ledger(path) as ledger:
+        return ledger.record(RUN, phases=False, times=True)
+
+
+def findings_of(record: Record) -> list[Finding]:
+    """The findings about a recorded training, ranked."""
+    epochs = aggregate.epoch_summaries(record)
+    return findings(record, aggregate.run_total(record, epochs), record.run.updated, epochs)
+
+
+def kinds(directory: Path, *changes: Change, **cells: Any) -> list[str]:
+    """The kinds of the findings about a training, ranked."""
+    return [finding.kind for finding in findings_of(record_of(directory, *changes, **cells))]
+
+
+RANK = "tag.1000.4712." + RUN
+LATE = "ordinal >= 4"
+SLOW_RANK = f"CASE rank WHEN '{RANK}' THEN 0.35 ELSE 0.03 END"
+LESS_SLOW_RANK = f"CASE rank WHEN '{RANK}' THEN 0.11 ELSE 0.03 END"
+CASES: dict[str, tuple[Sequence[Change], Sequence[Change], Sequence[Change], dict[str, Any]]] = {
+    "input_bound": (
+        [waits("0.5")], [waits("0.18")], [waits(f"CASE WHEN {LATE} THEN 0.05 ELSE 0.5 END")], {},
+    ),
+    "straggler": (
+        [waits(SLOW_RANK)], [waits(LESS_SLOW_RANK)], [waits("0.03")], {"gpus": 4},
+    ),
+    "slow_validation": (
+        [phase("validate", [0.4] * 6)], [phase("validate", [0.2] * 6)], [phase("validate", [0.4] * 4 + [0.1] * 2)], {},
+    ),
+    "slow_checkpoints": (
+        [phase("checkpoint", [0.4] * 6)], [phase("checkpoint", [0.08] * 6)],
+        [phase("checkpoint", [0.4] * 4 + [0.01] * 2)], {},
+    ),
+    "between_epochs": ([gaps(4.0)], [gaps(1.5)], [gaps(0.0)], {}),
+    "low_utilization": (
+        [usage(utilization_p95=0.5, utilization_mean=0.4, idle_share=0.1), waits("0.01")],
+        [usage(utilization_p95=0.72, utilization_mean=0.6, idle_share=0.1), waits("0.01")],
+        [usage(utilization_p95=0.95, utilization_mean=0.9, idle_share=0.01), waits("0.01")], {},
+    ),
+    "mostly_idle": (
+        [usage(idle_share=0.6), waits("0.02")], [usage(idle_share=0.45), waits("0.02")],
+        [usage(idle_share=0.02), waits("0.02")], {},
+    ),
+    "throttled": ([usage(throttled_share=0.5)], [usage(throttled_share=0.08)], [usage(throttled_share=0.0)], {}),
+}  # fmt: skip
+"""For each kind: a training that raises it, one that comes close, one in which it has cleared while it runs."""
+
+
+@pytest.mark.parametrize("kind", CASES)
+class TestRule:
+    def test_finds_its_cause_first(self, kind: str, tmp_path: Path) -> None:
+        raised, _, _, cells = CASES[kind]
+        assert kinds(tmp_path, *raised, **cells)[:1] == [kind]
+
+    def test_raises_it_while_the_training_runs(self, kind: str, tmp_path: Path) -> None:
+        raised, _, _, cells = CASES[kind]
+        assert kinds(tmp_path, *raised, **cells, state=RunState.RUNNING)[:1] == [kind]
+
+    def test_is_silent_below_its_limit(self, kind: str, tmp_path: Path) -> None:
+        _, near, _, cells = CASES[kind]
+        assert kinds(tmp_path, *near, **cells) == []
+
+    def test_is_silent_once_two_epochs_are_below_it(self, kind: str, tmp_path: Path) -> None:
+        _, _, cleared, cells = CASES[kind]
+        assert kinds(tmp_path, *cleared, **cells, state=RunState.RUNNING) == []
+
+    def test_names_cause_action_numbers_and_limit(self, kind: str, tmp_path: Path) -> None:
+        raised, _, _, cells = CASES[kind]
+        finding = findings_of(record_of(tmp_path, *raised, **cells))[0]
+        assert all((finding.cause, finding.action, finding.window, finding.certainty))
+        assert finding.evidence.keys() <= EVIDENCE.keys()
+        assert finding.gain is not None
+        assert 0 <= finding.gain.low < finding.gain.high <= 1
+        measured = next(iter(finding.evidence.values()))
+        assert (measured - finding.threshold) * (-1 if kind == "low_utilization" else 1) >= 0
+
+
+def test_every_rule_has_a_case() -> None:
+    written = {rule.__name__ for rule in SLOW_RULES}
+    assert written <= CASES.keys()
+    assert {rule.__module__ for rule in SLOW_RULES} == {slow_trainings.__name__}
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 6, 40])
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED])
+def test_a_healthy_training_has_no_finding(epochs: int, state: RunState, tmp_path: Path) -> None:
+    assert kinds(tmp_path, epochs=epochs, state=state, gpus=2) == []
+
+
+def test_the_gain_ranks_findings(tmp_path: Path) -> None:
+    changes = [phase("validate", [0.6] * 6), phase("checkpoint", [0.12] * 6), waits("0.21")]
+    ranked = findings_of(record_of(tmp_path, *changes))
+    gains = [finding.gain.middle for finding in ranked if finding.gain]
+    assert len(gains) == 3
+    assert gains == sorted(gains, reverse=True)
+
+
+class TestIdleness:
+    """Idle time is not reported as such where a wait or a phase explains it."""
+
+    @pytest.mark.parametrize(
+        ("kind", "change"),
+        [
+            ("slow_validation", phase("validate", [0.7] * 6)),
+            ("slow_checkpoints", phase("checkpoint", [0.7] * 6)),
+            ("input_bound", waits("0.6")),
+        ],
+    )
+    def test_that_is_explained_is_not_reported(self, kind: str, change: Change, tmp_path: Path) -> None:
+        assert kinds(tmp_path, usage(idle_share=0.7), change) == [kind]
+
+    def test_without_measured_waits_the_action_is_to_measure_them(self, tmp_path: Path) -> None:
+        unmeasured = sql("UPDATE epoch SET wait = NULL", "UPDATE rank SET wait = NULL")
+        record = record_of(tmp_path, usage(idle_share=0.7), unmeasured)
+        (finding,) = findings_of(record)
+        assert finding.kind == "mostly_idle"
+        assert "run.steps" in finding.action
+        epochs = aggregate.epoch_summaries(record)
+        missing = not_judged(record, aggregate.run_total(record, epochs), epochs)
+        assert [one.what for one in missing] == ["waits for data"]
+
+
+class TestStraggler:
+    def test_is_the_rank_whose_loader_is_slow(self, tmp_path: Path) -> None:
+        (finding,) = findings_of(record_of(tmp_path, waits(SLOW_RANK), gpus=4))
+        assert finding.evidence["rank"] == 1
+        assert finding.gain is not None
+        assert finding.gain.high == pytest.approx(0.32, abs=0.01)
+
+    def test_is_the_rank_whose_gpu_works_least(self, tmp_path: Path) -> None:
+        idle = sql(f"UPDATE usage SET utilization_mean = 0.3 WHERE rank = '{RANK}'")
+        (finding,) = findings_of(record_of(tmp_path, idle, gpus=4))
+        assert (finding.kind, finding.evidence["rank"]) == ("straggler", 1)
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(
+        ("framework", "word"),
+        [("torch", "DataLoader"), ("lightning", "DataLoader"), ("transformers", "TrainingArguments"),
+         ("keras/torch", "prefetch"), ("tensorflow", "prefetch"), ("xgboost", "processes"), ("", "processes")],
+    )  # fmt: skip
+    def test_is_in_the_words_of_the_framework(self, framework: str, word: str, tmp_path: Path) -> None:
+        (finding,) = findings_of(record_of(tmp_path, waits("0.5"), framework=framework))
+        assert word in finding.action
+
+    def test_names_a_batch_that_fits(self, tmp_path: Path) -> None:
+        small = usage(utilization_p95=0.5, utilization_mean=0.4, idle_share=0.1, memory_used_peak=8 * 2**30)
+        (finding,) = findings_of(record_of(tmp_path, small, waits("0.01"), sql("UPDATE rank SET batch = 32")))
+        assert finding.action == advice.raise_batch("torch", 288)
+
+
+class TestRunsThatCannotBeJudged:
+    @pytest.mark.parametrize("epochs", [1, 0])
+    def test_are_said_to_have_too_few_epochs(self, epochs: int, tmp_path: Path) -> None:
+        record = record_of(tmp_path, epochs=epochs)
+        summaries = aggregate.epoch_summaries(record)
+        missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
+        assert [one.what for one in missing] == ["time of the epochs"]
+
+    def test_are_said_to_be_unsampled(self, tmp_path: Path) -> None:
+        record = record_of(tmp_path, sql("DELETE FROM usage"))
+        summaries = aggregate.epoch_summaries(record)
+        missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
+        assert [one.what for one in missing] == ["use of the GPU"]
+
+
+class TestCommand:
+    def test_prints_ranked_findings_as_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        record_of(tmp_path, waits("0.5"))
+        assert main(["why", "last", "--json", "--state-dir", str(tmp_path), "--dir", str(tmp_path)]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["run"]["id"] == RUN
+        assert [finding["kind"] for finding in document["findings"]] == ["input_bound"]
+        low, high = document["findings"][0]["gain"]["time"]
+        assert 0 < low < high <= 0.5
+        assert document["findings"][0]["threshold"] == 0.2
+
+    def test_names_a_run_that_does_not_exist(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        record_of(tmp_path)
+        assert main(["why", "nothing", "--state-dir", str(tmp_path), "--dir", str(tmp_path)]) == 1
+        assert RUN in capsys.readouterr().err
+
+    def test_needs_a_daemon_for_a_gpu(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["why", "0", "--state-dir", str(tmp_path), "--dir", str(tmp_path)]) == 1
+        assert "no daemon" in capsys.readouterr().err
+
+
+def test_a_gain_without_energy_is_of_the_time_only(tmp_path: Path) -> None:
+    (finding,) = findings_of(record_of(tmp_path, waits("0.5"), sql("UPDATE usage SET power_mean = NULL")))
+    assert finding.gain is not None
+    assert math.isnan(finding.gain.energy_high)
+    assert "energy" not in gain_text(finding.gain)
