@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.common.clock import SECOND, Sign
 from gpumon.common.driver_calls import DriverCall
-from gpumon.sources.nvml.executor import AnyCall
+from gpumon.sources.executor import AnyCall
 
 
 class FakeClock:

@@ -11,8 +11,8 @@ from threading import Event
 import pytest
 
 from gpumon.common.clock import SECOND, SystemClock
+from gpumon.sources.executor import PendingCall, WorkerPool
 from gpumon.sources.nvml import executor as executor_module
-from gpumon.sources.nvml.executor import PendingCall, WorkerPool
 from tests.programs import until
 
 LONG = 30 * SECOND

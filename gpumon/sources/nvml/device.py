@@ -9,9 +9,9 @@ from gpumon.common.clock import Clock
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.sources.executor import AnyCall
 from gpumon.sources.nvml import utilization
 from gpumon.sources.nvml.calls import DeviceCalls
-from gpumon.sources.nvml.executor import AnyCall
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import (
     INSTANCES,

@@ -15,8 +15,8 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver
+from gpumon.sources.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.device import XID, NvmlDevice
-from gpumon.sources.nvml.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.return_codes import GPU_IS_LOST, NOT_SUPPORTED, SUCCESS, UNKNOWN, advice, availability
 from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, sleeping_gpus

@@ -14,8 +14,8 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.sources.executor import AnyCall, PendingCall, WorkerPool
 from gpumon.sources.nvml.calls import DeviceCalls
-from gpumon.sources.nvml.executor import AnyCall, PendingCall, WorkerPool
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses, ListedProcess

@@ -13,9 +13,9 @@ from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.model.units import duration
 from gpumon.sources.base import Describe, Reading
+from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.discovery import NO_VALUES, SCAN_EVERY, DeviceScan, Discovery
-from gpumon.sources.nvml.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import DeviceReading, MigInstance
 from gpumon.sources.nvml.processes import ProcessCache
