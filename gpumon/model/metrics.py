@@ -64,7 +64,8 @@ class Availability(IntEnum):
     SHARED_WITH_HOST = 14  # device memory of a chip that uses the host's memory
     IN_MIG_MODE = 15  # the driver reports no utilization for a GPU in MIG mode or its instances
     OF_WHOLE_GPU = 16  # not reported for an instance, because its GPU has one power draw, one temperature, one link
-    OF_INSTANCES = 17  # reported only for the instances of a GPU in MIG mode
+    OF_INSTANCES = 17  # reported only for the instances of a divided GPU
+    OF_OTHER_DIE = 18  # a card with two dies, of which the other one reports the value for both
 
     @property
     def title(self) -> str:
@@ -101,6 +102,7 @@ _REASONS = {
     Availability.IN_MIG_MODE: "the driver does not report it in MIG mode",
     Availability.OF_WHOLE_GPU: "only the whole GPU reports it",
     Availability.OF_INSTANCES: "only the MIG instances of this GPU report it",
+    Availability.OF_OTHER_DIE: "the other die of the card reports it for both",
 }
 
 
@@ -314,6 +316,9 @@ PROCESSES = "gpu.processes"
 """Key in `Device.missing` with the reason why the list of processes cannot be read. It is not a metric."""
 PROCESS_SHARES = "gpu.process_utilization"
 """Key in `Device.missing` with the reason why the utilization of processes cannot be read. It is not a metric."""
+ENERGY_COUNTER = "gpu.energy_counter"
+"""Key in `Device.missing` of a card without an energy counter. Its `gpu.energy` is the sum of power times time since
+the daemon started. It is not a metric."""
 
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO,

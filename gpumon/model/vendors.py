@@ -96,11 +96,23 @@ AMD = Vendor(
     visible=("ROCR_VISIBLE_DEVICES",),
     runtime="ROCm",
     listing="rocm-smi --showuniqueid",
+    looked_for="AMD and Intel GPUs, in /sys/class/drm",
+    clock_events=(  # groups of bits of the driver's mask, see gpumon/sources/drm/metrics_table.py
+        (0x1, "power limit", "power limit"),
+        (0x2, "current limit", "current"),
+        (0x4, "heat (hardware)", "heat (hw)"),
+        (0x8, "memory heat", "heat (mem)"),
+        (0x10, "regulator heat", "heat (vr)"),
+        (0x20, "power brake", "power brake"),
+        (0x40, "reliability limit", "reliability"),
+    ),
 )
 """ROCR_VISIBLE_DEVICES may list UUIDs: ROCm documentation, "GPU isolation techniques". On some machines, the numbers in
 this variable and in HIP_VISIBLE_DEVICES are not the driver's indices."""
 
-VENDORS = (NVIDIA, AMD)
+INTEL = Vendor("Intel", whole=("INTEL-",), runtime="Level Zero")
+
+VENDORS = (NVIDIA, AMD, INTEL)
 SHORT_CLOCK_EVENTS = {word: short for vendor in VENDORS for _, word, short in vendor.clock_events}
 """Short names for narrow columns, by full name."""
 WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))

@@ -138,6 +138,7 @@ OPENED = {
     "gpumon/storage/sqlite/write.py": "the list of mounts of the kernel",
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
+    "gpumon/sources/drm/files.py": "attributes of the kernel, checked after they are opened without waiting",
     "gpumon/export/textfile.py": "only locked, not read",
     "gpumon/tracking/board_reader.py": "opened below a descriptor, and checked with its owner",
 }

@@ -231,7 +231,7 @@ def test_the_schema_knows_every_state_and_every_reason() -> None:
     assert reasons == {why.name.lower() for why in Availability} - {"ok", "absent"}
     only_of_values = {
         "not_recorded", "unreliable", "switched_off", "too_early", "shared_with_host", "in_mig_mode", "of_whole_gpu",
-        "of_instances",
+        "of_instances", "of_other_die",
     }  # fmt: skip
     assert set(gpu["state"]["enum"]) == (reasons | {"ok"}) - only_of_values
 

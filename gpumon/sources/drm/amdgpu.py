@@ -1,0 +1,213 @@
+"""Reads one AMD card from the files of the amdgpu driver.
+
+Sources: Documentation/gpu/amdgpu/thermal.rst and driver-misc.rst. Which of two files exists, and whether it returns a
+number, differs between cards. `pcie_bw` is never read, because it measures for a second.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model.metrics import Availability
+from gpumon.sources.drm.cards import AMDGPU, Card
+from gpumon.sources.drm.files import KernelFile, read_text
+from gpumon.sources.drm.hwmon import Sensors
+from gpumon.sources.drm.metrics_table import JOULES, LONGEST, MetricsTable, parse_table, throttle_causes
+from gpumon.sources.drm.values import CardValues, EnergyMeter
+
+METRICS = frozenset(
+    (
+        "gpu.utilization", "gpu.memory_utilization", "gpu.memory_used", "gpu.memory_total", "gpu.power",
+        "gpu.power_instant", "gpu.power_limit", "gpu.energy", "gpu.temperature", "gpu.temperature_memory",
+        "gpu.temperature_slowdown", "gpu.temperature_shutdown", "gpu.temperature_margin", "gpu.clock_sm",
+        "gpu.clock_memory", "gpu.fan", "gpu.pcie_generation", "gpu.pcie_width", "gpu.pcie_generation_max",
+        "gpu.pcie_width_max", "gpu.pcie_replays", "gpu.event_reasons",
+    )
+)  # fmt: skip
+_PERCENT, _MICRO, _MILLI = 1e-2, 1e-6, 1e-3
+_MOST_MEMORY = 2.0**50
+"""Largest plausible memory of a card in bytes."""
+_SLOW_EVERY = 10 * SECOND
+"""ns between two reads of values that hardly change."""
+_SECOND_DIES = frozenset(("7408", "740c"))
+"""Device ids of MI250X and MI250. Each die is a device, but only the first one reports the power, of both dies."""
+_SPEEDS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+"""GT/s of the PCIe generations, from 1."""
+_SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s")
+_COLD = 20.0
+"""A card that is this many degrees below its limit is not throttled by heat, whatever the table says. RDNA3 cards set
+the bit of the hot spot even when they are idle."""
+
+
+class AmdCard:
+    """Reads one card. All files that change are kept open."""
+
+    def __init__(self, card: Card, *, is_integrated: bool = False) -> None:
+        self._card = card
+        self.is_apu = is_integrated
+        """Whether the GPU is part of a processor. Its memory is the host's."""
+        self._sensors: Sensors | None = None
+        """None until the card was awake for the first time."""
+        folder = card.folder
+        names = ("gpu_busy_percent", "mem_busy_percent", "gpu_metrics", "current_link_speed", "current_link_width")
+        memory = ("mem_info_vram_used", "mem_info_vram_total", "mem_info_gtt_used", "mem_info_gtt_total")
+        self._files = {name: KernelFile(f"{folder}/{name}") for name in (*names, *memory)}
+        self._energy = EnergyMeter()
+        self._slow_at = 0
+
+    def read(self, values: CardValues, monotonic_ns: int) -> None:
+        """Read all values of a card that is awake. Missing values get their reason."""
+        if self._sensors is None or not self._sensors.folder:
+            self._sensors = Sensors(self._card.folder, AMDGPU)
+        sensors, files = self._sensors, self._files
+        data = files["gpu_metrics"].read(LONGEST)
+        table = parse_table(data) if data else MetricsTable(why=files["gpu_metrics"].why)
+        if table.values is not None:
+            self.is_apu = table.is_apu
+        is_slow_due = monotonic_ns >= self._slow_at
+        self._read_activity(values, table)
+        self._read_memory(values)
+        self._read_power(values, sensors, table, monotonic_ns, read_limit=is_slow_due)
+        self._read_temperatures(values, sensors, table, read_limits=is_slow_due)
+        self._read_clocks(values, sensors, table)
+        _read_fan(values, sensors)
+        self._read_link(values)
+        _store_throttling(values, table)
+        if is_slow_due:
+            self._slow_at = monotonic_ns + _SLOW_EVERY
+            self._read_slow(values)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        if self._sensors is not None:
+            self._sensors.close()
+
+    def sleep(self) -> None:
+        """Close all files, because the card is powered down. Slow values are read again when it wakes."""
+        self.close()
+        self._slow_at = 0
+
+    def _read_activity(self, values: CardValues, table: MetricsTable) -> None:
+        for metric, name, field in (
+            ("gpu.utilization", "gpu_busy_percent", "gfx_activity"),
+            ("gpu.memory_utilization", "mem_busy_percent", "umc_activity"),
+        ):
+            file = self._files[name]
+            percent = file.number()
+            if not is_known(percent):
+                percent = _number(table, field)
+            values.set(metric, percent * _PERCENT, file.why, highest=1.0)
+
+    def _read_memory(self, values: CardValues) -> None:
+        """Read the memory. On an APU, the memory of programs is the host's (GTT). VRAM is only a small part of it."""
+        for metric, kind in (("gpu.memory_used", "used"), ("gpu.memory_total", "total")):
+            vram = self._files[f"mem_info_vram_{kind}"]
+            amount, why = vram.number(), vram.why
+            if self.is_apu:
+                shared = self._files[f"mem_info_gtt_{kind}"]
+                amount += shared.number()
+                why = why if why is not Availability.OK else shared.why
+            values.set(metric, amount, why, lowest=1.0 if kind == "total" else 0.0, highest=_MOST_MEMORY)
+
+    def _read_power(
+        self, values: CardValues, sensors: Sensors, table: MetricsTable, monotonic_ns: int, *, read_limit: bool
+    ) -> None:
+        """Read power and energy. Cards have the mean, the momentary power or both."""
+        mean, instant = sensors.file("power1_average"), sensors.file("power1_input")
+        # No card that answers draws 0 W, so a 0 means that the value is not available.
+        power = values.read("gpu.power", mean, _MICRO, lowest=_MICRO)
+        now = values.read("gpu.power_instant", instant, _MICRO, lowest=_MICRO)
+        if not is_known(power) and is_known(now):
+            values.set("gpu.power", now)
+        elif not is_known(power):
+            values.set("gpu.power", _number(table, "socket_power"), values.missing["gpu.power"], lowest=_MICRO)
+        if self._card.device_id in _SECOND_DIES and "gpu.power" not in values.values:
+            for metric in ("gpu.power", "gpu.power_instant"):
+                values.set_missing(metric, Availability.OF_OTHER_DIE)
+        if read_limit:
+            values.read("gpu.power_limit", sensors.file("power1_cap"), _MICRO, lowest=_MICRO)
+        count = table.get("energy_accumulator") or 0  # 0 on the second die, and where the firmware has no counter
+        self._energy.store(values, monotonic_ns, count * JOULES if count else NAN, table.why)
+
+    def _read_temperatures(
+        self, values: CardValues, sensors: Sensors, table: MetricsTable, *, read_limits: bool
+    ) -> None:
+        """Read temperatures by label. MI300 has no edge sensor, and APUs have only edge."""
+        label = "edge" if ("temp", "edge") in sensors.labels else "junction"
+        core = sensors.labeled("temp", label, "input")
+        values.read("gpu.temperature", core, _MILLI, lowest=1.0)
+        if "gpu.temperature" not in values.values:
+            number = _number(table, "temperature_edge")
+            number = number if is_known(number) else _number(table, "temperature_hotspot")
+            values.set("gpu.temperature", number, values.missing["gpu.temperature"], lowest=1.0)
+        values.read("gpu.temperature_memory", sensors.labeled("temp", "mem", "input"), _MILLI, lowest=1.0)
+        if "gpu.temperature_memory" not in values.values:
+            number = _number(table, "temperature_mem")
+            values.set("gpu.temperature_memory", number, values.missing["gpu.temperature_memory"], lowest=1.0)
+        if read_limits:
+            for metric, suffix in (("gpu.temperature_slowdown", "crit"), ("gpu.temperature_shutdown", "emergency")):
+                values.read(metric, sensors.labeled("temp", label, suffix), _MILLI, lowest=1.0)
+        limit, now = (values.values.get(name, NAN) for name in ("gpu.temperature_slowdown", "gpu.temperature"))
+        values.set("gpu.temperature_margin", limit - now, Availability.NOT_SUPPORTED, lowest=-200.0)
+
+    def _read_clocks(self, values: CardValues, sensors: Sensors, table: MetricsTable) -> None:
+        for metric, label, field in (
+            ("gpu.clock_sm", "sclk", "current_gfxclk"), ("gpu.clock_memory", "mclk", "current_uclk"),
+        ):  # fmt: skip
+            values.read(metric, sensors.labeled("freq", label, "input"), 1.0)
+            if metric not in values.values:
+                values.set(metric, _number(table, field) * 1e6, values.missing[metric])
+
+    def _read_link(self, values: CardValues) -> None:
+        speed, width = self._files["current_link_speed"], self._files["current_link_width"]
+        text = speed.read().decode("ascii", "replace")
+        values.set("gpu.pcie_generation", generation(text), speed.why, lowest=1.0)
+        values.read("gpu.pcie_width", width, 1.0, lowest=1.0)
+
+    def _read_slow(self, values: CardValues) -> None:
+        folder = self._card.folder
+        values.set("gpu.pcie_generation_max", generation(read_text(f"{folder}/max_link_speed")), lowest=1.0)
+        for metric, name, lowest in (
+            ("gpu.pcie_width_max", "max_link_width", 1.0), ("gpu.pcie_replays", "pcie_replay_count", 0.0),
+        ):  # fmt: skip
+            file = KernelFile(f"{folder}/{name}")
+            values.read(metric, file, 1.0, lowest=lowest)
+            file.close()
+
+
+def _number(table: MetricsTable, field: str) -> float:
+    number = table.get(field)
+    return NAN if number is None else float(number)
+
+
+def _read_fan(values: CardValues, sensors: Sensors) -> None:
+    """Read the requested speed of the fan, or else its measured speed. Accelerators have no fan."""
+    for name, maximum in (("pwm1", "pwm1_max"), ("fan1_input", "fan1_max")):
+        file, top = sensors.file(name), sensors.file(maximum)
+        highest = top.number() if top is not None else 255.0 if name == "pwm1" else NAN
+        if file is not None and highest > 0:
+            values.read("gpu.fan", file, 1 / highest)
+            if "gpu.fan" in values.values:
+                return
+    if "gpu.fan" not in values.missing:
+        values.set_missing("gpu.fan", Availability.NOT_SUPPORTED)
+
+
+def _store_throttling(values: CardValues, table: MetricsTable) -> None:
+    status = table.get("indep_throttle_status")
+    if status is None:
+        values.set_missing("gpu.event_reasons", table.why)
+        return
+    is_cold = values.values.get("gpu.temperature_margin", 0.0) > _COLD
+    values.set("gpu.event_reasons", float(throttle_causes(status, without_heat=is_cold)))
+
+
+def generation(text: str) -> float:
+    """Return the PCIe generation of a speed such as `16.0 GT/s PCIe`; NaN if it is none of the known speeds."""
+    match = _SPEED.match(text.strip())
+    speed = float(match[1]) if match else NAN
+    return next((float(number) for number, known in enumerate(_SPEEDS, 1) if known == speed), NAN)

@@ -1,0 +1,70 @@
+"""One card: reads its values unless it is powered down."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpumon.common.clock import Clock
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.sources.drm import amdgpu
+from gpumon.sources.drm.amdgpu import AmdCard
+from gpumon.sources.drm.cards import AMDGPU, Card, card_name, is_asleep, is_integrated, unique_id
+from gpumon.sources.drm.values import CardValues
+
+METRICS = amdgpu.METRICS
+
+
+class Reader(Protocol):
+    """Reads the values of a card from the files of its driver."""
+
+    def read(self, values: CardValues, monotonic_ns: int) -> None:
+        """Read all values of a card that is awake. `monotonic_ns`: present time of CLOCK_MONOTONIC."""
+
+    def sleep(self) -> None:
+        """Close all files, because the card is powered down."""
+
+    def close(self) -> None:
+        """Close all files."""
+
+
+class DrmDevice:
+    """Reads one card. Devices share no state, so each device may be read by its own thread."""
+
+    def __init__(self, card: Card, index: int, clock: Clock, root: str = "") -> None:
+        self.card = card
+        self.uuid = card_uuid(card)
+        self._clock = clock
+        self._values = CardValues()
+        self._values.set_missing(PROCESSES, Availability.NOT_SUPPORTED)
+        self._reader: Reader = AmdCard(card, is_integrated=is_integrated(card))
+        name = card_name(card, root)
+        self.device = Device(self.uuid, index, name, self._values.missing.copy(), address=card.address)
+
+    def read(self) -> Sample:
+        """Read the card. A card that is powered down is not touched, because reading any sensor would wake it."""
+        now = self._clock.monotonic()
+        values = self._values
+        state = Availability.OK
+        if is_asleep(self.card):
+            self._reader.sleep()
+            state = Availability.ASLEEP
+            values.clear(state)
+        else:
+            self._reader.read(values, now)
+        if values.missing != self.device.missing:
+            self.device = self.device._replace(missing=values.missing.copy())
+        return Sample(self.device, state, values.row(), monotonic_ns=now)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._reader.close()
+
+
+def card_uuid(card: Card) -> str:
+    """Return the identifier of a card: its serial number as ROCm writes it, or else its address on the PCI bus."""
+    number = unique_id(card)
+    if number:
+        return f"GPU-{number}"
+    return f"{'AMD' if card.driver == AMDGPU else 'INTEL'}-{card.address}"

@@ -1,0 +1,168 @@
+"""Combines all AMD and Intel GPUs of this machine into one source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.numbers import NAN
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.sources.base import Describe, Reading
+from gpumon.sources.drm.cards import AMDGPU, Card, is_present, relevant_cards
+from gpumon.sources.drm.device import DrmDevice
+from gpumon.sources.drm.files import read_text
+from gpumon.sources.drm.kfd import Node, read_nodes
+from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
+
+CAPABILITIES = Capability.LIVE | Capability.NOW
+TIMEOUT = 0.5
+"""A tick waits at most this many seconds for a card. A card that is late becomes STALE until it answers."""
+FIRST_TIMEOUT = 1.5
+"""The first read waits at most this many seconds."""
+SCAN_EVERY = 5 * SECOND
+"""ns between two searches for cards."""
+_NO_VALUES = [NAN] * len(GPU_METRICS)
+NO_CARD = "no AMD or Intel GPU was found in /sys/class/drm (drivers amdgpu, i915 and xe)"
+
+
+def timeout_for(interval: float) -> float:
+    """Return how many seconds a tick waits for a card. `interval`: seconds between ticks."""
+    return min(TIMEOUT, 0.8 * interval)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Result of a search for cards."""
+
+    cards: Sequence[Card]
+    nodes: Sequence[Node]
+    driver: Driver
+
+
+class _Row:
+    """A device, the call that reads it, and its last sample."""
+
+    def __init__(self, device: DrmDevice) -> None:
+        self.device = device
+        self.call = PendingCall(device.read)
+        self.is_lost = False
+        self._last: Sample | None = None
+
+    def sample(self, now: int) -> Sample:
+        """Return the sample of the tick at `now` (ns). Without a new sample, return the last one as STALE."""
+        if self.is_lost:
+            return Sample(self.device.device, Availability.LOST, _NO_VALUES)
+        new = self.call.pop()
+        if new is not None:
+            self._last = new
+            return new
+        if self.call.failure is not None and not self.call.is_running:
+            return Sample(self.device.device, Availability.FAILED, _NO_VALUES)
+        unanswered = max(0, now - self.call.started_at) / SECOND
+        last = self._last
+        if last is None:
+            return Sample(self.device.device, Availability.STALE, _NO_VALUES, age=unanswered, unanswered=unanswered)
+        age = max(0, now - last.monotonic_ns) / SECOND
+        return last._replace(state=Availability.STALE, age=age, unanswered=unanswered)
+
+
+class DrmSource:
+    """Reads all cards. If reading one card hangs, it becomes STALE and does not delay the others."""
+
+    capabilities = CAPABILITIES
+    tick_period = 0.0
+
+    def __init__(
+        self, clock: Clock, describe: Describe, timeout: float = TIMEOUT, executor: Executor | None = None,
+        root: str = "",
+    ) -> None:  # fmt: skip
+        """`timeout`: maximum seconds that a tick waits for a card. `root`: folder put before all paths, for tests."""
+        self._clock = clock
+        self._describe = describe
+        self._root = root
+        self._timeout, self._first_timeout = round(timeout * SECOND), round(FIRST_TIMEOUT * SECOND)
+        self._executor = executor or WorkerPool(clock)
+        self._rows: dict[str, _Row] = {}
+        """Rows by key of the card."""
+        self._indexes: dict[str, int] = {}
+        self._scan_call: PendingCall[_Scan] = PendingCall(self._scan)
+        self._scan_at = 0
+        self._scanned: _Scan | None = None
+
+    def origin(self) -> Origin:
+        has_none = self._scanned is not None and not self._rows
+        return Origin("drm", problem=NO_CARD if has_none else "", capabilities=self.capabilities)
+
+    def driver(self) -> Driver:
+        return self._scanned.driver if self._scanned is not None else Driver()
+
+    def read(self) -> Sequence[Reading]:
+        monotonic, time = self._clock.monotonic(), self._clock.time()
+        until = monotonic + max(self._timeout, self._first_timeout)
+        self._first_timeout = 0
+        rows = dict(self._rows)
+        calls = [row.call for row in rows.values() if not row.is_lost]
+        if monotonic >= self._scan_at:
+            self._scan_at = monotonic + SCAN_EVERY
+            self._run([*calls, self._scan_call], until)
+        else:
+            self._run(calls, until)
+        scan = self._scan_call.pop()
+        if scan is not None:
+            self._apply(scan)
+            self._run([row.call for key, row in self._rows.items() if key not in rows], until)
+        samples = [row.sample(monotonic) for row in self._rows.values()]
+        samples.sort(key=lambda sample: sample.device.index)
+        return [Reading(monotonic, time, samples)]
+
+    def close(self) -> None:
+        self._executor.close()
+        for row in self._rows.values():
+            if not row.call.is_running:
+                row.device.close()
+
+    def _run(self, calls: Sequence[AnyCall], until: int) -> None:
+        if calls:
+            self._executor.run(calls, max(0, until - self._clock.monotonic()))
+
+    def _scan(self) -> _Scan:
+        cards = relevant_cards(self._root)
+        return _Scan(cards, read_nodes(self._root), _read_driver(self._root, cards))
+
+    def _apply(self, scan: _Scan) -> None:
+        """Add rows for new cards. A card that left the bus is lost; one whose driver was unbound gets no row."""
+        self._scanned = scan
+        order = {node.address: node.number for node in reversed(scan.nodes)}
+        present = {card.key: card for card in scan.cards}
+        for card in sorted(scan.cards, key=lambda card: (order.get(card.address, 1 << 16), card.key)):
+            row = self._rows.get(card.key)
+            if row is None or row.is_lost:
+                index = self._indexes.setdefault(card.key, len(self._indexes))
+                self._rows[card.key] = _Row(DrmDevice(card, index, self._clock, self._root))
+        for key in [key for key in self._rows if key not in present]:
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        row = self._rows[key]
+        if row.is_lost:
+            return
+        if not row.call.is_running:
+            row.device.close()
+        if is_present(row.device.card, self._root):
+            del self._rows[key]
+        else:
+            row.is_lost = True
+
+
+def _read_driver(root: str, cards: Sequence[Card]) -> Driver:
+    """Return the version of the kernel driver, or of the kernel that contains it, and of ROCm."""
+    kernel = read_text(f"{root}/proc/sys/kernel/osrelease")
+    versions = []
+    for name in sorted({card.driver for card in cards}):
+        version = read_text(f"{root}/sys/module/{name}/version") or (f"of Linux {kernel}" if kernel else "")
+        versions.append(f"{name} {version}".rstrip())
+    rocm = read_text(f"{root}/opt/rocm/.info/version") if any(card.driver == AMDGPU for card in cards) else ""
+    return Driver(", ".join(versions), f"ROCm {rocm.partition('-')[0]}" if rocm else "")
