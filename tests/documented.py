@@ -26,7 +26,8 @@ from tests.conftest import ROOT
 from tests.runs import GIB, Book, measured, training
 from tests.web.states import DOWN, STEP, lab_tick
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+SKILL = ROOT / "skills" / "gpumon" / "SKILL.md"
+PAGES = (ROOT / "README.md", SKILL, *sorted((ROOT / "docs").rglob("*.md")))
 NOW = 1_795_795_200
 """2026-11-27 16:00 UTC, when the commands of the documentation run, on a machine with nine days of history."""
 COLUMNS = "110"

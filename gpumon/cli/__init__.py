@@ -33,6 +33,7 @@ COMMANDS = {
     "record": "record samples into a file, to replay with --source replay:FILE",
     "daemon": "sample the GPUs of this machine for all views",
     "service": "run the daemon as a systemd service: install, uninstall, status",
+    "mcp": "answer questions of coding agents about GPUs and runs",
     "doctor": "check driver, daemon, files and packages, and suggest fixes",
     "completion": "print a completion script for bash, zsh or fish",
 }

@@ -87,6 +87,7 @@ OPTIONAL = (
     "numpy",
     "httpx",
     "shtab",
+    "mcp",
     "cryptography",
     "pandas",
     "pyarrow",
