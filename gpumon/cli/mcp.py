@@ -94,7 +94,7 @@ class Tools:
     def gpu_usage(self, since: str = "7d", by: str = "user") -> str:
         """Hours, energy and cost of the GPUs that were used since a time, such as `7d` or `2026-01-31`.
 
-        `by`: user, gpu, hour, day, week or month.
+        `by`: user, device, hour, day, week or month.
         """
         return json.dumps(self._answer("history", "accounts", f"--since={since}", f"--by={by}"))
 
