@@ -25,9 +25,9 @@ from gpumon_tui.render.run_list import MARK
 from gpumon_tui.render.section import hidden_rows, keys, section, side_by_side
 from gpumon_tui.render.table import (
     BLANK,
+    PlacedColumn,
     Row,
     fit_columns,
-    heading,
     margin,
     placed_cells,
     preferred_width,
@@ -35,6 +35,7 @@ from gpumon_tui.render.table import (
 )
 from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
 from gpumon_tui.state import View
+from gpumon_tui.widgets.live_table import LiveTable
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.summary import EpochSummary
@@ -95,13 +96,111 @@ TABLE = 150
 """Width of a table with all columns."""
 
 
+class EpochTable(LiveTable):
+    """Epochs of a run, newest first, and below them the rows of the remaining time.
+
+    The newest epoch is selected until the cursor is moved.
+    """
+
+    def __init__(self, view: View, *, is_preview: bool) -> None:
+        super().__init__(view)
+        self._is_preview = is_preview
+        self.run: OpenRun | None = None
+        self.is_old = False
+        """Whether the frames that show the run are outdated, so that it may have ended."""
+        self.has_keys = False
+        """Whether it has the focus."""
+        self.ordinal: int | None = None
+        """Ordinal of the selected epoch; None for the newest."""
+        self._scales: Cache[RowScale] = Cache()
+        self.scale = RowScale(0.0, {}, frozenset())
+
+    def update(self, run: OpenRun, version: float, *, is_old: bool) -> None:
+        """Set the run to show; `version` changes when it is read again."""
+        self.run, self.is_old = run, is_old
+        self.scale = self._scales.get(0, (version, run.record.run.id), lambda: run_detail.row_scale(run))
+        index = -1 if self.ordinal is None else _index_by_ordinal(run.rows.stretches, self.ordinal)
+        self.cursor = len(run.rows) - 1 - index if index >= 0 else 0
+
+    def reset(self) -> None:
+        """Select the newest epoch."""
+        self.ordinal, self.top, self.run = None, 0, None
+
+    @property
+    def index(self) -> int:
+        """Index of the selected epoch among the rows, oldest first; -1 if there is none."""
+        return self.row_count - 1 - self.cursor
+
+    @property
+    def row_count(self) -> int:
+        return len(self.run.rows) if self.run is not None else 0
+
+    def move(self, step: int) -> None:
+        if self.run is not None and self.run.rows:
+            super().move(step)
+            self.ordinal = self.run.rows.stretches[self.index].ordinal
+
+    def all_cells(self) -> Row:
+        """Return the cells of the row under the cursor in all columns; empty if there is none."""
+        return self._cells(self.cursor) if self.row_count else ()
+
+    def place(self, cells: int) -> Sequence[PlacedColumn]:
+        side = margin(cells)
+        assert self.run is not None
+        return fit_columns(run_detail.columns(self.run, cells), side, cells - side, empty=self.scale.empty)
+
+    def preferred_cells(self) -> int:
+        """Return the width of a table in which nothing is truncated."""
+        assert self.run is not None
+        columns = (column for column in run_detail.columns(self.run, TABLE) if column.key not in self.scale.empty)
+        return max(TABLE, preferred_width(columns) + 2 * margin(TABLE))
+
+    def row(self, index: int) -> Row:
+        return placed_cells(self._cells(index), self.placed)
+
+    def is_selected(self, index: int) -> bool:
+        return index == self.cursor and not self._is_preview
+
+    def mark(self, index: int) -> Segment:
+        return MARK if self.is_selected(index) and self.has_keys else BLANK
+
+    def foot_rows(self, room: int) -> int:
+        return int(self.row_count > room > 1)
+
+    def foot(self, above: int, below: int, cells: int) -> Line:
+        return hidden_rows(below, above, cells)
+
+    def draw(self, cells: int, height: int) -> list[Line]:
+        run = self.run
+        if run is None:
+            return []
+        summaries = (
+            run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
+        )
+        summaries = summaries[-1:] if len(run.other_rows) == 1 else summaries[-6:]
+        has_rule = height >= 10
+        lines = super().draw(cells, max(2, height - len(summaries) - has_rule))
+        if has_rule and run.rows:
+            left_margin = margin(cells)
+            lines.append([Segment(" " * left_margin + "─" * (cells - 2 * left_margin), theme.RULE)])
+        for summary in summaries:
+            row = run_detail.summary_row(summary, self.scale, cells, is_whole=summary is run.whole)
+            lines.append(row_line(placed_cells(row, self.placed), self.placed, cells))
+        return lines
+
+    def _cells(self, index: int) -> Row:
+        assert self.run is not None
+        return run_detail.row(self.run.rows[self.row_count - 1 - index], self.scale, is_old=self.is_old)
+
+
 class OpenedRun:
-    """The opened run, if any. The newest epoch comes first and is selected until the cursor is moved."""
+    """The opened run, if any: a description, its table of epochs, and its curves."""
 
     def __init__(self, view: View, *, is_preview: bool = False) -> None:
         self.view = view
         self._is_preview = is_preview
         """Whether this is a preview below the list, without its own cursor."""
+        self.table = EpochTable(view, is_preview=is_preview)
         self.id = ""
         """Id of the run; empty while none is open."""
         self.curves_only = False
@@ -110,53 +209,49 @@ class OpenedRun:
         """Line of the table's first row, and (`page`) number of rows on screen; 0 while there is no table."""
         self.page = 0
         self._is_over = True
-        self._epoch: int | None = None
-        """Ordinal of the selected epoch; None for the newest."""
-        self._top = 0
-        self._row_cache: Cache[Line] = Cache()
         self._pictures: Cache[list[Line]] = Cache()
         self._curve_cache: Cache[RunCurves] = Cache()
-        self._scales: Cache[RowScale] = Cache()
 
     def open(self, run_id: str) -> None:
         """Open a run; an empty id closes the current one."""
         if self.id != run_id:
-            self.id, self._epoch, self._top = run_id, None, 0
+            self.id = run_id
+            self.table.reset()
             if not self._is_preview:
                 self.view.ledger_runs.expire(run_id)
 
     def move(self, step: int) -> None:
         """Move the cursor down, to older epochs."""
-        run = self._answer().result
-        if run is not None and run.rows:
-            index = max(0, min(len(run.rows) - 1, self._index(run) - step))
-            self._epoch = run.rows.stretches[index].ordinal
+        if self.detail is not None:
+            self.table.move(step)
 
     def press(self, row: int) -> None:
         """Select a clicked row, counted from the first row on screen."""
-        run = self._answer().result
-        index = len(run.rows) - 1 - self._top - row if run is not None else -1
-        if run is not None and 0 <= index < len(run.rows):
-            self._epoch = run.rows.stretches[index].ordinal
+        self.move(self.table.top + row - self.table.cursor)
 
     @property
     def detail(self) -> OpenRun | None:
         """The run, once it has been read."""
-        return self._answer().result if self.id else None
+        return self._update().result if self.id else None
 
     @property
     def row(self) -> StretchRow | None:
         """The epoch under the cursor."""
         run = self.detail
-        return run.rows[self._index(run)] if run is not None and run.rows else None
+        return run.rows[self.table.index] if run is not None and run.rows else None
 
     def row_text(self) -> Row:
         """The row under the cursor; empty if there is none."""
-        run = self._answer().result
-        index = self._index(run) if run is not None else -1
-        if run is None or index < 0:
-            return ()
-        return run_detail.row(run.rows[index], self._scale(run), is_old=self._is_unseen(run))
+        return self.table.all_cells() if self.detail is not None else ()
+
+    def _update(self) -> Answer[OpenRun]:
+        """Request the run, and show it in the table once it has been read."""
+        answer = self.view.ledger_runs.opened(self.id, is_over=self._is_over, valid_for=FRESH)
+        run = answer.result
+        if run is not None:
+            is_old = self.view.age > 0 and self._state(run) != run.state
+            self.table.update(run, answer.expires, is_old=is_old)
+        return answer
 
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
@@ -165,8 +260,8 @@ class OpenedRun:
 
         `live`: lines from the run's processes, shown above its table.
         """
-        self._is_over = is_over
-        answer, enter_key = self._answer(), self.view.appearance.key("↵")
+        self._is_over, self.table.has_keys = is_over, has_keys
+        answer, enter_key = self._update(), self.view.appearance.key("↵")
         run = answer.result
         self.page = 0
         if run is None:
@@ -181,7 +276,7 @@ class OpenedRun:
         head = run_detail.head(run, self._state(run), cells, 6 if has_blanks else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), key_hints, cells), *head, *live, *([[]] if has_blanks else [])]
         self.rows_at = len(lines) + 1
-        return [*lines, *self._body(run, answer.expires, cells, height - len(lines), has_keys=has_keys)]
+        return [*lines, *self._body(run, answer.expires, cells, height - len(lines))]
 
     def _state(self, run: OpenRun) -> str:
         """Return the state in the ledger, qualified if the frames that show the run are outdated."""
@@ -189,19 +284,12 @@ class OpenedRun:
         is_in_frame = any(ranks.first.id == self.id for ranks in view.ranks)
         return view.running_text if is_in_frame and run.state == RUNNING else run.state
 
-    def _is_unseen(self, run: OpenRun) -> bool:
-        """True if the frames that show the run are stale, so that it may have ended."""
-        return self.view.age > 0 and self._state(run) != run.state
-
-    def _answer(self) -> Answer[OpenRun]:
-        return self.view.ledger_runs.opened(self.id, is_over=self._is_over, valid_for=FRESH)
-
-    def _body(self, run: OpenRun, version: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
+    def _body(self, run: OpenRun, version: float, cells: int, height: int) -> list[Line]:
         """Return the table, the curves, or both; `version` changes when the run is read again, to invalidate caches."""
-        index = self._index(run)
-        selected = index if has_keys or self._epoch is not None else -1
+        table = self.table
+        selected = table.index if table.has_keys or table.ordinal is not None else -1
         has_room = cells >= CURVES_FROM and bool(run.rows)
-        curve_cells = max(MIN_CURVES, min(MAX_CURVES, cells - self._preferred_cells(run))) if has_room else 0
+        curve_cells = max(MIN_CURVES, min(MAX_CURVES, cells - table.preferred_cells())) if has_room else 0
         if not curve_cells and self.curves_only and run.rows:
             left_margin, inputs = margin(cells), (version, self.id, cells, height, selected)
             inner = cells - 2 * left_margin
@@ -210,11 +298,9 @@ class OpenedRun:
             )
             return [[Segment(" " * left_margin), *line] for line in curve_lines]
         table_cells = cells - curve_cells
-        table_inputs = version, self.id, table_cells, height, index, has_keys, self._top, self._is_unseen(run)
-        body = self._pictures.get(
-            "table", table_inputs, lambda: self._table(run, version, table_cells, height, index, has_keys=has_keys)
-        )
-        self.page = min(self._rows, len(run.rows))
+        table_inputs = version, self.id, table_cells, height, table.cursor, table.has_keys, table.is_old
+        body = self._pictures.get("table", table_inputs, lambda: table.draw(table_cells, height))
+        self.page = len(table.on_screen)
         if not curve_cells:
             return body
         curve_height = min(height, MAX_HEIGHT)
@@ -228,8 +314,6 @@ class OpenedRun:
             lambda: side_by_side(body, curve_lines, table_cells + 2, curve_cells - 2),
         )
 
-    _rows = 0
-
     def _curves(self, run: OpenRun, version: float, cells: int, height: int, selected: int) -> list[Line]:
         inputs = version, self.id, cells, height
         return with_cursor(self._curve_cache.get(0, inputs, lambda: curves(run, cells, height)), run, selected)
@@ -240,57 +324,6 @@ class OpenedRun:
             return self._curves(run, version, cells, height, selected)
         legend = self._pictures.get("legend", (version, self.id, cells), lambda: run_detail.legend(run, cells))
         return [*self._curves(run, version, cells, height - 1 - len(legend), selected), [], *legend]
-
-    def _table(
-        self, run: OpenRun, version: float, cells: int, height: int, index: int, *, has_keys: bool
-    ) -> list[Line]:
-        """Return the table of epochs, newest first, and the rows of the remaining time."""
-        count = len(run.rows)
-        scale, is_old = self._scale(run), self._is_unseen(run)
-        side = margin(cells)
-        placed = fit_columns(run_detail.columns(run, cells), side, cells - side, empty=scale.empty)
-        summaries = (
-            run.other_rows if height >= 22 else [*run.other_rows[:1], run.whole] if height >= 12 else [run.whole]
-        )
-        summaries = summaries[-1:] if len(run.other_rows) == 1 else summaries[-6:]
-        rule_rows = 1 if height >= 10 else 0
-        room = max(1, height - 1 - len(summaries) - rule_rows)
-        has_hidden = count > room
-        room -= has_hidden and room > 1
-        row_index = count - 1 - index
-        self._top = max(0, min(self._top, row_index, count - room), row_index - room + 1)
-        self._rows = room
-        lines = [heading(placed, cells)]
-        for position in range(self._top, min(self._top + room, count)):
-            row = run_detail.row(run.rows[count - 1 - position], scale, is_old=is_old)
-            is_selected = position == row_index and not self._is_preview
-            mark = MARK if is_selected and has_keys else BLANK
-            content = placed_cells(row, placed), placed, cells, mark, theme.CURSOR if is_selected else None
-            lines.append(self._row_cache.get(position - self._top, content, lambda content=content: row_line(  # type: ignore[misc]
-                *content[:3], mark=content[3], background=content[4])))  # fmt: skip
-        if has_hidden:
-            lines.append(hidden_rows(count - self._top - room, self._top, cells))
-        if rule_rows and count:
-            left_margin = margin(cells)
-            lines.append([Segment(" " * left_margin + "─" * (cells - 2 * left_margin), theme.RULE)])
-        for summary in summaries:
-            row = run_detail.summary_row(summary, scale, cells, is_whole=summary is run.whole)
-            lines.append(row_line(placed_cells(row, placed), placed, cells))
-        return lines
-
-    def _preferred_cells(self, run: OpenRun) -> int:
-        """Return the width of a table in which nothing is truncated."""
-        empty = self._scale(run).empty
-        columns = (column for column in run_detail.columns(run, TABLE) if column.key not in empty)
-        return max(TABLE, preferred_width(columns) + 2 * margin(TABLE))
-
-    def _scale(self, run: OpenRun) -> RowScale:
-        return self._scales.get(0, (self._answer().expires, self.id), lambda: run_detail.row_scale(run))
-
-    def _index(self, run: OpenRun) -> int:
-        """Return the index of the selected epoch among the rows; the newest if none is selected."""
-        index = -1 if self._epoch is None else _index_by_ordinal(run.rows.stretches, self._epoch)
-        return index if index >= 0 else len(run.rows) - 1
 
 
 def _about(run: OpenRun) -> Line:
