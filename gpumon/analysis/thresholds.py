@@ -86,6 +86,21 @@ LOW_UTILIZATION = 0.7
 utilization and for the batch size use 70 %."""
 BATCH_MEMORY = 0.7
 """A larger batch is advised if the peak of the device memory is below this share, as in SageMaker's rule."""
+OUTLIER, OUTLIER_SHARE = 2.0, 0.05
+"""An epoch is reported if it takes at least this many times as long as the median of the others, and if the time above
+the median is at least this share of the time of all epochs."""
+FIRST_EPOCH, FIRST_EPOCH_SHARE = 3.0, 0.2
+"""The first epoch is reported by the same rule, because it always takes longer, with these limits."""
+SLOWER = 0.2
+"""Growing epoch times are reported if they grow by at least this share over the judged epochs."""
+GROWTH_SHARE, GROWTH = 0.02, 2.0**30
+"""Growing device memory is reported if it grows by at least this share of all memory or this many bytes in the judged
+epochs. TraceML 0.5 reports 1 GiB."""
+RETRIES = 3
+"""A run is reported if the framework's allocator had to free its cache at least this many times to find room."""
+FRAGMENTED, FRAGMENTED_SHARE = 2.0, 0.3
+"""Fragments are reported if the framework holds at least this many times the peak of its tensors, and this share of all
+memory. TraceML 0.5 uses the same limits."""
 LOADED, LOADED_FOR = 0.2, 40.0
 """The PCIe link of a GPU is judged by its state in a period under load: the utilization was at least `LOADED` for at
 least `LOADED_FOR` seconds. The last such period within `JUDGED_OVER` seconds counts. An idle link slows down, and the

@@ -42,6 +42,21 @@ _BATCH: Mapping[str, str] = {
 }
 
 
+_LEAK: Mapping[str, str] = {
+    "keras": "Look for tensors that are kept over epochs, such as lists of losses or of outputs in a callback.",
+    _OTHERS: "Look for tensors that are kept over epochs: add loss.item() to sums and lists, never loss itself.",
+}
+_FRAGMENTS: Mapping[str, str] = {
+    "keras": "Set TF_GPU_ALLOCATOR=cuda_malloc_async, or train with smaller batches.",
+    _OTHERS: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or train with smaller batches.",
+}
+_FIRST_EPOCH: Mapping[str, str] = {
+    "torch": "Keep compiled code between runs: TORCHINDUCTOR_CACHE_DIR on a disk that stays, or compile fewer shapes.",
+    "jax": 'Keep compiled code between runs: jax.config.update("jax_compilation_cache_dir", …).',
+    _OTHERS: "Start fewer, longer runs, or keep compiled code and read files between runs.",
+}
+
+
 def _choose(texts: Mapping[str, str], framework: str) -> str:
     if framework in texts:
         return texts[framework]
@@ -73,3 +88,18 @@ def raise_batch(framework: str, batch: int) -> str:
     """Return how to raise the batch size. `batch`: samples per step that certainly fit; 0 if not known."""
     fits = f": {batch} samples per step fit" if batch else ""
     return f"{_choose(_BATCH, framework)}{fits}."
+
+
+def free_tensors(framework: str) -> str:
+    """Return where to look for memory that grows."""
+    return _choose(_LEAK, framework)
+
+
+def avoid_fragments(framework: str) -> str:
+    """Return how to avoid fragments in the memory of the allocator."""
+    return _choose(_FRAGMENTS, framework)
+
+
+def shorten_first_epoch(framework: str) -> str:
+    """Return how to keep what the first epoch compiles."""
+    return _choose(_FIRST_EPOCH, framework)

@@ -9,15 +9,12 @@ from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.diagnosis.training import memory_of_others
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon.storage.ledger.records import DeviceRow, Record, UsageRow
+from gpumon.storage.ledger.records import DeviceRow, Record
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
-
-_LONG = 30.0
-"""The mean memory of a row is used only if the row covers at least this many seconds. In a shorter time, the mean
-depends too much on the age of the driver's process list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +89,11 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
     """Other processes, or processes that are not listed, held memory on one of the run's GPUs."""
     rows = run.record.whole_epochs
-    held = [others for row in rows if is_known(others := _others(row))]
+    held = [others for row in rows if is_known(others := memory_of_others(row))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
         summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} belonged to other processes"
         yield _finding("others_hold_memory", summary, {"bytes": others})
-
-
-def _others(row: UsageRow) -> float:
-    """Return the peak memory in bytes on a device that did not belong to the run; NaN if it was not measured.
-
-    The driver's process list is seconds older than its used memory, so the list shows too little while the memory of a
-    run grows. The framework's numbers are therefore used, too. If they are missing, the mean is used, because the peak
-    may have been memory of the run itself.
-    """
-    used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
-    if is_known(reserved):
-        return row.value("memory_used_peak") - max(used, reserved) if is_known(used) else NAN
-    return row.value("memory_used_mean") - used if row.value("seconds") >= _LONG else NAN
 
 
 def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.diagnosis.slow_trainings import SLOW_RULES, explain
 from gpumon.diagnosis.training import NEEDED, Training, Unjudged, training_of, unjudged
+from gpumon.diagnosis.training_trends import TREND_RULES
 from gpumon.model import units
 from gpumon.model.frame import Mark
 from gpumon.storage.ledger.aggregate import epoch_summaries
@@ -33,7 +34,7 @@ def findings(
     if training.is_running and training.is_judged:
         run = _recent_shares(run, training)
     explained = (explain(finding, training) for finding in diagnose(RUN_RULES, [run]))
-    return by_rank([*filter(None, explained), *diagnose(SLOW_RULES, [training])])
+    return by_rank([*filter(None, explained), *diagnose([*SLOW_RULES, *TREND_RULES], [training])])
 
 
 def _recent_shares(run: RunContext, training: Training) -> RunContext:
@@ -114,8 +115,15 @@ SLOW: Mapping[str, str] = {
     "slow_checkpoints": "slow checkpoints",
     "between_epochs": "time between epochs",
     "low_utilization": "low utilization",
+    "epoch_outlier": "one slow epoch",
+    "first_epoch": "slow first epoch",
+    "slower_epochs": "slower each epoch",
+    "memory_growth": "memory grows",
+    "shared_gpu": "shared GPU",
+    "allocator_retries": "memory scarce",
+    "fragments": "fragments",
 }
-"""Findings of `SLOW_RULES` in one or two words, by kind."""
+"""Findings about recorded trainings in one or two words, by kind."""
 _WORDS = {
     "diverged": "diverged",
     "input_bound": "waits for data",

@@ -30,6 +30,10 @@ NEEDED = 2
 _IDLE_POWER = (0.08, 0.25)
 """Power of a card that waits, as a share of its power limit: lowest and highest of common cards."""
 
+_LONG = 30.0
+"""The mean memory of a row is used only if the row covers at least this many seconds. In a shorter time, the mean
+depends too much on the age of the driver's process list."""
+
 
 class Window(NamedTuple):
     """An ended epoch or row of steps, with the time until the next one."""
@@ -39,6 +43,8 @@ class Window(NamedTuple):
     """Seconds of each phase other than training, for the rank with the longest."""
     gap: float = 0.0
     """Seconds until the next epoch begins; 0 for the last epoch."""
+    others: float = NAN
+    """Peak memory in bytes of other programs on the GPU where they held most; NaN if not measured."""
 
     @property
     def seconds(self) -> float:
@@ -83,6 +89,8 @@ class Training:
     """Memory of the smallest device in bytes; NaN if not known."""
     power_limit: float
     """Sum of the power limits of the devices in watts; NaN if not known."""
+    planned: int
+    """Number of planned epochs; 0 if not reported."""
     retries: float
     """Number of times the framework's allocator freed its cache to find room; NaN if not reported."""
     has_epochs: bool
@@ -208,6 +216,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         batch=total.batch,
         memory_total=min((device.memory_total for device in record.devices), default=NAN),
         power_limit=sum(device.power_limit for device in record.devices) if record.devices else NAN,
+        planned=record.run.epochs,
         retries=sum(rank.retries for rank in record.ranks) if record.ranks else NAN,
         has_epochs=bool(epochs),
     )
@@ -240,15 +249,32 @@ def unjudged(training: Training) -> list[Unjudged]:
     return missing
 
 
+def memory_of_others(row: UsageRow) -> float:
+    """Return the peak memory in bytes on a device that did not belong to the run; NaN if it was not measured.
+
+    The driver's process list is seconds older than its used memory, so the list shows too little while the memory of a
+    run grows. The framework's numbers are therefore used, too. If they are missing, the mean is used, because the peak
+    may have been memory of the run itself.
+    """
+    used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
+    if is_known(reserved):
+        return row.value("memory_used_peak") - max(used, reserved) if is_known(used) else NAN
+    return row.value("memory_used_mean") - used if row.value("seconds") >= _LONG else NAN
+
+
 def _windows(record: Record, summaries: Sequence[EpochSummary]) -> list[Window]:
     longest: dict[int, dict[str, float]] = {}
     for row in record.phases:
         if row.phase != TRAINING:
             phases = longest.setdefault(row.ordinal, {})
             phases[row.phase] = max(phases.get(row.phase, 0.0), row.seconds)
+    others: dict[int, float] = {}
+    for used in record.whole_epochs:
+        if is_known(held := memory_of_others(used)):
+            others[used.ordinal] = max(others.get(used.ordinal, 0.0), held)
     gaps = [_gap(summary, following) for summary, following in pairwise(summaries)]
     return [
-        Window(summary, longest.get(summary.ordinal, {}), gap)
+        Window(summary, longest.get(summary.ordinal, {}), gap, others.get(summary.ordinal, NAN))
         for summary, gap in zip(summaries, [*gaps, 0.0][: len(summaries)], strict=True)
     ]
 

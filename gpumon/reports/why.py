@@ -40,6 +40,20 @@ EVIDENCE: Mapping[str, tuple[str, Unit]] = {
     "utilization_p95": ("utilization, 95th percentile", Unit.RATIO),
     "utilization_mean": ("mean utilization", Unit.RATIO),
     "memory_share": ("peak of the memory", Unit.RATIO),
+    "epoch": ("epoch", Unit.COUNT),
+    "usual": ("the others", Unit.SECONDS),
+    "newest": ("the newest", Unit.SECONDS),
+    "outliers": ("such epochs", Unit.COUNT),
+    "growth": ("growth", Unit.RATIO),
+    "growth_bytes": ("growth", Unit.BYTES),
+    "per_epoch": ("per epoch", Unit.BYTES),
+    "full_from": ("full from epoch", Unit.COUNT),
+    "full_until": ("or until epoch", Unit.COUNT),
+    "others_memory": ("memory of others", Unit.BYTES),
+    "retries": ("retries", Unit.COUNT),
+    "held_ratio": ("held compared with needed", Unit.RATIO),
+    "run_reserved_peak": ("held", Unit.BYTES),
+    "framework_peak": ("needed", Unit.BYTES),
 }
 """Title and unit of the numbers in the evidence of findings about trainings."""
 _METRICS = {metric.key: (metric.title.lower(), metric.unit) for metric in BY_NAME.values()}

@@ -1,0 +1,340 @@
+"""Rules about the course of a recorded training: single slow epochs, epochs that grow, and memory that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from random import Random
+from statistics import median
+
+from gpumon.analysis import thresholds
+from gpumon.common.numbers import is_known
+from gpumon.diagnosis import advice
+from gpumon.diagnosis.context import Rule
+from gpumon.diagnosis.finding import Certainty, Finding, Gain, Severity
+from gpumon.diagnosis.training import Training, Window
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+
+_MIN_EXCESS = 1.0
+"""Seconds. A shorter delay of a single epoch is not reported."""
+_FEW = 6
+"""With fewer epochs, an outlier must exceed the longest of the others, not only their median."""
+_TO_SIGMA = 1.4826
+"""Standard deviation of normally distributed values, in units of their median absolute deviation."""
+_TREND_OVER = 20
+"""Newest epochs in which a trend is looked for."""
+_MIN_TREND = 4
+"""Epochs that a trend needs, without the first."""
+_AGREEMENT = 0.6
+"""Kendall's tau from which values count as growing."""
+_RESAMPLES = 200
+"""Resamples of the bootstrap for the interval of a forecast."""
+_GROWTH_COLUMNS = ("run_allocated_mean", "run_allocated_peak", "run_used_peak", "memory_used_mean")
+"""Columns in which growth is looked for; the first that every epoch has is used. Readings between steps come first,
+because activations are freed there."""
+
+
+def epoch_outlier(training: Training) -> Iterator[Finding]:
+    """A single epoch took much longer than the others."""
+    windows = training.ended
+    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+        return
+    outliers = [window for window in windows[1:] if _is_outlier(window, windows)]
+    if not 0 < len(outliers) <= max(1, len(windows) // 10):
+        return
+    usual = median(window.summary.seconds for window in windows if window not in outliers)
+    excess = sum(window.summary.seconds - usual for window in outliers)
+    whole = sum(window.seconds for window in windows)
+    if excess < thresholds.OUTLIER_SHARE * whole:
+        return
+    longest = max(outliers, key=lambda window: window.summary.seconds)
+    cause, certainty = _cause_of_outlier(longest, [window for window in windows if window not in outliers])
+    seconds = longest.summary.seconds
+    yield Finding(
+        "epoch_outlier",
+        Severity.WARNING,
+        training.subject,
+        f"took {units.fine_duration(seconds)} for epoch {longest.summary.epoch}, "
+        f"{units.fine_duration(usual)} for the others",
+        f"See 'gpumon runs show {training.subject.id} --phases' and the log of that time.",
+        {"ratio": seconds / usual, "epoch": float(longest.summary.epoch), "seconds": seconds, "usual": usual,
+         "outliers": float(len(outliers))},
+        cause=cause,
+        certainty=certainty,
+        gain=Gain(0.0, excess / whole),
+        window=f"epochs {windows[0].summary.epoch}–{windows[-1].summary.epoch}",
+        threshold=thresholds.OUTLIER,
+    )  # fmt: skip
+
+
+def _is_outlier(window: Window, windows: Sequence[Window]) -> bool:
+    others = [other.summary.seconds for other in windows if other is not window]
+    usual = max(others) if len(windows) < _FEW else median(others)
+    spread = _TO_SIGMA * median(abs(seconds - usual) for seconds in others)
+    excess = window.summary.seconds - usual
+    return window.summary.seconds >= thresholds.OUTLIER * usual and excess >= max(_MIN_EXCESS, 3 * spread)
+
+
+def _parts(window: Window) -> dict[str, float]:
+    """Return the seconds of an epoch that are spent waiting for data, in each phase, and otherwise."""
+    wait = window.summary.wait if is_known(window.summary.wait) else 0.0
+    rest = window.summary.seconds - wait - sum(window.phases.values())
+    return {"waiting for data": wait, **{f"phase {name}": seconds for name, seconds in window.phases.items()},
+            "": max(0.0, rest)}  # fmt: skip
+
+
+def _largest_growth(window: Window, others: Sequence[Window]) -> tuple[str, float]:
+    """Return the part of an epoch that exceeds its median in other epochs most, and by how many seconds."""
+    usual: dict[str, list[float]] = {}
+    for other in others:
+        for name, seconds in _parts(other).items():
+            usual.setdefault(name, []).append(seconds)
+    growth = {name: seconds - median(usual.get(name, [0.0])) for name, seconds in _parts(window).items()}
+    name = max(growth, key=lambda part: growth[part])
+    return name, growth[name]
+
+
+def _cause_of_outlier(window: Window, others: Sequence[Window]) -> tuple[str, Certainty]:
+    name, growth = _largest_growth(window, others)
+    if name:
+        return f"The time went to {name}: {units.fine_duration(growth)} more than usual.", Certainty.MEASURED
+    throttled = window.summary.value("throttled_share")
+    if throttled >= thresholds.THROTTLED:
+        share = units.number(throttled, Unit.RATIO)
+        return f"The driver lowered the clocks during {share} of this epoch.", Certainty.LIKELY
+    return "The steps themselves took longer: the process, a rank or the machine was held up.", Certainty.POSSIBLE
+
+
+def first_epoch(training: Training) -> Iterator[Finding]:
+    """The first epoch takes much longer than the others, and is a large part of the run."""
+    windows = training.ended
+    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+        return
+    first, rest = windows[0], windows[1:]
+    usual = median(window.summary.seconds for window in rest)
+    excess = first.summary.seconds - usual
+    whole = excess + usual * max(len(windows), training.planned)
+    is_long = first.summary.seconds >= thresholds.FIRST_EPOCH * usual and excess >= _MIN_EXCESS
+    if not is_long or excess < thresholds.FIRST_EPOCH_SHARE * whole:
+        return
+    name, growth = _largest_growth(first, rest)
+    cause = f"Most of it is {name}: {units.fine_duration(growth)} more." if name else (
+        "The training compiles code and reads files for the first time."
+    )  # fmt: skip
+    yield Finding(
+        "first_epoch",
+        Severity.INFO,
+        training.subject,
+        f"took {units.fine_duration(first.summary.seconds)} for the first epoch, "
+        f"{units.fine_duration(usual)} for the others",
+        advice.shorten_first_epoch(training.framework),
+        {"ratio": first.summary.seconds / usual, "seconds": first.summary.seconds, "usual": usual},
+        cause=cause,
+        certainty=Certainty.MEASURED if name else Certainty.POSSIBLE,
+        gain=Gain(0.0, excess / whole),
+        window=f"epochs {first.summary.epoch}–{windows[-1].summary.epoch}",
+        threshold=thresholds.FIRST_EPOCH,
+    )
+
+
+def slower_epochs(training: Training) -> Iterator[Finding]:
+    """Each epoch takes longer than the one before."""
+    windows = training.ended[-_TREND_OVER:] if training.is_running else training.ended
+    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+        return
+    pace = _pace(windows)
+    if len(windows) <= _MIN_TREND:
+        # The first epoch usually takes longest. If it is the shortest, three epochs are enough.
+        is_growing = all(later >= 1.05 * earlier for earlier, later in pairwise(pace))
+        growth = pace[-1] / pace[0] - 1 if pace[0] > 0 else 0.0
+    else:
+        windows, pace = windows[1:], pace[1:]
+        is_growing = _agreement(pace) >= _AGREEMENT
+        usual = median(pace)
+        growth = _slope(pace) * (len(pace) - 1) / usual if usual > 0 else 0.0
+    if not is_growing or growth < thresholds.SLOWER:
+        return
+    name, _ = _largest_growth(windows[-1], windows[: max(1, len(windows) // 2)])
+    cause, action = _CAUSES_OF_GROWTH.get(name, (f"The time of {name} grows.", "Look at what it does more each time."))
+    lost = 1 - min(pace) * len(pace) / sum(pace)
+    yield Finding(
+        "slower_epochs",
+        Severity.WARNING,
+        training.subject,
+        f"gets slower with each epoch: {units.fine_duration(windows[0].summary.seconds)}, "
+        f"then {units.fine_duration(windows[-1].summary.seconds)}",
+        action,
+        {"growth": growth, "seconds": windows[0].summary.seconds, "newest": windows[-1].summary.seconds},
+        cause=cause,
+        certainty=Certainty.LIKELY if name else Certainty.POSSIBLE,
+        gain=Gain(0.3 * lost, lost),
+        window=f"epochs {windows[0].summary.epoch}–{windows[-1].summary.epoch}",
+        threshold=thresholds.SLOWER,
+    )
+
+
+_CAUSES_OF_GROWTH: Mapping[str, tuple[str, str]] = {
+    "waiting for data": (
+        "The waits for data grow.",
+        "Look at what the loader does more in each epoch: files it opens, caches it fills, samples it adds.",
+    ),
+    "": (
+        "The steps themselves get slower.",
+        "Look for lists, logs or graphs that grow with each step, and for clocks that fall.",
+    ),
+}
+
+
+def _pace(windows: Sequence[Window]) -> list[float]:
+    """Return the seconds of each epoch, per step if all steps were counted: an epoch with more steps is not slower."""
+    if all(window.summary.steps for window in windows):
+        return [window.summary.seconds / (window.summary.steps or 1) for window in windows]
+    return [window.summary.seconds for window in windows]
+
+
+def memory_growth(training: Training) -> Iterator[Finding]:
+    """The memory of the training grows from epoch to epoch."""
+    windows = training.ended[1:][-_TREND_OVER:]
+    if not training.is_judged or not training.has_epochs or len(windows) < _MIN_TREND:
+        return
+    sizes = next((values for column in _GROWTH_COLUMNS if (values := _values(windows, column))), [])
+    if not sizes:
+        return
+    slope = _slope(sizes)
+    steps = [later - earlier for earlier, later in pairwise(sizes)]
+    # A cache grows and then stays. The newest epochs must grow like the others.
+    is_growing = all(step >= 0.25 * slope > 0 for step in steps[-3:]) and _agreement(sizes) >= _AGREEMENT
+    growth = slope * (len(sizes) - 1)
+    limit = min(thresholds.GROWTH, thresholds.GROWTH_SHARE * training.memory_total)
+    if not is_growing or not growth >= limit:
+        return
+    evidence = {"growth_bytes": growth, "per_epoch": slope}
+    free = training.memory_total - training.highest("memory_used_peak")
+    summary = f"needs {units.number(slope, Unit.BYTES)} more device memory with each epoch"
+    if is_known(free) and free > 0:
+        soon, late = _epochs_until(sizes, free)
+        last = windows[-1].summary.epoch
+        evidence |= {"full_from": last + soon, "full_until": last + late}
+        summary += f": full between epoch {last + soon:.0f} and {last + late:.0f}"
+    yield Finding(
+        "memory_growth",
+        Severity.WARNING,
+        training.subject,
+        summary,
+        advice.free_tensors(training.framework),
+        evidence,
+        cause="Tensors of earlier steps are still referenced.",
+        certainty=Certainty.LIKELY,
+        window=f"epochs {windows[0].summary.epoch}–{windows[-1].summary.epoch}",
+        threshold=limit,
+    )
+
+
+def _values(windows: Sequence[Window], column: str) -> list[float]:
+    """Return a measured column of all windows; empty if one has no value."""
+    values = [window.summary.value(column) for window in windows]
+    return values if all(map(is_known, values)) else []
+
+
+def _slope(values: Sequence[float], indexes: Sequence[int] | None = None) -> float:
+    """Return the Theil–Sen slope: the median growth per epoch over all pairs of epochs."""
+    points = sorted(indexes) if indexes else range(len(values))
+    slopes = [
+        (values[later] - values[earlier]) / (later - earlier)
+        for position, earlier in enumerate(points)
+        for later in points[position + 1 :]
+        if later > earlier
+    ]
+    return median(slopes) if slopes else 0.0
+
+
+def _agreement(values: Sequence[float]) -> float:
+    """Return Kendall's tau of the values and their order: 1 if they only grow, -1 if they only fall."""
+    signs = [
+        (later > earlier) - (later < earlier)
+        for position, earlier in enumerate(values)
+        for later in values[position + 1 :]
+    ]
+    return sum(signs) / len(signs) if signs else 0.0
+
+
+def _epochs_until(sizes: Sequence[float], free: float) -> tuple[float, float]:
+    """Return the 5th and 95th percentile of the number of epochs until `free` bytes more are in use (bootstrap)."""
+    random, usual = Random(0), _slope(sizes)
+    slopes = sorted(
+        slope if (slope := _slope(sizes, random.choices(range(len(sizes)), k=len(sizes)))) > 0 else usual
+        for _ in range(_RESAMPLES)
+    )
+    low, high = slopes[_RESAMPLES // 20], slopes[-_RESAMPLES // 20 - 1]
+    return free / high, free / low
+
+
+def shared_gpu(training: Training) -> Iterator[Finding]:
+    """Another program holds memory on a GPU of the training."""
+    if not training.is_judged or not training.lasts(_is_shared):
+        return
+    held = max(window.others for window in training.windows if _is_shared(window))
+    yield Finding(
+        "shared_gpu",
+        Severity.WARNING,
+        training.subject,
+        f"shares a GPU with another program, which held up to {units.number(held, Unit.BYTES)}",
+        "See who it is with 'gpumon history processes', and train on a GPU that is free.",
+        {"others_memory": held},
+        cause="Both programs take turns on the GPU.",
+        certainty=Certainty.POSSIBLE,
+        window=training.window_text,
+        threshold=thresholds.OTHERS_HOLD,
+    )
+
+
+def _is_shared(window: Window) -> bool:
+    return window.others > thresholds.OTHERS_HOLD
+
+
+def allocator_retries(training: Training) -> Iterator[Finding]:
+    """The framework's allocator had to free its cache to find room."""
+    if not training.retries >= thresholds.RETRIES:
+        return
+    yield Finding(
+        "allocator_retries",
+        Severity.WARNING,
+        training.subject,
+        f"freed the allocator's cache {units.counted(round(training.retries), 'time')} to find room",
+        advice.avoid_fragments(training.framework),
+        {"retries": training.retries},
+        cause="The memory is nearly full or fragmented, and each retry waits for the GPU.",
+        certainty=Certainty.MEASURED,
+        window="the whole run",
+        threshold=thresholds.RETRIES,
+    )
+
+
+def fragments(training: Training) -> Iterator[Finding]:
+    """The framework holds much more memory than its tensors ever needed."""
+    reserved = training.highest("run_reserved_peak")
+    peaks = [window.summary.framework_peak for window in training.windows]
+    peak = max((value for value in peaks if is_known(value)), default=0.0)
+    if not training.is_judged or not peak > 0 or not reserved >= thresholds.FRAGMENTED * peak:
+        return
+    if not reserved >= thresholds.FRAGMENTED_SHARE * training.memory_total:
+        return
+    yield Finding(
+        "fragments",
+        Severity.INFO,
+        training.subject,
+        f"holds {units.number(reserved, Unit.BYTES)} for at most {units.number(peak, Unit.BYTES)} of tensors",
+        advice.avoid_fragments(training.framework),
+        {"held_ratio": reserved / peak, "run_reserved_peak": reserved, "framework_peak": peak},
+        cause="Batches of different sizes leave blocks in the allocator that fit no later request.",
+        certainty=Certainty.LIKELY,
+        window=training.window_text,
+        threshold=thresholds.FRAGMENTED,
+    )
+
+
+TREND_RULES: tuple[Rule[Training], ...] = (
+    epoch_outlier, first_epoch, slower_epochs, memory_growth, shared_gpu, allocator_retries, fragments,
+)  # fmt: skip
+"""Rules about the course and the memory of recorded trainings."""
