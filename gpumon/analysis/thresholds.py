@@ -65,6 +65,9 @@ MOSTLY_IDLE = 0.5
 """A run is reported if no kernel runs for at least this share of its time."""
 JUDGED_SECONDS = 2.0
 """The epochs of a run are judged together if they last at least this many seconds."""
+LIMIT_MARGIN, LIMIT_SHARE = 60.0, 0.05
+"""A run is reported if its estimated end exceeds its time limit by more than `LIMIT_MARGIN` seconds and by more than
+`LIMIT_SHARE` of the estimated time left. Epochs differ by a few percent, and so do estimates."""
 HIDDEN_WAIT = 0.05
 """A training that waits for data for less than this share of its time is not limited by its data. xprof calls up to 5 %
 fine."""

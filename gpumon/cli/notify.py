@@ -2,9 +2,9 @@
 
 TARGET is a program, which gets the text on its standard input, or @FILE. The file must have mode 0600 and contain a URL
 that accepts POST (ntfy, Slack, Discord, ...). A message is sent when a run of yours ends, fails or dies, with its cost
-and last metrics. Messages are also sent when a run of yours runs out of memory or stalls, and when a GPU that you hold
-stays idle. Each event is sent once, even if this command is restarted, and there is at most one
-message per minute. Needs a running daemon.
+and last metrics. Messages are also sent when a run of yours runs out of memory, stalls, or will not be done before its
+time limit, and when a GPU that you hold stays idle. Each event is sent once, even if this command is restarted, and
+there is at most one message per minute. Needs a running daemon.
 
   gpumon notify @$HOME/.config/gpumon/notify
 """
@@ -25,10 +25,15 @@ from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places
 from gpumon.common.text import clean
+from gpumon.diagnosis.finding import Finding
+from gpumon.diagnosis.live_findings import JudgedFrame, epochs_from_boundaries
 from gpumon.launcher.notification import Notification, Target, parse_target
-from gpumon.live import follow
+from gpumon.live import Live, follow
+from gpumon.model.frame import Frame
 from gpumon.storage.ledger.change import user_name
 
+FINDINGS = ("time_limit",)
+"""Kinds of findings about runs of which a user is told, besides logged events."""
 _POLL = 2.0
 """Seconds between two looks at the event log."""
 
@@ -91,7 +96,8 @@ def _follow(places: Places, target: Target, path: str, stop: threading.Event) ->
             state = live.state()
             topic, problem = ("", "") if state.live else ("daemon", f"nothing is sampled: {state.text}")
             try:
-                notifier.poll(live.latest() if state.live else None)
+                frame = live.latest() if state.live else None
+                notifier.poll(frame, _run_findings(live, frame) if frame is not None else ())
             except GpumonError as error:
                 topic = problem = clean(str(error), 300)
             if topic and topic != last_topic:  # the text about a silent daemon has its age, which changes all the time
@@ -102,3 +108,11 @@ def _follow(places: Places, target: Target, path: str, stop: threading.Event) ->
                 return
     finally:
         live.close()
+
+
+def _run_findings(live: Live, frame: Frame) -> list[Finding]:
+    """Return the findings about runs of which a user is told, `FINDINGS`."""
+    if not any(run.facts.time_limit for run in frame.runs):  # without a limit, there is nothing to estimate
+        return []
+    judged = JudgedFrame(frame, epochs=epochs_from_boundaries(live, frame))
+    return [finding for finding in judged.findings() if finding.kind in FINDINGS]

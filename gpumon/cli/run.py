@@ -14,13 +14,13 @@ import os
 import re
 import sys
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic_ns, time
 from typing import TYPE_CHECKING
 
 from gpumon.auto import KNOWN, prepare
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, chosen_source, resolve_options
 from gpumon.cli.streams import print_message
-from gpumon.common.clock import SECOND
+from gpumon.common.clock import SECOND, later_time
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.common.paths import places as default_places
@@ -52,6 +52,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"record trainings with {KNOWN}, without changes to their code",
     )
     parser.add_argument(
+        "--time-limit", metavar="TIME",
+        help="when the command will be ended: 8h from now, or 2026-01-31T14:00. Views warn if a training will not be "
+        "done by then (default: the end of its Slurm job, if Slurm tells it)",
+    )  # fmt: skip
+    parser.add_argument(
         "--notify", metavar="TARGET", dest="notify_target",  # `notify` is a setting of the terminal view
         help="notify TARGET when the command has ended, with its cost. TARGET is a program, which gets the text on "
         "stdin, or @FILE. The file must have mode 0600 and contain a URL that accepts POST (ntfy, Slack, Discord, ...)",
@@ -74,6 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         if archive():
             raise UsageError("gpumon.pyz cannot change the command's Python: for --auto, install the package with pip")
         env = prepare(env, arguments.name)
+    if arguments.time_limit is not None:
+        from gpumon.tracking.context import TIME_LIMIT
+
+        env[TIME_LIMIT] = str(round(later_time(arguments.time_limit, time())))
     target = None
     if arguments.notify_target is not None:
         from gpumon.launcher.notification import parse_target

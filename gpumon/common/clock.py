@@ -103,6 +103,17 @@ def positive_seconds(length: str) -> float:
     return value
 
 
+def later_time(point: str, now: float) -> float:
+    """Convert a time to seconds since 1970, such as `point_in_time`, but `8h` means 8 hours after `now`.
+
+    Raises UsageError if it is no time, or not after `now`.
+    """
+    value = now + positive_seconds(point) if point[-1:] in _UNITS else point_in_time(point, now)
+    if value <= now:
+        raise UsageError(f"'{point}' has already passed")
+    return value
+
+
 def point_in_time(point: str | float | datetime, now: float) -> float:
     """Convert a time to seconds since 1970. Raises UsageError.
 

@@ -126,6 +126,10 @@ class RunContext(NamedTuple):
     """Names of logged metrics that are NaN or infinite."""
     claimed: int = 0
     """Number of GPUs that the run claims although the driver lists no process of its user on them."""
+    left: float = NAN
+    """Estimated seconds until the run ends."""
+    limit_in: float = NAN
+    """Seconds until the process will be ended, by its Slurm job or by the limit that its user gave."""
     silent: float = NAN
     """Seconds without progress of any rank, if the run is stalled."""
     phase: str = ""

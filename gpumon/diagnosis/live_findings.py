@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, Load
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
-from gpumon.analysis.progress import seconds_since_begin
+from gpumon.analysis.progress import progress, seconds_since_begin
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import JUDGED_FROM, JUDGED_OVER, PAUSE, RECENT, WHOLE
 from gpumon.analysis.throttling import THERMAL
@@ -177,6 +177,9 @@ def live_run(
     throttled, idle = NAN, NAN
     if settled and history is not None:
         throttled, idle = shares(history, ranks.gpus, max(run.started, now - JUDGED_OVER), now)
+    limit, left = min((rank.facts.time_limit for rank in ranks.all if rank.facts.time_limit), default=NAN), NAN
+    if settled and is_known(limit):
+        left = progress(ranks, epochs, now, monotonic_ns).left
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=ranks.state,
@@ -196,6 +199,8 @@ def live_run(
         idle_share=idle,
         diverged=sorted({name for rank in ranks.all for name, value in rank.metrics.items() if not isfinite(value)}),
         claimed=sum(int(rank.facts.claimed) for rank in ranks.all) if running else 0,
+        left=left,
+        limit_in=limit - now,
         silent=max(0.0, now - ranks.stalled_since),
         phase=ranks.slowest.phase,
     )
@@ -251,8 +256,6 @@ class JudgedFrame:
 
     def progress(self, ranks: Ranks) -> Progress:
         """Return the progress of one of the runs in the frame."""
-        from gpumon.analysis.progress import progress
-
         return progress(ranks, self.epochs, self._frame.time, self._frame.monotonic_ns)
 
     def findings(self) -> list[Finding]:

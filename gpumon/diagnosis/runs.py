@@ -118,6 +118,16 @@ def stalled(run: RunContext) -> Iterator[Finding]:
         yield Finding("stalled", Severity.CRITICAL, run.subject, summary, action, {"silent": run.silent})
 
 
+def beyond_time_limit(run: RunContext) -> Iterator[Finding]:
+    """The run will be ended before it is done. The estimate must exceed the limit by more than its own error."""
+    excess = run.left - run.limit_in
+    if run.limit_in > 0 and excess > max(thresholds.LIMIT_MARGIN, thresholds.LIMIT_SHARE * run.left):
+        summary = f"needs {units.duration(run.left)} more, but will be ended in {units.duration(run.limit_in)}"
+        action = "Save a checkpoint before that, and ask for more time or plan fewer epochs."
+        evidence = {"left": run.left, "limit_in": run.limit_in}
+        yield Finding("time_limit", Severity.WARNING, run.subject, summary, action, evidence)
+
+
 def input_bound(run: RunContext) -> Iterator[Finding]:
     """The GPU waits while batches are loaded."""
     if run.wait_share >= thresholds.INPUT_BOUND:
@@ -159,6 +169,7 @@ RUN_RULES: tuple[Rule[RunContext], ...] = (
     ended_badly,
     diverged,
     stalled,
+    beyond_time_limit,
     claimed,
     input_bound,
     throttled,

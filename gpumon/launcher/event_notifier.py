@@ -13,6 +13,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places, history_paths, ledger_paths, read_regular
 from gpumon.common.text import clean
+from gpumon.diagnosis.finding import Finding
 from gpumon.launcher.notification import Notification, Target
 from gpumon.model import units
 from gpumon.model.frame import Frame
@@ -97,14 +98,17 @@ class EventNotifier:
         self._last_sent = -INTERVAL
         self._is_first = sent.is_new
 
-    def poll(self, frame: Frame | None) -> None:
+    def poll(self, frame: Frame | None, findings: Collection[Finding] = ()) -> None:
         """Look for new events, and send what may be sent now.
 
         Raises GpumonError if sending fails; a later call tries again.
 
         `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
+        `findings`: findings about the runs in the frame of which the user is told, at most one of a kind per run.
         """
-        notices = [*self._logged_notices(), *(self._stalled_notices(frame) if frame is not None else ())]
+        notices = [*self._logged_notices()]
+        if frame is not None:
+            notices += [*self._stalled_notices(frame), *self._found_notices(frame, findings)]
         if self._is_first:
             self._is_first = False
             self._sent.add([notice.key for notice in notices], self._now())
@@ -163,6 +167,13 @@ class EventNotifier:
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
                 body = f"no progress for {units.duration(silent)}" + (f", at {position}" if position else "")
                 yield Notice(key, f"{clean(run.name, 60)}: stalled", body)
+
+    def _found_notices(self, frame: Frame, findings: Collection[Finding]) -> Iterator[Notice]:
+        own = {run.id for run in frame.runs if run.user == self._user}
+        for finding in findings:
+            key = (finding.kind, finding.subject.id)
+            if finding.subject.id in own and self._is_new(key):
+                yield Notice(key, f"{clean(finding.subject.title, 60)}: {finding.summary}", finding.action)
 
 
 def _title(event: LoggedEvent) -> str:

@@ -189,6 +189,10 @@ class RunFacts(NamedTuple):
     """While the process is stalled: time of its last progress, in seconds since 1970. Otherwise 0. Set by the reader of
     its board; see `gpumon.tracking.stalls`."""
 
+    time_limit: float = 0.0
+    """Time at which the process will be ended, in seconds since 1970: the end of its Slurm job, or the limit that its
+    user gave to `gpumon run`."""
+
     def for_frames(self) -> "RunFacts":
         """Return the facts as stored in frames: `batch` is the mean, and facts that readers set are 0."""
         return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0, stalled_since=0.0)
@@ -231,6 +235,7 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("folded", column="folded_epochs"),
     Fact("claimed", limit=1024),
     Fact("stalled_since", limit=_LATEST),
+    Fact("time_limit", limit=_LATEST),
 )
 
 

@@ -445,7 +445,12 @@ def _start(
         visible=visible,
         order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
-        facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0, job=env.get("SLURM_JOB_ID", "")),
+        facts=RunFacts(
+            batch=samples or 0,
+            planned_steps=planned_steps or 0,
+            job=env.get("SLURM_JOB_ID", ""),
+            time_limit=context.time_limit(env),
+        ),
     )
 
     def restart() -> ActiveRun:

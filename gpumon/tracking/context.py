@@ -226,6 +226,19 @@ def _number(env: Mapping[str, str], *names: str) -> int | None:
     return None
 
 
+TIME_LIMIT = "GPUMON_TIME_LIMIT"
+"""Environment variable with the time at which `gpumon run --time-limit` expects its command to be ended."""
+
+
+def time_limit(env: Mapping[str, str]) -> float:
+    """Return when this process will be ended, in seconds since 1970; 0 if that is unknown.
+
+    Slurm sets SLURM_JOB_END_TIME in the environment of a job (sbatch(1)).
+    """
+    texts = (env.get(TIME_LIMIT, ""), env.get("SLURM_JOB_END_TIME", ""))
+    return min((float(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12), default=0.0)
+
+
 def _torch(env: Mapping[str, str]) -> RankInfo | None:
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
     return None if rank is None or size is None else _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))

@@ -82,6 +82,23 @@ def test_a_run_that_failed_is_told_once_over_restarts(env: dict[str, str], recei
     assert len(receiver.messages) == 1
 
 
+LONG = """
+import gpumon, time
+with gpumon.run("long", epochs=100_000) as run:
+    for _ in run.epochs():
+        time.sleep(0.2)
+"""
+
+
+def test_a_run_that_will_exceed_its_time_limit_is_told_once(env: dict[str, str], receiver: Receiver) -> None:
+    words = command("run", "--time-limit", "1h", "--", sys.executable, "-c", LONG)
+    with notifying(receiver, env), subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as training:
+        (message,) = until(lambda: receiver.messages)
+        training.terminate()
+    assert "event=time_limit" in message
+    assert len(receiver.messages) == 1
+
+
 def test_a_test_message_shows_that_the_target_works(env: dict[str, str], receiver: Receiver, tmp_path: Path) -> None:
     assert gpumon("notify", "--test", str(receiver.program), env=env).returncode == EXIT_OK
     assert "event=test" in receiver.messages[0]

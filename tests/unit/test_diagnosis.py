@@ -527,3 +527,33 @@ def test_the_remedy_of_a_lost_gpu_is_that_of_a_driver_that_lost_all() -> None:
     (finding,) = of_gpu(sample(3, Availability.LOST, xid=48.0))
     assert clause(finding.action).startswith(RESTART_MACHINE)
     assert finding.evidence == {"xid": 48.0}
+
+
+def limited(epochs: int, epoch: int, limit_in: float, seconds: float = 100.0, rate: float = 1.0) -> RunContext:
+    """A run whose epochs take `seconds`, at the end of one, with a time limit in `limit_in` seconds."""
+    begin = TIME / SECOND
+    now = begin + epoch * seconds
+    one = run(
+        epoch=epoch, epochs=epochs, started=begin, epoch_started=now, updated=now, step=10 * epoch,
+        facts=RunFacts(time_limit=now + limit_in),
+    )  # fmt: skip
+    return live_run(ranks_of([one])[0], Epochs(), now)
+
+
+@pytest.mark.parametrize(
+    ("limit_in", "found"),
+    [
+        (500.0, True), (790.0, True), (839.0, True), (841.0, False), (2000.0, False),
+        (-1.0, False),  # the limit has passed, and the run goes on: it does not apply
+    ],
+)  # fmt: skip
+def test_a_run_that_needs_more_time_than_its_limit_leaves_is_a_finding(limit_in: float, found: bool) -> None:
+    findings = diagnose(RUN_RULES, [limited(epochs=10, epoch=1, limit_in=limit_in)])
+    assert [(one.kind, one.evidence) for one in findings] == (
+        [("time_limit", {"left": pytest.approx(900.0), "limit_in": pytest.approx(limit_in)})] if found else []
+    )
+
+
+def test_a_run_without_a_plan_or_in_its_first_epoch_has_no_estimate_to_compare_with_its_limit() -> None:
+    assert not diagnose(RUN_RULES, [limited(epochs=0, epoch=3, limit_in=10.0)])
+    assert not diagnose(RUN_RULES, [limited(epochs=10, epoch=0, limit_in=10.0)])
