@@ -52,10 +52,7 @@ _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
 
 
 class MemoryReader:
-    """Publishes the framework memory of this process on `board`, and reports out-of-memory errors there.
-
-    Never raises. If the memory of a framework cannot be read, the reader warns once and no longer reads that framework.
-    """
+    """Publishes the framework memory of this process on `board`, and reports out-of-memory errors. Never raises."""
 
     def __init__(
         self,
@@ -74,12 +71,7 @@ class MemoryReader:
         self._start_ns = monotonic()
         self._boundaries_ns = 0
         self._peak = NOT_KNOWN
-        visible = visible_uuids(board.description.visible)
-        self._readers: dict[str, Callable[[Mapping[str, Any], int], list[Memory]]] = {
-            "torch": _Torch(visible, reporter),
-            "TensorFlow": _TensorFlow(visible),
-            "JAX": _Jax(visible),
-        }
+        self._frameworks = FrameworkMemoryReader(board.description.visible, self._modules, reporter)
         if board.on:
             reporter.add(board)
 
@@ -90,13 +82,7 @@ class MemoryReader:
             return
         now = now or self._monotonic()
         self.due_ns = now + EVERY
-        devices: list[Memory] = []
-        for framework, reader in list(self._readers.items()):
-            try:
-                devices += reader(self._modules, now)
-            except Exception as error:  # such as an unexpected version or a lost context
-                self._readers.pop(framework, None)
-                warn_once(f"memory {framework}", f"{framework}'s memory is not shown: {type(error).__name__}: {error}")
+        devices = self._frameworks.read(now)
         self._peak = _sum(device.peak for device in devices)
         if devices or self._published:  # an empty record withdraws values that are no longer available
             self._published = bool(devices)
@@ -118,10 +104,42 @@ class MemoryReader:
         self._boundaries_ns += self._monotonic() - start
 
 
+class FrameworkMemoryReader:
+    """Reads the device memory of the frameworks in this process.
+
+    Never raises. If the memory of a framework cannot be read, the reader warns once and no longer reads that framework.
+
+    `visible`: value of CUDA_VISIBLE_DEVICES, or of the variable of another vendor, if it lists UUIDs. `modules`:
+    `sys.modules`. `reporter`: gets the out-of-memory errors of torch; None to leave torch as it is.
+    """
+
+    def __init__(
+        self, visible: str, modules: Mapping[str, Any], reporter: out_of_memory.OutOfMemoryReporter | None = None
+    ) -> None:
+        uuids = visible_uuids(visible)
+        self._modules = modules
+        self._readers: dict[str, Callable[[Mapping[str, Any], int], list[Memory]]] = {
+            "torch": _Torch(uuids, reporter),
+            "TensorFlow": _TensorFlow(uuids),
+            "JAX": _Jax(uuids),
+        }
+
+    def read(self, now: int) -> list[Memory]:
+        """Return the memory of each device that a framework uses. `now`: current time (ns, monotonic)."""
+        devices: list[Memory] = []
+        for framework, reader in list(self._readers.items()):
+            try:
+                devices += reader(self._modules, now)
+            except Exception as error:  # such as an unexpected version or a lost context
+                self._readers.pop(framework, None)
+                warn_once(f"memory {framework}", f"{framework}'s memory is not shown: {type(error).__name__}: {error}")
+        return devices
+
+
 class _Torch:
     """Reads the memory of torch's caching allocators."""
 
-    def __init__(self, visible: tuple[str, ...], reporter: out_of_memory.OutOfMemoryReporter) -> None:
+    def __init__(self, visible: tuple[str, ...], reporter: out_of_memory.OutOfMemoryReporter | None) -> None:
         self._visible = visible
         self._reporter = reporter
         self._used: set[int] = set()
@@ -133,7 +151,8 @@ class _Torch:
         cuda: Any = getattr(torch, "cuda", None)
         if not _initialized(cuda):
             return _other_accelerator(torch)
-        self._reporter.observe(torch, self._visible)
+        if self._reporter is not None:
+            self._reporter.observe(torch, self._visible)
         indexes = {*self._used, cuda.current_device()}
         if now >= self._scan_due:
             self._scan_due = now + SCAN_EVERY
