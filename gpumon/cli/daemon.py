@@ -11,19 +11,28 @@ import argparse
 import os
 import resource
 import select
+import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 
 from gpumon.cli.options import add_daemon, chosen_source, make_playback, refuse_options, resolve_options
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import LOG, Places, live_dirs
+from gpumon.common.usage_lock import is_in_use
 
 _SHARED = ("action", "dir", "state_dir")
 """Options that the subcommands also have."""
 _PATIENCE = 3.0
 """If there is no first sample after this many seconds, a message is printed."""
+_CHECK_EVERY = 0.5
+"""Seconds between two checks of the file `--until-unlocked`."""
+_UNUSED_FOR = 2.0
+"""The daemon stops when the file `--until-unlocked` was not locked for this many seconds. A notebook whose kernel is
+restarted locks it again."""
 _SUCCESS = "+"
 """First character of the message from a detached daemon that has taken its first sample. Any other message is an
 error."""
@@ -38,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         refuse_options(arguments, f"daemon {arguments.action}", _SHARED, "starting a daemon")
         return _control(arguments)
     places, arguments = resolve_options(arguments)
+    if arguments.until_unlocked:
+        arguments.until_unlocked = os.path.abspath(arguments.until_unlocked)  # --detach changes the working directory
     if not arguments.detach:
         return _serve(places, arguments, lambda text, _: print(text, flush=True))
     return _detach(places, arguments)
@@ -85,11 +96,27 @@ def _serve(places: Places, arguments: argparse.Namespace, announce: Callable[[st
         service.tune_garbage_collection()
         warn_of_preferred(places, recorder.directory or "")
         announce(text, recorder.directory or "")
+        if arguments.until_unlocked:
+            Thread(target=_stop_when_unlocked, args=(arguments.until_unlocked,), daemon=True).start()
 
     service.limit_malloc_arenas()
     _allow_open_files()
     Service(open_recorder, started).run()
     return EXIT_OK
+
+
+def _stop_when_unlocked(path: str) -> None:
+    """Stop this process once no other process locks the file `path` any more."""
+    used_at = time.monotonic()
+    while time.monotonic() - used_at < _UNUSED_FOR:
+        time.sleep(_CHECK_EVERY)
+        try:
+            if is_in_use(path):
+                used_at = time.monotonic()
+        except OSError as error:
+            print_message(f"gpumon: cannot check the lock of {path} ({error.strerror or error}): stopping")
+            break
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def warn_of_preferred(places: Places, directory: str) -> None:

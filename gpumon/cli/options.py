@@ -425,6 +425,11 @@ def add_daemon(parser: ArgumentParser) -> None:
         help="directory with one file per GPU that names its job, in the format of dcgm-exporter's "
         "--hpc-job-mapping-dir (default: none); jobstats' /run/gpustat is also read if it exists",
     )  # fmt: skip
+    parser.add_argument(
+        "--until-unlocked", metavar="FILE",
+        help="stop a few seconds after the last process that locks FILE has ended (a shared fcntl lock); used by "
+        "notebooks",
+    )  # fmt: skip
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     from argparse import SUPPRESS
