@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "connect", "ledger", "run"]
 
 _MODULES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.storage.ledger.api"}
+_EXTENSION = "gpumon.notebook.extension"
 
 
 def __getattr__(name: str) -> object:
@@ -46,6 +47,23 @@ def __getattr__(name: str) -> object:
         raise GpumonError(f"gpumon.{name} cannot be loaded: {type(error).__name__}: {error}") from error
     value = globals()[name] = getattr(module, "open_ledger" if name == "ledger" else name)
     return value
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Register `%gpumon` and `%%gpumon`. IPython calls this for `%load_ext gpumon`."""
+    if not sys.platform.startswith("linux"):
+        sys.stderr.write("gpumon: GPUs can be sampled only on Linux\n")
+        return
+    from importlib import import_module
+
+    import_module(_EXTENSION).load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Remove `%gpumon` and `%%gpumon`. IPython calls this for `%unload_ext gpumon`."""
+    extension = sys.modules.get(_EXTENSION)
+    if extension is not None:
+        extension.unload()
 
 
 def _run_untagged(error: Exception, name: object = None, *, epochs: object = None, **settings: object) -> object:

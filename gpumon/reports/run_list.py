@@ -20,9 +20,9 @@ _ROOM = {
     "framework": (16, 0),
 }  # fmt: skip
 """Maximum and minimum width of columns that contain text."""
-_RUNS = shown(RUNS, View.COMMAND)
-RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in _RUNS)
-_COSTS_AT = [column.key for column in _RUNS].index("energy") + 1
+COLUMNS = shown(RUNS, View.COMMAND)
+RUN_COLUMNS = tuple(text_column(column, *_ROOM.get(column.key, (0, 0))) for column in COLUMNS)
+_COSTS_AT = [column.key for column in COLUMNS].index("energy") + 1
 """Index at which the cost columns are inserted."""
 
 
@@ -36,10 +36,10 @@ def lines(
     its id; required with `prices`.
     """
     if prices is None or costs is None:
-        yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
+        yield from draw(RUN_COLUMNS, [*run_rows(runs, now)], width)
         return
     rows = []
-    for listed, row in zip(runs, _rows(runs, now), strict=True):
+    for listed, row in zip(runs, run_rows(runs, now), strict=True):
         rows.append((*row[:_COSTS_AT], *charges.cells(costs.get(listed.run.id, NO_CHARGE), prices), *row[_COSTS_AT:]))
     yield from draw((*RUN_COLUMNS[:_COSTS_AT], *charges.columns(prices), *RUN_COLUMNS[_COSTS_AT:]), rows, width)
 
@@ -75,7 +75,8 @@ def is_utilization_about(listed: RunSummary) -> bool:
     return listed.sampled_share < SAMPLED
 
 
-def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
+def run_rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each run, in the order of `COLUMNS`. `now`: current time (s since 1970)."""
     lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
     joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
     for listed, lack, energy in zip(runs, lacks, units.energy_column(joules), strict=True):
@@ -92,4 +93,4 @@ def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
         "utilization_mean": _utilization(listed), "energy": energy, "tags": ", ".join(listed.tags),
         "resumes": run.resumes, "hostname": run.hostname, "framework": run.framework or run.label,
     }  # fmt: skip
-    return tuple(cells[column.key] for column in _RUNS)
+    return tuple(cells[column.key] for column in COLUMNS)

@@ -19,7 +19,7 @@ BESIDE = (
     "web/gpumon_web/assets/*.js",
 )
 """Where names of the product are used, too."""
-CALLED_BY_OTHERS = re.compile(r"_.*_$|_$|on_")
+CALLED_BY_OTHERS = re.compile(r"_.*_$|_$|on_|(un)?load_ipython_extension$")
 """Names that Python and notebooks look for, and the hooks of frameworks, which a mixin may bring them."""
 
 
