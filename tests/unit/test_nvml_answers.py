@@ -17,9 +17,10 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESS_SHARES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.fields import fields_for_driver
-from gpumon.sources.nvml.processes import DeviceProcesses, EngineShares, ProcessShares
+from gpumon.sources.nvml.processes import DeviceProcesses, ProcessShares
 from gpumon.sources.nvml.return_codes import availability
 from gpumon.sources.nvml.values import DeviceValues, ValueRow
+from gpumon.sources.process_cache import EngineShares
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 

@@ -6,7 +6,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model.process import Process
 from gpumon.sources.base import ProcessInfo
 from gpumon.sources.cgroup import CgroupInfo
-from gpumon.sources.nvml.processes import EngineShares, ListedProcess, ProcessCache, build_process
+from gpumon.sources.process_cache import EngineShares, ListedProcess, ProcessCache, build_process
 
 PLACE = CgroupInfo("docker 3f2a9c1b04de", "0a1b2c3d-1111-2222-3333-444455556666", "4242")
 

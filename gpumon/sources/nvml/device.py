@@ -22,12 +22,13 @@ from gpumon.sources.nvml.mig import (
     Parent,
     explain_mig_mode,
 )
-from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses, ListedProcess
+from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, LINK, explain_shared_memory, shares_host_memory
 from gpumon.sources.nvml.sysfs import RuntimePower
 from gpumon.sources.nvml.utilization import SampleBuffer, UtilizationSamples
 from gpumon.sources.nvml.values import TURNS, CallCost, DeviceValues, ValueRow
 from gpumon.sources.nvml.xid import XidState, XidWatcher
+from gpumon.sources.process_cache import ListedProcess
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"

@@ -18,11 +18,12 @@ from gpumon.sources.executor import AnyCall, PendingCall, WorkerPool
 from gpumon.sources.nvml.calls import DeviceCalls
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses, ListedProcess
+from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses
 from gpumon.sources.nvml.readings import MEMORY_CALL, Call
 from gpumon.sources.nvml.return_codes import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS, availability
 from gpumon.sources.nvml.utilization import UtilizationSamples
 from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read, ValueRow
+from gpumon.sources.process_cache import ListedProcess
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.discovery import NO_VALUES, SCAN_EVERY, DeviceScan, Discovery
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import DeviceReading, MigInstance
-from gpumon.sources.nvml.processes import ProcessCache
 from gpumon.sources.nvml.return_codes import VERSION_MISMATCH, advice
 from gpumon.sources.nvml.sysfs import PCI_DEVICES
 from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
+from gpumon.sources.process_cache import ProcessCache
 
 # Module constants, because looking up an Enum member would be the most expensive step for each device at each tick.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
