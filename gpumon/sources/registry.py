@@ -74,7 +74,7 @@ class SourceKind(NamedTuple):
 
 KINDS: tuple[SourceKind, ...] = (
     SourceKind("nvml", "", "NVIDIA GPUs of this machine", HARDWARE),
-    SourceKind("drm", "", "AMD and Intel GPUs of this machine", Capability.LIVE | Capability.NOW),
+    SourceKind("drm", "", "AMD and Intel GPUs of this machine", HARDWARE),
     SourceKind("replay", ":FILE", "a recording, or an nvidia-smi log (CSV or dmon, also .gz)", RECORDED),
     SourceKind("sim", "[:SCENARIO]", "a simulation: one, idle, laptop, sixteen, faults or hostile", SIMULATED),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,7 @@ class Tree:
     def __init__(self, root: Path, cards: Sequence[Card]) -> None:
         self.root = root
         self.cards = cards
+        self.programs: list[Program] = []
         for number, card in enumerate(cards):
             self._make(number, card)
         self.write(0.0)
@@ -224,6 +226,41 @@ class Tree:
             if card.driver == "amdgpu":
                 self._write_amd(card, t)
 
+        for program in self.programs:
+            self._write_program(program, t)
+
+    def add(self, *programs: Program) -> None:
+        """Start programs."""
+        self.programs += programs
+        for program in programs:
+            folder = self.root / "proc" / str(program.pid)
+            put(folder / "stat", f"{program.pid} ({program.name}) S 1 " + "0 " * 18 + "4096 100 0")
+            (folder / "fd").mkdir(exist_ok=True)
+            for number in program.descriptors if program.client else ():
+                (folder / "fd" / str(number)).symlink_to("/dev/dri/renderD128")
+        self.write(0.0)
+
+    def end(self, program: Program) -> None:
+        """End a program."""
+        self.programs.remove(program)
+        shutil.rmtree(self.root / "proc" / str(program.pid))
+        shutil.rmtree(self.root / "sys/class/kfd/kfd/proc" / str(program.pid), ignore_errors=True)
+
+    def _write_program(self, program: Program, t: float) -> None:
+        for number in program.descriptors if program.client else ():
+            put(self.root / "proc" / str(program.pid) / "fdinfo" / str(number), program.fdinfo(t))
+        if not program.kfd_vram:
+            return
+        folder = self.root / "sys/class/kfd/kfd/proc" / str(program.pid)
+        for card in self.cards:
+            for partition in range(card.partitions if card.driver == "amdgpu" else 0):
+                number = gpu_id(card, partition)
+                is_here = card == program.card and partition == program.partition
+                put(folder / f"vram_{number}", str(program.kfd_vram if is_here else 0))
+                put(folder / f"sdma_{number}", "0")
+                if program.units is not None:
+                    put(folder / f"stats_{number}/cu_occupancy", str(program.units if is_here else 0))
+
     def _write_amd(self, card: Card, t: float) -> None:
         folder, hwmon = self.folder(card), self.hwmon(card)
         put(folder / "gpu_busy_percent", str(card.busy(t)))
@@ -259,6 +296,50 @@ class Tree:
             "current_gfxclk": card.clock(t) // 1_000_000,
         }  # fmt: skip
         return {**table, **throttling(t)}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process that uses a card. Each engine is busy for this share of the time."""
+
+    pid: int
+    card: Card
+    client: int = 0
+    """Number of the DRM client; 0 for a process that only KFD knows."""
+    vram: int = 0
+    gtt: int = 0
+    engines: Mapping[str, float] = field(default_factory=dict)
+    kfd_vram: int = 0
+    """Memory that KFD reports; 0 for a process that does not compute."""
+    units: int | None = None
+    """Compute units that run it; None where the card does not count them."""
+    partition: int = 0
+    descriptors: Sequence[int] = (7,)
+    name: str = "python"
+    old_names: bool = False
+
+    def fdinfo(self, t: float) -> str:
+        """The file of the client in fdinfo, in the format of its driver."""
+        lines = [
+            "pos:\t0", "flags:\t02100002", f"drm-driver:\t{self.card.driver}", f"drm-client-id:\t{self.client}",
+            f"drm-pdev:\t{self.card.address}",
+        ]  # fmt: skip
+        kind = "memory" if self.old_names else "resident"
+        regions = {"amdgpu": ("vram", "gtt"), "i915": ("local0", "system0"), "xe": ("vram0", "gtt")}[self.card.driver]
+        lines += [f"drm-total-{region}:\t{2**50} KiB" for region in regions if not self.old_names]
+        lines += [
+            f"drm-{kind}-{region}:\t{size // 1024} KiB"
+            for region, size in zip(regions, (self.vram, self.gtt), strict=True)
+        ]
+        for engine, share in self.engines.items():
+            if self.card.driver == "xe":  # in cycles of 19.2 MHz
+                lines += [
+                    f"drm-cycles-{engine}:\t{round(19.2e6 * share * t)}",
+                    f"drm-total-cycles-{engine}:\t{round(19.2e6 * t)}",
+                ]
+            else:
+                lines.append(f"drm-engine-{engine}:\t{round(1e9 * share * t)} ns")
+        return "\n".join(lines)
 
 
 PPT_SHARE, HEAT_SHARE = 0.25, 0.05

@@ -46,8 +46,8 @@ class AmdCard:
 
     def __init__(self, card: Card, *, is_integrated: bool = False) -> None:
         self._card = card
-        self.is_apu = is_integrated
-        """Whether the GPU is part of a processor. Its memory is the host's."""
+        self.uses_host_memory = is_integrated
+        """Whether the GPU is part of a processor, so that the memory of programs is the host's."""
         self._sensors: Sensors | None = None
         """None until the card was awake for the first time."""
         folder = card.folder
@@ -65,7 +65,7 @@ class AmdCard:
         data = files["gpu_metrics"].read(LONGEST)
         table = parse_table(data) if data else MetricsTable(why=files["gpu_metrics"].why)
         if table.values is not None:
-            self.is_apu = table.is_apu
+            self.uses_host_memory = table.is_apu
         is_slow_due = monotonic_ns >= self._slow_at
         self._read_activity(values, table)
         self._read_memory(values)
@@ -107,7 +107,7 @@ class AmdCard:
         for metric, kind in (("gpu.memory_used", "used"), ("gpu.memory_total", "total")):
             vram = self._files[f"mem_info_vram_{kind}"]
             amount, why = vram.number(), vram.why
-            if self.is_apu:
+            if self.uses_host_memory:
                 shared = self._files[f"mem_info_gtt_{kind}"]
                 amount += shared.number()
                 why = why if why is not Availability.OK else shared.why

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from gpumon.common.clock import Clock
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.sources.drm import amdgpu
 from gpumon.sources.drm.amdgpu import AmdCard
 from gpumon.sources.drm.cards import AMDGPU, Card, card_name, is_asleep, is_integrated, unique_id
@@ -18,6 +19,8 @@ METRICS = amdgpu.METRICS
 
 class Reader(Protocol):
     """Reads the values of a card from the files of its driver."""
+
+    uses_host_memory: bool
 
     def read(self, values: CardValues, monotonic_ns: int) -> None:
         """Read all values of a card that is awake. `monotonic_ns`: present time of CLOCK_MONOTONIC."""
@@ -39,6 +42,8 @@ class DrmDevice:
         self._values = CardValues()
         self._values.set_missing(PROCESSES, Availability.NOT_SUPPORTED)
         self._reader: Reader = AmdCard(card, is_integrated=is_integrated(card))
+        self.process_reasons: Mapping[str, Availability] = {PROCESSES: Availability.TOO_EARLY}
+        """Reasons of `PROCESSES` and `PROCESS_SHARES` that the next read stores. Replaced by the source's thread."""
         name = card_name(card, root)
         self.device = Device(self.uuid, index, name, self._values.missing.copy(), address=card.address)
 
@@ -51,11 +56,22 @@ class DrmDevice:
             self._reader.sleep()
             state = Availability.ASLEEP
             values.clear(state)
+            values.set_missing(PROCESSES, state)
         else:
             self._reader.read(values, now)
+            for key in (PROCESSES, PROCESS_SHARES):
+                if key in self.process_reasons:
+                    values.set_missing(key, self.process_reasons[key])
+                else:
+                    values.missing.pop(key, None)
         if values.missing != self.device.missing:
             self.device = self.device._replace(missing=values.missing.copy())
         return Sample(self.device, state, values.row(), monotonic_ns=now)
+
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether the memory of programs on this GPU is the host's."""
+        return self._reader.uses_host_memory
 
     def close(self) -> None:
         """Close all files."""

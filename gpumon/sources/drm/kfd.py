@@ -96,11 +96,10 @@ def read_processes(root: str = "") -> list[KfdProcess]:
 
 
 def _read_process(folder: str, pid: int) -> Iterator[KfdProcess]:
-    for name in list_folder(folder):
-        kind, _, number = name.partition("_")
-        if kind != "vram" or not (number.isascii() and number.isdigit() and len(number) < 11):
-            continue
-        memory = parse_number(read_bytes(f"{folder}/{name}", 64))
+    names = (name.partition("_") for name in list_folder(folder))
+    numbers = {number for kind, _, number in names if kind in ("vram", "stats") and number.isascii()}
+    for number in sorted(number for number in numbers if number.isdigit() and len(number) < 11):
+        memory = parse_number(read_bytes(f"{folder}/vram_{number}", 64))
         units = parse_number(read_bytes(f"{folder}/stats_{number}/cu_occupancy", 64))
         if memory > 0 or units > 0:
             yield KfdProcess(pid, int(number), memory if memory >= 0 else NAN, units if units >= 0 else NAN)

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import GPU_METRICS, Availability
-from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.metrics import GPU_METRICS, PROCESS_SHARES, PROCESSES, Availability
+from gpumon.model.origin import HARDWARE, Driver, Origin
+from gpumon.model.process import Process
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.drm.cards import AMDGPU, Card, is_present, relevant_cards
 from gpumon.sources.drm.device import DrmDevice
 from gpumon.sources.drm.files import read_text
 from gpumon.sources.drm.kfd import Node, read_nodes
+from gpumon.sources.drm.processes import READ_EVERY, ProcessReader, ProcessReading
 from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
+from gpumon.sources.process_cache import ProcessCache
 
-CAPABILITIES = Capability.LIVE | Capability.NOW
 TIMEOUT = 0.5
 """A tick waits at most this many seconds for a card. A card that is late becomes STALE until it answers."""
 FIRST_TIMEOUT = 1.5
@@ -72,7 +74,7 @@ class _Row:
 class DrmSource:
     """Reads all cards. If reading one card hangs, it becomes STALE and does not delay the others."""
 
-    capabilities = CAPABILITIES
+    capabilities = HARDWARE
     tick_period = 0.0
 
     def __init__(
@@ -91,6 +93,12 @@ class DrmSource:
         self._scan_call: PendingCall[_Scan] = PendingCall(self._scan)
         self._scan_at = 0
         self._scanned: _Scan | None = None
+        self._process_reader = ProcessReader(root)
+        self._process_call: PendingCall[ProcessReading] = PendingCall(self._read_processes)
+        self._processes_at = 0
+        self._caches: dict[str, ProcessCache] = {}
+        self._processes_of: dict[str, tuple[Process, ...]] = {}
+        self._processes: tuple[Process, ...] = ()
 
     def origin(self) -> Origin:
         has_none = self._scanned is not None and not self._rows
@@ -113,10 +121,16 @@ class DrmSource:
         scan = self._scan_call.pop()
         if scan is not None:
             self._apply(scan)
-            self._run([row.call for key, row in self._rows.items() if key not in rows], until)
+        if monotonic >= self._processes_at and self._rows:
+            self._processes_at = monotonic + READ_EVERY
+            self._run([self._process_call], until)
+        processes = self._process_call.pop()
+        if processes is not None:
+            self._apply_processes(processes)
+        self._run([row.call for key, row in self._rows.items() if row is not rows.get(key) and not row.is_lost], until)
         samples = [row.sample(monotonic) for row in self._rows.values()]
         samples.sort(key=lambda sample: sample.device.index)
-        return [Reading(monotonic, time, samples)]
+        return [Reading(monotonic, time, samples, self._processes)]
 
     def close(self) -> None:
         self._executor.close()
@@ -131,6 +145,30 @@ class DrmSource:
     def _scan(self) -> _Scan:
         cards = relevant_cards(self._root)
         return _Scan(cards, read_nodes(self._root), _read_driver(self._root, cards))
+
+    def _read_processes(self) -> ProcessReading:
+        scan = self._scanned
+        assert scan is not None
+        shared = [row.device.card.address for row in list(self._rows.values()) if row.device.uses_host_memory]
+        return self._process_reader.read(scan.cards, scan.nodes, shared, self._clock.monotonic())
+
+    def _apply_processes(self, reading: ProcessReading) -> None:
+        """Store the processes of each device. The joined list stays the same object while nothing has changed."""
+        present: dict[str, tuple[Process, ...]] = {}
+        for row in self._rows.values():
+            device = row.device
+            found = reading.by_card.get((device.card.address, -1))
+            if row.is_lost or found is None:
+                continue
+            reasons = {PROCESSES: found.why, PROCESS_SHARES: found.why_shares}
+            device.process_reasons = {key: why for key, why in reasons.items() if why is not Availability.OK}
+            cache = self._caches.setdefault(device.uuid, ProcessCache(device.uuid, self._describe))
+            present[device.uuid] = cache.update(found.listed)
+        before = self._processes_of
+        if present.keys() != before.keys() or any(present[uuid] is not before[uuid] for uuid in present):
+            self._processes = tuple(process for processes in present.values() for process in processes)
+        self._processes_of = present
+        self._caches = {uuid: self._caches[uuid] for uuid in present}
 
     def _apply(self, scan: _Scan) -> None:
         """Add rows for new cards. A card that left the bus is lost; one whose driver was unbound gets no row."""
