@@ -93,6 +93,7 @@ NVIDIA = Vendor(
 AMD = Vendor(
     "AMD",
     whole=("GPU-", "AMD-"),
+    parts=("XCP-",),
     visible=("ROCR_VISIBLE_DEVICES",),
     runtime="ROCm",
     listing="rocm-smi --showuniqueid",

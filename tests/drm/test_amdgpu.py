@@ -73,7 +73,7 @@ class TestValues:
             sample = machine.one(t)
             values = known(sample)
             expected = truth(card, t)
-            others = {"energy", "event_reasons"}
+            others = {"energy", "event_reasons", "ecc_corrected", "ecc_uncorrected"}
             assert {*values} - others - {key for key in values if key.startswith("throttled")} == {*expected}
             assert sample.state is OK
             for key, value in expected.items():
@@ -129,6 +129,57 @@ class TestEnergy:
         energies = [machine.one(float(second)).value("gpu.energy") for second in range(61)]
         assert energies == sorted(energies)
         assert energies[-1] - energies[0] == pytest.approx(card.energy(60.0) - card.energy(0.0), rel=0.02)
+
+
+class TestThrottling:
+    @pytest.mark.parametrize("table", [(1, 6), (1, 9)])
+    def test_times_are_the_shares_of_the_table(self, table: tuple[int, int], tmp_path: Path) -> None:
+        machine = Machine(tmp_path, [trees.mi300x(table=table)])
+        first = known(machine.one(0.0))
+        for second in range(1, 21):
+            last = known(machine.one(float(second)))
+        assert first["throttled_sw_power"] == 0
+        assert last["throttled_sw_power"] == pytest.approx(20 * trees.PPT_SHARE, rel=0.01)
+        assert last["throttled_hw_thermal"] == pytest.approx(20 * trees.HEAT_SHARE, rel=0.01)
+        assert last["throttled_hw_power_brake"] == 0
+
+    def test_times_are_right_when_the_counters_wrap_and_never_fall(self, tmp_path: Path) -> None:
+        card = trees.mi300x()
+        machine = Machine(tmp_path, [card])
+        begin = 2**32 - 5_000
+
+        def table(card: Card, t: float) -> dict[str, int]:
+            counts = trees.throttling(t)
+            names = ("accumulation_counter", "ppt_residency_acc")
+            return {**counts, **{name: (counts[name] + begin) % 2**32 for name in names}}
+
+        machine.tree._table = table  # type: ignore[method-assign]
+        times = [known(machine.one(float(second)))["throttled_sw_power"] for second in range(21)]
+        assert times == sorted(times)
+        assert times[-1] == pytest.approx(20 * trees.PPT_SHARE, rel=0.01)
+        machine.tree._table = lambda card, t: trees.throttling(0.0)  # type: ignore[method-assign]
+        assert known(machine.one(21.0))["throttled_sw_power"] >= times[-1]
+
+    def test_times_are_missing_where_the_table_has_none(self, tmp_path: Path) -> None:
+        sample = Machine(tmp_path, [trees.rx7900()]).one(1.0)
+        assert sample.device.missing["gpu.throttled_sw_power"] is NOT_SUPPORTED
+
+
+class TestErrors:
+    def test_are_summed_over_the_blocks(self, tmp_path: Path) -> None:
+        card = trees.mi300x()
+        machine = Machine(tmp_path, [card])
+        ras = machine.tree.folder(card) / "ras"
+        put(ras / "umc_err_count", "ue: 1\nce: 40")
+        put(ras / "gfx_err_count", "ue: 0\nce: 2\nde: 7")
+        put(ras / "sdma_err_count", "Query failed")
+        put(ras / "features", "feature mask: 0x3")
+        values = known(machine.one(1.0))
+        assert (values["ecc_corrected"], values["ecc_uncorrected"]) == (42, 1)
+
+    def test_are_missing_without_counters(self, tmp_path: Path) -> None:
+        sample = Machine(tmp_path, [trees.rx7900()]).one(1.0)
+        assert sample.device.missing["gpu.ecc_uncorrected"] is NOT_SUPPORTED
 
 
 class TestTwoDies:

@@ -11,10 +11,12 @@ import re
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import Availability
+from gpumon.sources.drm import throttling
 from gpumon.sources.drm.cards import AMDGPU, Card
 from gpumon.sources.drm.files import KernelFile, read_text
 from gpumon.sources.drm.hwmon import Sensors
 from gpumon.sources.drm.metrics_table import JOULES, LONGEST, MetricsTable, parse_table, throttle_causes
+from gpumon.sources.drm.throttling import ThrottleTimes, store_errors
 from gpumon.sources.drm.values import CardValues, EnergyMeter
 
 METRICS = frozenset(
@@ -25,12 +27,14 @@ METRICS = frozenset(
         "gpu.clock_memory", "gpu.fan", "gpu.pcie_generation", "gpu.pcie_width", "gpu.pcie_generation_max",
         "gpu.pcie_width_max", "gpu.pcie_replays", "gpu.event_reasons",
     )
-)  # fmt: skip
+) | throttling.METRICS  # fmt: skip
 _PERCENT, _MICRO, _MILLI = 1e-2, 1e-6, 1e-3
 _MOST_MEMORY = 2.0**50
 """Largest plausible memory of a card in bytes."""
 _SLOW_EVERY = 10 * SECOND
 """ns between two reads of values that hardly change."""
+_ERRORS_EVERY = 30 * SECOND
+"""ns between two reads of the ECC errors, for which the driver asks each block of the card."""
 _SECOND_DIES = frozenset(("7408", "740c"))
 """Device ids of MI250X and MI250. Each die is a device, but only the first one reports the power, of both dies."""
 _SPEEDS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -55,7 +59,8 @@ class AmdCard:
         memory = ("mem_info_vram_used", "mem_info_vram_total", "mem_info_gtt_used", "mem_info_gtt_total")
         self._files = {name: KernelFile(f"{folder}/{name}") for name in (*names, *memory)}
         self._energy = EnergyMeter()
-        self._slow_at = 0
+        self._throttled = ThrottleTimes()
+        self._slow_at = self._errors_at = 0
 
     def read(self, values: CardValues, monotonic_ns: int) -> None:
         """Read all values of a card that is awake. Missing values get their reason."""
@@ -75,9 +80,13 @@ class AmdCard:
         _read_fan(values, sensors)
         self._read_link(values)
         _store_throttling(values, table)
+        self._throttled.store(values, table, monotonic_ns)
         if is_slow_due:
             self._slow_at = monotonic_ns + _SLOW_EVERY
             self._read_slow(values)
+        if monotonic_ns >= self._errors_at:
+            self._errors_at = monotonic_ns + _ERRORS_EVERY
+            store_errors(values, self._card.folder)
 
     def close(self) -> None:
         """Close all files."""
@@ -89,7 +98,7 @@ class AmdCard:
     def sleep(self) -> None:
         """Close all files, because the card is powered down. Slow values are read again when it wakes."""
         self.close()
-        self._slow_at = 0
+        self._slow_at = self._errors_at = 0
 
     def _read_activity(self, values: CardValues, table: MetricsTable) -> None:
         for metric, name, field in (

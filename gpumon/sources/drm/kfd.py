@@ -7,7 +7,7 @@ the machine, even in a container. Programs on ROCm do not use the scheduler of D
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpumon.common.numbers import NAN
 from gpumon.sources.drm.files import list_folder, parse_number, read_bytes, read_fields, read_number
@@ -40,7 +40,18 @@ def read_nodes(root: str = "") -> list[Node]:
     folder = f"{root}{KFD}/topology/nodes"
     numbers = sorted(int(name) for name in list_folder(folder) if name.isascii() and name.isdigit() and len(name) < 5)
     nodes = (_read_node(f"{folder}/{number}", number) for number in numbers[:_MAX_NODES])
-    return [node for node in nodes if node is not None]
+    return _numbered([node for node in nodes if node is not None])
+
+
+def _numbered(nodes: list[Node]) -> list[Node]:
+    """Number the partitions of each card. Older drivers give all partitions of a card the number 0."""
+    by_card: dict[str, list[Node]] = {}
+    for node in nodes:
+        by_card.setdefault(node.address, []).append(node)
+    for address, own in by_card.items():
+        if len({node.partition for node in own}) < len(own):
+            by_card[address] = [replace(node, partition=number) for number, node in enumerate(own)]
+    return sorted((node for own in by_card.values() for node in own), key=lambda node: node.number)
 
 
 def _read_node(folder: str, number: int) -> Node | None:

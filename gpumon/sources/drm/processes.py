@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.metrics import Availability
+from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.sources.drm.cards import AMDGPU, Card
 from gpumon.sources.drm.clients import Client, ClientScanner, EngineUse
 from gpumon.sources.drm.kfd import KfdProcess, Node, is_available, read_processes
@@ -28,6 +28,12 @@ class CardProcesses:
     """Reason why the list may be incomplete; OK if it is complete."""
     why_shares: Availability = Availability.OK
     """Reason why some processes have no share."""
+
+    @property
+    def reasons(self) -> dict[str, Availability]:
+        """Both reasons as entries of `Device.missing`."""
+        reasons = {PROCESSES: self.why, PROCESS_SHARES: self.why_shares}
+        return {key: why for key, why in reasons.items() if why is not Availability.OK}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN
+from gpumon.model.device import by_number
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import GPU_METRICS, PROCESS_SHARES, PROCESSES, Availability
+from gpumon.model.metrics import GPU_METRICS, PROCESSES, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Describe, Reading
@@ -16,7 +17,8 @@ from gpumon.sources.drm.cards import AMDGPU, Card, is_present, relevant_cards
 from gpumon.sources.drm.device import DrmDevice
 from gpumon.sources.drm.files import read_text
 from gpumon.sources.drm.kfd import Node, read_nodes
-from gpumon.sources.drm.processes import READ_EVERY, ProcessReader, ProcessReading
+from gpumon.sources.drm.partitions import Partitions, partition_uuid
+from gpumon.sources.drm.processes import READ_EVERY, CardProcesses, ProcessReader, ProcessReading
 from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.process_cache import ProcessCache
 
@@ -50,6 +52,7 @@ class _Row:
     def __init__(self, device: DrmDevice) -> None:
         self.device = device
         self.call = PendingCall(device.read)
+        self.partitions = Partitions()
         self.is_lost = False
         self._last: Sample | None = None
 
@@ -128,8 +131,11 @@ class DrmSource:
         if processes is not None:
             self._apply_processes(processes)
         self._run([row.call for key, row in self._rows.items() if row is not rows.get(key) and not row.is_lost], until)
-        samples = [row.sample(monotonic) for row in self._rows.values()]
-        samples.sort(key=lambda sample: sample.device.index)
+        samples = []
+        for row in self._rows.values():
+            whole = row.sample(monotonic)
+            samples += [whole, *row.partitions.samples(whole)]
+        samples.sort(key=lambda sample: by_number(sample.device))
         return [Reading(monotonic, time, samples, self._processes)]
 
     def close(self) -> None:
@@ -157,18 +163,29 @@ class DrmSource:
         present: dict[str, tuple[Process, ...]] = {}
         for row in self._rows.values():
             device = row.device
-            found = reading.by_card.get((device.card.address, -1))
-            if row.is_lost or found is None:
+            if row.is_lost:
                 continue
-            reasons = {PROCESSES: found.why, PROCESS_SHARES: found.why_shares}
-            device.process_reasons = {key: why for key, why in reasons.items() if why is not Availability.OK}
-            cache = self._caches.setdefault(device.uuid, ProcessCache(device.uuid, self._describe))
-            present[device.uuid] = cache.update(found.listed)
+            if row.partitions.numbers:
+                device.process_reasons = {PROCESSES: Availability.OF_INSTANCES}
+            for number in row.partitions.numbers:
+                found = reading.by_card.get((device.card.address, number))
+                if found is not None:
+                    row.partitions.process_reasons[number] = found.reasons
+                    uuid = partition_uuid(device.uuid, number)
+                    present[uuid] = self._cached(uuid, found)
+            whole = reading.by_card.get((device.card.address, -1))
+            if whole is not None and not row.partitions.numbers:
+                device.process_reasons = whole.reasons
+                present[device.uuid] = self._cached(device.uuid, whole)
         before = self._processes_of
         if present.keys() != before.keys() or any(present[uuid] is not before[uuid] for uuid in present):
             self._processes = tuple(process for processes in present.values() for process in processes)
         self._processes_of = present
         self._caches = {uuid: self._caches[uuid] for uuid in present}
+
+    def _cached(self, uuid: str, found: CardProcesses) -> tuple[Process, ...]:
+        cache = self._caches.setdefault(uuid, ProcessCache(uuid, self._describe))
+        return cache.update(found.listed)
 
     def _apply(self, scan: _Scan) -> None:
         """Add rows for new cards. A card that left the bus is lost; one whose driver was unbound gets no row."""
@@ -179,7 +196,8 @@ class DrmSource:
             row = self._rows.get(card.key)
             if row is None or row.is_lost:
                 index = self._indexes.setdefault(card.key, len(self._indexes))
-                self._rows[card.key] = _Row(DrmDevice(card, index, self._clock, self._root))
+                row = self._rows[card.key] = _Row(DrmDevice(card, index, self._clock, self._root))
+            row.partitions.update([node for node in scan.nodes if node.address == card.address], card.folder)
         for key in [key for key in self._rows if key not in present]:
             self._remove(key)
 

@@ -1,0 +1,75 @@
+"""The partitions of a card that is divided, such as an MI300X in mode CPX.
+
+The driver reports utilization, power and temperature for the whole card. For a partition it reports nothing, or a copy
+of the card's values, so a partition has only its memory size and its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon.common.numbers import NAN, is_known
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.vendors import AMD
+from gpumon.sources.drm.files import read_text
+from gpumon.sources.drm.kfd import Node
+
+_TOTAL = GPU_INDEX["gpu.memory_total"]
+_NO_VALUES = [NAN] * len(GPU_METRICS)
+
+
+class Partitions:
+    """The partitions of one card. Empty if it is not divided."""
+
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._mode = ""
+        self._devices: dict[int, Device] = {}
+        self.process_reasons: dict[int, Mapping[str, Availability]] = {}
+        """Reasons of `PROCESSES` and `PROCESS_SHARES` by number of the partition."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of all partitions."""
+        return tuple(node.partition for node in self._nodes)
+
+    def update(self, nodes: Sequence[Node], folder: str) -> None:
+        """Set the nodes of the card. `folder`: folder of the card in sysfs."""
+        is_divided = any(node.partition > 0 for node in nodes)
+        self._nodes = tuple(sorted(nodes, key=lambda node: node.partition)) if is_divided else ()
+        self._mode = read_text(f"{folder}/current_compute_partition", 16) if is_divided else ""
+        self._devices = {node.partition: self._devices.get(node.partition, Device("", -1, "")) for node in self._nodes}
+
+    def samples(self, whole: Sample) -> list[Sample]:
+        """Return the samples of all partitions. `whole`: sample of the card, which has all other values."""
+        return [self._sample(node, whole) for node in self._nodes]
+
+    def _sample(self, node: Node, whole: Sample) -> Sample:
+        values = list(_NO_VALUES)
+        if whole.state is Availability.OK:
+            values[_TOTAL] = node.memory
+        missing = {
+            metric: Availability.NOT_SUPPORTED
+            if whole.device.missing.get(metric) is Availability.NOT_SUPPORTED
+            else Availability.OF_WHOLE_GPU
+            for metric in FROM_DRIVERS
+            if not (metric == "gpu.memory_total" and is_known(node.memory))
+        }
+        missing |= self.process_reasons.get(node.partition, {PROCESSES: Availability.TOO_EARLY})
+        device = Device(
+            partition_uuid(whole.device.uuid, node.partition), whole.device.index,
+            f"{whole.device.name} {self._mode}".rstrip(), missing, parent=whole.device.uuid, instance=node.partition,
+            address=whole.device.address,
+        )  # fmt: skip
+        if device != self._devices[node.partition]:
+            self._devices[node.partition] = device
+        return Sample(
+            self._devices[node.partition], whole.state, values, age=whole.age, monotonic_ns=whole.monotonic_ns
+        )
+
+
+def partition_uuid(card: str, number: int) -> str:
+    """Return the identifier of a partition. Partitions of a card may have the same serial number."""
+    return f"{AMD.parts[0]}{number}-{card.removeprefix(AMD.whole[0])}"
