@@ -18,6 +18,9 @@ MACHINES = {
     "strix": [trees.strix_halo()],
     "bare": [trees.without_hwmon()],
     "asleep": [trees.asleep()],
+    "arc": [trees.arc()],
+    "battlemage": [trees.battlemage()],
+    "intel": [trees.intel_integrated()],
 }
 
 

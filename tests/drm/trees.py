@@ -65,6 +65,10 @@ class Card:
     def gtt_used(self, t: float) -> int:
         return round(self.gtt * (0.4 + 0.2 * math.sin(t / 50 + self.phase)))
 
+    def idle(self, t: float) -> float:
+        """Seconds of idleness from 0 to `t`."""
+        return t - (0.55 * t + 0.4 * 7 * (math.cos(self.phase) - math.cos(t / 7 + self.phase)))
+
     def power_draw(self, t: float) -> float:
         return self.watts * (1 + 0.25 * math.sin(t / 4 + self.phase))
 
@@ -139,6 +143,24 @@ def asleep() -> Card:
     return Card("0000:44:00.0", "73bf", "AMD Radeon RX 6800", unique_id="77aa", runtime="suspended", node=10)
 
 
+def battlemage() -> Card:
+    """An Arc B580 with the driver xe."""
+    return Card(
+        "0000:07:00.0", "e20b", driver="xe", vram=12 * GIB, watts=120.0,
+        extra={"power1_max": "190000000", "energy1_label": "card", "energy2_label": "pkg", "energy2_input": "5",
+               "temp2_label": "pkg", "temp3_label": "vram"},
+    )  # fmt: skip
+
+
+def arc() -> Card:
+    """An Arc A770 with the driver i915, which has no file with the utilization."""
+    return Card("0000:08:00.0", "56a0", driver="i915", vram=16 * GIB, watts=150.0, extra={"power1_max": "190000000"})
+
+
+def intel_integrated() -> Card:
+    return Card("0000:00:02.0", "46a6", driver="i915", has_hwmon=False)
+
+
 class Tree:
     """A tree of files with these cards."""
 
@@ -187,6 +209,12 @@ class Tree:
             put(self.hwmon(card) / "name", card.driver)
         if card.driver == "amdgpu":
             self._make_amd(card)
+        else:
+            begin = 0x4000000000
+            bars = f"0xa0000000 0xa0ffffff 0x40200\n0x0 0x0 0x0\n0x{begin:x} 0x{begin + card.vram - 1:x} 0x14220c\n"
+            put(folder / "resource", bars)
+            for name, text in card.extra.items():
+                put(self.hwmon(card) / name, text)
 
     def _make_amd(self, card: Card) -> None:
         hwmon = self.hwmon(card)
@@ -225,6 +253,8 @@ class Tree:
         for card in self.cards:
             if card.driver == "amdgpu":
                 self._write_amd(card, t)
+            else:
+                self._write_intel(card, t)
 
         for program in self.programs:
             self._write_program(program, t)
@@ -260,6 +290,20 @@ class Tree:
                 put(folder / f"sdma_{number}", "0")
                 if program.units is not None:
                     put(folder / f"stats_{number}/cu_occupancy", str(program.units if is_here else 0))
+
+    def _write_intel(self, card: Card, t: float) -> None:
+        folder, hwmon = self.folder(card), self.hwmon(card)
+        megahertz = str(card.clock(t) // 1_000_000)
+        if card.driver == "xe":
+            put(folder / "tile0/gt0/freq0/act_freq", megahertz)
+            put(folder / "tile0/gt0/gtidle/idle_residency_ms", str(round(1000 * card.idle(t))))
+        else:
+            (node,) = [path for path in (folder / "drm").iterdir() if path.name.startswith("card")]
+            put(node / "gt/gt0/rps_act_freq_mhz", megahertz)
+        if card.has_hwmon:
+            put(hwmon / "energy1_input", str(round(1e6 * card.energy(t))))
+            for number, label in ((2, "edge"), (3, "mem")):
+                put(hwmon / f"temp{number}_input", str(round(1000 * card.temperature(label, t))))
 
     def _write_amd(self, card: Card, t: float) -> None:
         folder, hwmon = self.folder(card), self.hwmon(card)

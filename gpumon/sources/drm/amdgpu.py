@@ -6,16 +6,16 @@ number, differs between cards. `pcie_bw` is never read, because it measures for 
 
 from __future__ import annotations
 
-import re
-
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import Availability
-from gpumon.sources.drm import throttling
+from gpumon.sources.drm import pci, throttling
 from gpumon.sources.drm.cards import AMDGPU, Card
-from gpumon.sources.drm.files import KernelFile, read_text
+from gpumon.sources.drm.files import KernelFile
 from gpumon.sources.drm.hwmon import Sensors
+from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.metrics_table import JOULES, LONGEST, MetricsTable, parse_table, throttle_causes
+from gpumon.sources.drm.pci import PciLink
 from gpumon.sources.drm.throttling import ThrottleTimes, store_errors
 from gpumon.sources.drm.values import CardValues, EnergyMeter
 
@@ -24,10 +24,9 @@ METRICS = frozenset(
         "gpu.utilization", "gpu.memory_utilization", "gpu.memory_used", "gpu.memory_total", "gpu.power",
         "gpu.power_instant", "gpu.power_limit", "gpu.energy", "gpu.temperature", "gpu.temperature_memory",
         "gpu.temperature_slowdown", "gpu.temperature_shutdown", "gpu.temperature_margin", "gpu.clock_sm",
-        "gpu.clock_memory", "gpu.fan", "gpu.pcie_generation", "gpu.pcie_width", "gpu.pcie_generation_max",
-        "gpu.pcie_width_max", "gpu.pcie_replays", "gpu.event_reasons",
+        "gpu.clock_memory", "gpu.fan", "gpu.pcie_replays", "gpu.event_reasons", *pci.METRICS, *throttling.METRICS,
     )
-) | throttling.METRICS  # fmt: skip
+)  # fmt: skip
 _PERCENT, _MICRO, _MILLI = 1e-2, 1e-6, 1e-3
 _MOST_MEMORY = 2.0**50
 """Largest plausible memory of a card in bytes."""
@@ -37,9 +36,6 @@ _ERRORS_EVERY = 30 * SECOND
 """ns between two reads of the ECC errors, for which the driver asks each block of the card."""
 _SECOND_DIES = frozenset(("7408", "740c"))
 """Device ids of MI250X and MI250. Each die is a device, but only the first one reports the power, of both dies."""
-_SPEEDS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-"""GT/s of the PCIe generations, from 1."""
-_SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s")
 _COLD = 20.0
 """A card that is this many degrees below its limit is not throttled by heat, whatever the table says. RDNA3 cards set
 the bit of the hot spot even when they are idle."""
@@ -52,12 +48,15 @@ class AmdCard:
         self._card = card
         self.uses_host_memory = is_integrated
         """Whether the GPU is part of a processor, so that the memory of programs is the host's."""
+        self.clients = ClientUse()
+        """Not used, because the driver reports the use of the whole card."""
         self._sensors: Sensors | None = None
         """None until the card was awake for the first time."""
         folder = card.folder
-        names = ("gpu_busy_percent", "mem_busy_percent", "gpu_metrics", "current_link_speed", "current_link_width")
+        names = ("gpu_busy_percent", "mem_busy_percent", "gpu_metrics", "pcie_replay_count")
         memory = ("mem_info_vram_used", "mem_info_vram_total", "mem_info_gtt_used", "mem_info_gtt_total")
         self._files = {name: KernelFile(f"{folder}/{name}") for name in (*names, *memory)}
+        self._link = PciLink(folder)
         self._energy = EnergyMeter()
         self._throttled = ThrottleTimes()
         self._slow_at = self._errors_at = 0
@@ -78,12 +77,12 @@ class AmdCard:
         self._read_temperatures(values, sensors, table, read_limits=is_slow_due)
         self._read_clocks(values, sensors, table)
         _read_fan(values, sensors)
-        self._read_link(values)
+        self._link.read(values, monotonic_ns)
+        values.read("gpu.pcie_replays", self._files["pcie_replay_count"], 1.0)
         _store_throttling(values, table)
         self._throttled.store(values, table, monotonic_ns)
         if is_slow_due:
             self._slow_at = monotonic_ns + _SLOW_EVERY
-            self._read_slow(values)
         if monotonic_ns >= self._errors_at:
             self._errors_at = monotonic_ns + _ERRORS_EVERY
             store_errors(values, self._card.folder)
@@ -92,6 +91,7 @@ class AmdCard:
         """Close all files."""
         for file in self._files.values():
             file.close()
+        self._link.close()
         if self._sensors is not None:
             self._sensors.close()
 
@@ -171,22 +171,6 @@ class AmdCard:
             if metric not in values.values:
                 values.set(metric, _number(table, field) * 1e6, values.missing[metric])
 
-    def _read_link(self, values: CardValues) -> None:
-        speed, width = self._files["current_link_speed"], self._files["current_link_width"]
-        text = speed.read().decode("ascii", "replace")
-        values.set("gpu.pcie_generation", generation(text), speed.why, lowest=1.0)
-        values.read("gpu.pcie_width", width, 1.0, lowest=1.0)
-
-    def _read_slow(self, values: CardValues) -> None:
-        folder = self._card.folder
-        values.set("gpu.pcie_generation_max", generation(read_text(f"{folder}/max_link_speed")), lowest=1.0)
-        for metric, name, lowest in (
-            ("gpu.pcie_width_max", "max_link_width", 1.0), ("gpu.pcie_replays", "pcie_replay_count", 0.0),
-        ):  # fmt: skip
-            file = KernelFile(f"{folder}/{name}")
-            values.read(metric, file, 1.0, lowest=lowest)
-            file.close()
-
 
 def _number(table: MetricsTable, field: str) -> float:
     number = table.get(field)
@@ -213,10 +197,3 @@ def _store_throttling(values: CardValues, table: MetricsTable) -> None:
         return
     is_cold = values.values.get("gpu.temperature_margin", 0.0) > _COLD
     values.set("gpu.event_reasons", float(throttle_causes(status, without_heat=is_cold)))
-
-
-def generation(text: str) -> float:
-    """Return the PCIe generation of a speed such as `16.0 GT/s PCIe`; NaN if it is none of the known speeds."""
-    match = _SPEED.match(text.strip())
-    speed = float(match[1]) if match else NAN
-    return next((float(number) for number, known in enumerate(_SPEEDS, 1) if known == speed), NAN)

@@ -35,6 +35,8 @@ class Card:
     """Address on the PCI bus, such as `0000:03:00.0`; empty if the device is not on the bus."""
     device_id: str = ""
     """PCI device id as 4 hexadecimal digits in lower case; empty if it cannot be read."""
+    node: str = ""
+    """Path of the card's folder in /sys/class/drm, where i915 has some of its files."""
     render_minor: int = -1
     """Number of the render node, such as 128 for /dev/dri/renderD128; -1 if there is none."""
 
@@ -52,13 +54,14 @@ def find_cards(root: str = "") -> list[Card]:
     names = [name for name in nodes if _CARD.fullmatch(name)] + [name for name in nodes if _RENDER.fullmatch(name)]
     cards: dict[str, Card] = {}
     for name in names:
-        card = _read_card(f"{folder}/{name}/device")
+        card = _read_card(f"{folder}/{name}")
         if card is not None and card.key not in cards:
             cards[card.key] = card
     return sorted(cards.values(), key=lambda card: card.key)
 
 
-def _read_card(folder: str) -> Card | None:
+def _read_card(node: str) -> Card | None:
+    folder = f"{node}/device"
     fields = read_fields(f"{folder}/uevent")
     driver = fields.get("DRIVER", "")
     address = fields.get("PCI_SLOT_NAME", "").lower()
@@ -72,6 +75,7 @@ def _read_card(folder: str) -> Card | None:
         driver=driver,
         address=address,
         device_id=ids[2].lower() if ids else "",
+        node=node,
         render_minor=min(minors, default=-1),
     )
 

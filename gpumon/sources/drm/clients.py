@@ -16,6 +16,8 @@ from gpumon.sources.drm.files import list_folder, read_bytes
 from gpumon.sources.process_cache import EngineShares
 
 _NODES = "/dev/dri/"
+_PREFIX = "drm-"
+"""Prefix of the names of all fields."""
 _LONGEST = 16_384
 """Maximum bytes of a file in fdinfo."""
 _MAX_CLIENTS = 16_384
@@ -77,8 +79,8 @@ def parse_fdinfo(pid: int, content: bytes) -> Client | None:
     fields: dict[str, str] = {}
     for line in content.decode("ascii", "replace").splitlines():
         name, separator, value = line.partition(":")
-        if separator and name.startswith("drm-"):
-            fields[name[4:]] = value.strip()
+        if separator and name.startswith(_PREFIX):
+            fields[name.removeprefix(_PREFIX)] = value.strip()
     number = fields.get("client-id", "")
     address = fields.get("pdev", "").lower()
     if not (number.isascii() and number.isdigit() and len(number) < 20 and _ADDRESS.fullmatch(address)):
@@ -168,16 +170,22 @@ class EngineUse:
     """Computes the shares of engines from two readings of a client."""
 
     def __init__(self) -> None:
+        self.by_card: dict[str, dict[str, float]] = {}
+        """By address of each card, the share of each engine, summed over all clients in the last call of `shares`."""
         self._before: dict[tuple[str, int], tuple[int, Client]] = {}
 
     def shares(self, clients: Sequence[Client], monotonic_ns: int) -> dict[tuple[str, int], EngineShares]:
         """Return the shares of each client since the last call, by its key. A new client has none."""
         shares = {}
+        self.by_card = {}
         for client in clients:
             begin, before = self._before.get(client.key, (monotonic_ns, client))
             passed = monotonic_ns - begin
             if passed > 0:
                 by_engine = _engine_shares(before, client, passed)
+                card = self.by_card.setdefault(client.address, {})
+                for engine, share in by_engine.items():
+                    card[engine] = min(1.0, card.get(engine, 0.0) + share)
                 shares[client.key] = EngineShares(
                     _largest(by_engine, _MAIN), NAN, _largest(by_engine, _ENCODERS), _largest(by_engine, _DECODERS)
                 )
@@ -204,8 +212,9 @@ def _largest(shares: Mapping[str, float], engines: Sequence[str]) -> float:
 
 
 def total_memory(clients: Sequence[Client], address: str) -> float:
-    """Return the device memory of all clients of a card in bytes; NaN if no client reports it."""
-    return _sum(client.device_memory for client in clients if client.address == address)
+    """Return the device memory of all clients of a card in bytes; 0 without clients, NaN if none reports its memory."""
+    own = [client for client in clients if client.address == address]
+    return _sum(client.device_memory for client in own) if own else 0.0
 
 
 def _sum(amounts: Iterator[float]) -> float:

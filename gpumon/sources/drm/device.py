@@ -9,18 +9,22 @@ from gpumon.common.clock import Clock
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
-from gpumon.sources.drm import amdgpu
+from gpumon.sources.drm import amdgpu, intel
 from gpumon.sources.drm.amdgpu import AmdCard
 from gpumon.sources.drm.cards import AMDGPU, Card, card_name, is_asleep, is_integrated, unique_id
+from gpumon.sources.drm.intel import ClientUse, IntelCard
 from gpumon.sources.drm.values import CardValues
 
-METRICS = amdgpu.METRICS
+METRICS = amdgpu.METRICS | intel.METRICS
 
 
 class Reader(Protocol):
     """Reads the values of a card from the files of its driver."""
 
     uses_host_memory: bool
+    """Whether the memory of programs on the GPU is the host's."""
+    clients: ClientUse
+    """What all programs on the card use together."""
 
     def read(self, values: CardValues, monotonic_ns: int) -> None:
         """Read all values of a card that is awake. `monotonic_ns`: present time of CLOCK_MONOTONIC."""
@@ -41,7 +45,8 @@ class DrmDevice:
         self._clock = clock
         self._values = CardValues()
         self._values.set_missing(PROCESSES, Availability.NOT_SUPPORTED)
-        self._reader: Reader = AmdCard(card, is_integrated=is_integrated(card))
+        reader = AmdCard if card.driver == AMDGPU else IntelCard
+        self._reader: Reader = reader(card, is_integrated=is_integrated(card))
         self.process_reasons: Mapping[str, Availability] = {PROCESSES: Availability.TOO_EARLY}
         """Reasons of `PROCESSES` and `PROCESS_SHARES` that the next read stores. Replaced by the source's thread."""
         name = card_name(card, root)
@@ -67,6 +72,10 @@ class DrmDevice:
         if values.missing != self.device.missing:
             self.device = self.device._replace(missing=values.missing.copy())
         return Sample(self.device, state, values.row(), monotonic_ns=now)
+
+    def set_clients(self, clients: ClientUse) -> None:
+        """Set what all programs on the card use together, for drivers that do not report it."""
+        self._reader.clients = clients
 
     @property
     def uses_host_memory(self) -> bool:

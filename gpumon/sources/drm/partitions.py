@@ -17,6 +17,7 @@ from gpumon.sources.drm.files import read_text
 from gpumon.sources.drm.kfd import Node
 
 _TOTAL = GPU_INDEX["gpu.memory_total"]
+_TOO_EARLY: Mapping[str, Availability] = {PROCESSES: Availability.TOO_EARLY}
 _NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
@@ -26,7 +27,8 @@ class Partitions:
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
         self._mode = ""
-        self._devices: dict[int, Device] = {}
+        self._devices: dict[int, tuple[Device, Mapping[str, Availability], Device]] = {}
+        """By number of the partition: its device, and the card and the reasons that the device was made of."""
         self.process_reasons: dict[int, Mapping[str, Availability]] = {}
         """Reasons of `PROCESSES` and `PROCESS_SHARES` by number of the partition."""
 
@@ -40,7 +42,8 @@ class Partitions:
         is_divided = any(node.partition > 0 for node in nodes)
         self._nodes = tuple(sorted(nodes, key=lambda node: node.partition)) if is_divided else ()
         self._mode = read_text(f"{folder}/current_compute_partition", 16) if is_divided else ""
-        self._devices = {node.partition: self._devices.get(node.partition, Device("", -1, "")) for node in self._nodes}
+        if not is_divided:
+            self._devices, self.process_reasons = {}, {}
 
     def samples(self, whole: Sample) -> list[Sample]:
         """Return the samples of all partitions. `whole`: sample of the card, which has all other values."""
@@ -50,24 +53,24 @@ class Partitions:
         values = list(_NO_VALUES)
         if whole.state is Availability.OK:
             values[_TOTAL] = node.memory
+        reasons = self.process_reasons.get(node.partition, _TOO_EARLY)
+        known = self._devices.get(node.partition)
+        if known is None or known[0] is not whole.device or known[1] != reasons:
+            known = self._devices[node.partition] = whole.device, reasons, self._device(node, whole.device, reasons)
+        return Sample(known[2], whole.state, values, age=whole.age, monotonic_ns=whole.monotonic_ns)
+
+    def _device(self, node: Node, whole: Device, reasons: Mapping[str, Availability]) -> Device:
         missing = {
             metric: Availability.NOT_SUPPORTED
-            if whole.device.missing.get(metric) is Availability.NOT_SUPPORTED
+            if whole.missing.get(metric) is Availability.NOT_SUPPORTED
             else Availability.OF_WHOLE_GPU
             for metric in FROM_DRIVERS
             if not (metric == "gpu.memory_total" and is_known(node.memory))
         }
-        missing |= self.process_reasons.get(node.partition, {PROCESSES: Availability.TOO_EARLY})
-        device = Device(
-            partition_uuid(whole.device.uuid, node.partition), whole.device.index,
-            f"{whole.device.name} {self._mode}".rstrip(), missing, parent=whole.device.uuid, instance=node.partition,
-            address=whole.device.address,
+        return Device(
+            partition_uuid(whole.uuid, node.partition), whole.index, f"{whole.name} {self._mode}".rstrip(),
+            {**missing, **reasons}, parent=whole.uuid, instance=node.partition, address=whole.address,
         )  # fmt: skip
-        if device != self._devices[node.partition]:
-            self._devices[node.partition] = device
-        return Sample(
-            self._devices[node.partition], whole.state, values, age=whole.age, monotonic_ns=whole.monotonic_ns
-        )
 
 
 def partition_uuid(card: str, number: int) -> str:

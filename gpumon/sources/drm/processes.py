@@ -9,7 +9,8 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.sources.drm.cards import AMDGPU, Card
-from gpumon.sources.drm.clients import Client, ClientScanner, EngineUse
+from gpumon.sources.drm.clients import Client, ClientScanner, EngineUse, total_memory
+from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.kfd import KfdProcess, Node, is_available, read_processes
 from gpumon.sources.process_cache import NO_SHARES, EngineShares, ListedProcess
 
@@ -42,7 +43,8 @@ class ProcessReading:
 
     by_card: Mapping[tuple[str, int], CardProcesses]
     """By address of the card and number of the partition; -1 for a card that is not divided."""
-    clients: Sequence[Client]
+    uses: Mapping[str, ClientUse]
+    """What all clients of each card use together, by its address."""
 
 
 class ProcessReader:
@@ -53,6 +55,7 @@ class ProcessReader:
         self._scanner = ClientScanner(root)
         self._use = EngineUse()
         self._scan_at = 0
+        self._is_first = True
 
     def read(
         self, cards: Sequence[Card], nodes: Sequence[Node], shared: Iterable[str], monotonic_ns: int
@@ -63,6 +66,7 @@ class ProcessReader:
             self._scanner.scan()
         clients = self._scanner.read()
         shares = self._use.shares(clients, monotonic_ns)
+        is_first, self._is_first = self._is_first, False
         has_kfd = is_available(self._root)
         computing = read_processes(self._root) if has_kfd else []
         divided = {node.address for node in nodes if node.partition > 0}
@@ -78,7 +82,18 @@ class ProcessReader:
                 continue
             drawing = [client for client in clients if client.address == card.address]
             by_card[card.address, -1] = _combine(drawing, shares, computing, own, why, is_shared=card.address in shared)
-        return ProcessReading(by_card, clients)
+        uses = {card.address: self._use_of(card, clients, why_hidden, is_first=is_first) for card in cards}
+        return ProcessReading(by_card, uses)
+
+    def _use_of(self, card: Card, clients: Sequence[Client], why: Availability, *, is_first: bool) -> ClientUse:
+        """Return the use of a card by all clients. It is unknown if some clients are hidden."""
+        if why is not Availability.OK:
+            return ClientUse(why=why)
+        memory = total_memory(clients, card.address)
+        # Without clients, nothing works on the card.
+        busiest = max(self._use.by_card.get(card.address, {}).values(), default=0.0)
+        why = Availability.TOO_EARLY if is_first else Availability.NOT_SUPPORTED
+        return ClientUse(NAN if is_first else busiest, memory, why)
 
 
 def _combine(

@@ -16,6 +16,7 @@ from gpumon.sources.base import Describe, Reading
 from gpumon.sources.drm.cards import AMDGPU, Card, is_present, relevant_cards
 from gpumon.sources.drm.device import DrmDevice
 from gpumon.sources.drm.files import read_text
+from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.kfd import Node, read_nodes
 from gpumon.sources.drm.partitions import Partitions, partition_uuid
 from gpumon.sources.drm.processes import READ_EVERY, CardProcesses, ProcessReader, ProcessReading
@@ -165,6 +166,7 @@ class DrmSource:
             device = row.device
             if row.is_lost:
                 continue
+            device.set_clients(reading.uses.get(device.card.address, ClientUse()))
             if row.partitions.numbers:
                 device.process_reasons = {PROCESSES: Availability.OF_INSTANCES}
             for number in row.partitions.numbers:
