@@ -17,6 +17,7 @@ from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.cuda_devices import VARIABLE, as_cuda_reads, named_devices
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame
+from gpumon.model.vendors import AMD, find_vendor
 
 _CLAIM, _LISTED = "\0gpumon-wait/", "@gpumon-wait/"
 """Start of the name of a claim, and its form in /proc/net/unix. A claim is an abstract Unix socket (unix(7)): the
@@ -177,10 +178,15 @@ def allowed_uuids(environ: Mapping[str, str], devices: Sequence[Device]) -> froz
 
 
 def visible_devices(devices: Sequence[Device]) -> dict[str, str]:
-    """Return the environment variables that let CUDA programs see only these GPUs.
+    """Return the environment variables that let programs see only these GPUs.
 
-    GPUs are numbered as by nvidia-smi, because many programs expect numbers. MIG instances have only UUIDs.
+    NVIDIA's GPUs are numbered as by nvidia-smi, because many programs expect numbers. MIG instances have only UUIDs.
+    AMD's GPUs are named by UUID.
     """
+    of_amd = [device for device in devices if find_vendor(device.name, device.uuid) is AMD]
+    if of_amd:
+        rest = [device for device in devices if device not in of_amd]
+        return {AMD.visible[0]: ",".join(device.uuid for device in of_amd), **(visible_devices(rest) if rest else {})}
     if any(device.is_instance or device.index < 0 for device in devices):
         return {VARIABLE: ",".join(device.uuid for device in devices)}
     return {VARIABLE: ",".join(str(device.index) for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.model.device import Device
+from gpumon.model.rocm_devices import named_address
+from gpumon.model.vendors import ADDRESS, NVIDIA, find_vendor
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -17,7 +19,10 @@ def named_devices(value: str, devices: Sequence[Device]) -> list[str | None]:
 
     `devices`: the GPUs of this machine. A number is the driver's, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
-    by_number = {str(device.index): device.uuid for device in devices if not device.is_instance and device.index >= 0}
+    numbered = [device for device in devices if not device.is_instance and device.index >= 0]
+    # Beside NVIDIA's GPUs, CUDA numbers no others. On a machine without them, the variable is read by HIP.
+    own = [device for device in numbered if find_vendor(device.name, device.uuid) in (NVIDIA, None)] or numbered
+    by_number = {str(device.index): device.uuid for device in own}
     entries = [entry.strip() for entry in value.split(",")]
     if len(entries) > 1 and not entries[-1]:
         entries.pop()
@@ -45,6 +50,9 @@ def device_by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
 
     `uuid` may be shortened or have the wrong prefix.
     """
+    if uuid.startswith(ADDRESS):
+        found = [device.uuid for device in devices if device.address and named_address(device.address) == uuid]
+        return found[0] if len(found) == 1 else None
     exact = [device.uuid for device in devices if device.uuid == uuid]
     if exact:
         return exact[0]

@@ -95,6 +95,8 @@ AMD = Vendor(
     whole=("GPU-", "AMD-"),
     parts=("XCP-",),
     visible=("ROCR_VISIBLE_DEVICES",),
+    numbers="ROCR_VISIBLE_DEVICES",
+    order=("", "KFD"),
     runtime="ROCm",
     listing="rocm-smi --showuniqueid",
     looked_for="AMD and Intel GPUs, in /sys/class/drm",
@@ -108,8 +110,8 @@ AMD = Vendor(
         (0x40, "reliability limit", "reliability"),
     ),
 )
-"""ROCR_VISIBLE_DEVICES may list UUIDs: ROCm documentation, "GPU isolation techniques". On some machines, the numbers in
-this variable and in HIP_VISIBLE_DEVICES are not the driver's indices."""
+"""ROCm has no variable for the order of GPUs, which is always the one of KFD. `rocm_devices` reads the other variables
+with which ROCm selects GPUs."""
 
 INTEL = Vendor("Intel", whole=("INTEL-",), runtime="Level Zero")
 
@@ -118,7 +120,9 @@ SHORT_CLOCK_EVENTS = {word: short for vendor in VENDORS for _, word, short in ve
 """Short names for narrow columns, by full name."""
 WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))
 PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
-IDENTIFIERS = WHOLE + PARTS
+ADDRESS = "PCI-"
+"""Prefix of an identifier that is an address on the PCI bus, for a framework that does not know the UUID of its GPU."""
+IDENTIFIERS = (*WHOLE, *PARTS, ADDRESS)
 """All prefixes of UUIDs."""
 _SHORT = 12
 """Number of characters of a UUID that are shown."""

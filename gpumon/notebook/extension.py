@@ -22,11 +22,11 @@ from gpumon.launcher.process_tree import ProcessTree, read_parentage
 from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
-from gpumon.model.vendors import visible_devices
 from gpumon.notebook.cell_cost import CellCost, FrameworkPeaks, GpuCost
 from gpumon.notebook.cell_report import CellReport
 from gpumon.notebook.pane import Pane
 from gpumon.notebook.sampling import NotebookSampling
+from gpumon.tracking.context import visible_list
 from gpumon.tracking.memory import FrameworkMemoryReader
 
 MAGIC = "gpumon"
@@ -171,7 +171,7 @@ class Extension:
         self._lock = RLock()
         self._sampling = sampling or NotebookSampling(directories, follow(directories))
         self._tree = ProcessTree(os.getpid(), os.getpid(), read_parentage)
-        self._memory = FrameworkMemoryReader(visible_devices(os.environ), sys.modules)
+        self._memory = FrameworkMemoryReader(visible_list(sys.modules, os.environ), sys.modules)
         self._cells: dict[int, MeasuredCell] = {}
         """Cells that are running, by the id of IPython's ExecutionInfo."""
         self._is_on = False

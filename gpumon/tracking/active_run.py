@@ -32,8 +32,9 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from gpumon.common import paths
 from gpumon.common.errors import UsageError
+from gpumon.model import rocm_devices
 from gpumon.model.run import LARGEST, RunFacts
-from gpumon.model.vendors import IDENTIFIERS, NVIDIA
+from gpumon.model.vendors import AMD, IDENTIFIERS, NVIDIA
 from gpumon.tracking import context
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, detect_framework, find_devices, has_driver_numbers, visible_uuids
@@ -443,7 +444,7 @@ def _start(
         world_size=max(1, rank.world_size),
         devices=devices_in_use(),
         visible=visible,
-        order=env.get(NVIDIA.order[0], ""),
+        order=rocm_devices.ORDER if context.uses_rocm(sys.modules) else env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
         facts=RunFacts(
             batch=samples or 0,
@@ -534,7 +535,9 @@ def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, 
     if isinstance(devices, str) and "," in devices:
         devices = devices.split(",")
     items = devices if isinstance(devices, list | tuple | set | frozenset | range) else (devices,)
-    listed = [entry.strip() for entry in env.get(NVIDIA.numbers, "").split(",") if entry.strip()]
+    is_rocm = context.uses_rocm(sys.modules)
+    all_visible = rocm_devices.rocm_visible_devices(env) if is_rocm else env.get(NVIDIA.numbers, "")
+    listed = [entry.strip() for entry in all_visible.split(",") if entry.strip()]
     parsed: list[str] = []
     for device in items if devices is not None else ():
         number = _number(device)
@@ -551,8 +554,9 @@ def _parse_devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, 
             )
     uuids = tuple(device for device in parsed if device.startswith(IDENTIFIERS))
     numbers = [device for device in parsed if not device.startswith(IDENTIFIERS)]
-    visible = ",".join(numbers) or env.get(NVIDIA.numbers, "")
-    return uuids, visible if has_driver_numbers(env) or visible_uuids(visible) else ""
+    visible = ",".join(numbers) or all_visible
+    has_numbers = has_driver_numbers(env, AMD.numbers if is_rocm else NVIDIA.numbers)
+    return uuids, visible if has_numbers or visible_uuids(visible) else ""
 
 
 def _number(device: object) -> int | None:

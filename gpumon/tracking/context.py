@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.common.procfs import read_stat
+from gpumon.model.rocm_devices import address_name, hip_uuid, rocm_visible_devices
 from gpumon.model.vendors import IDENTIFIERS, NVIDIA, PARTS, visible_devices
 from gpumon.tracking.description import ID_LENGTH
 
@@ -26,7 +27,7 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
     `modules`: `sys.modules`. `env`: environment variables. `alone`: whether this process is the whole job, so that it
     uses all visible devices. One of several ranks uses only some of them. Never raises and never initializes CUDA.
     """
-    visible = visible_uuids(visible_devices(env))
+    visible = visible_uuids(visible_list(modules, env))
     try:
         uuids = _from_torch(modules.get("torch"), visible)
     except Exception:  # an unexpected version of torch, or a lost context; the daemon asks the driver instead
@@ -61,8 +62,21 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
     return tuple(uuids)
 
 
-def has_driver_numbers(env: Mapping[str, str]) -> bool:
-    """Return whether the numbers in CUDA_VISIBLE_DEVICES refer to all GPUs of the machine, as the driver's numbers do.
+def uses_rocm(modules: Mapping[str, Any], dev: str = "/dev") -> bool:
+    """Return whether this process uses GPUs through ROCm. `dev`: folder of device files."""
+    version = getattr(modules.get("torch"), "version", None)
+    if getattr(version, "hip", None) or getattr(version, "cuda", None):
+        return bool(getattr(version, "hip", None))
+    return os.path.exists(f"{dev}/kfd") and not os.path.exists(f"{dev}/nvidiactl")
+
+
+def visible_list(modules: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Return the list of GPUs that this process may use, from its environment; empty if it may use all."""
+    return rocm_visible_devices(env) if uses_rocm(modules) else visible_devices(env)
+
+
+def has_driver_numbers(env: Mapping[str, str], variable: str = NVIDIA.numbers) -> bool:
+    """Return whether the numbers in `variable` refer to all GPUs of the machine, as the driver's numbers do.
 
     In a container, they refer only to the container's GPUs. In a Slurm job with ConstrainDevices, they refer to the
     job's GPUs, and Slurm's own variables have different numbers (https://slurm.schedmd.com/gres.html).
@@ -70,18 +84,25 @@ def has_driver_numbers(env: Mapping[str, str]) -> bool:
     if env.get("NVIDIA_VISIBLE_DEVICES", "all") not in ("", "all", "none", "void"):
         return False
     job_gpus = env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS")
-    return not job_gpus or job_gpus == env.get(NVIDIA.numbers)
+    return not job_gpus or job_gpus == env.get(variable)
 
 
 def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
-    """Return the UUID of torch's device `index`; empty if torch does not report it.
+    """Return the UUID of torch's device `index`, or else its address on the PCI bus; empty if torch reports neither.
 
     `cuda` is the initialized module `torch.cuda`. `visible` is a result of `visible_uuids`.
     """
     if index < len(visible) and visible[index].startswith(PARTS):
         return visible[index]  # versions of torch report different UUIDs for MIG instances
-    uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
-    return uuid if not uuid or uuid.startswith(IDENTIFIERS) else f"{NVIDIA.whole[0]}{uuid}"
+    properties = cuda.get_device_properties(index)
+    uuid = str(getattr(properties, "uuid", "") or "")
+    if uuid.startswith(IDENTIFIERS):
+        return uuid
+    of_rocm = hip_uuid(uuid)
+    if uuid and of_rocm is None:
+        return f"{NVIDIA.whole[0]}{uuid}"
+    numbers = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    return of_rocm or address_name(*numbers)
 
 
 def _from_torch(torch: Any, visible: tuple[str, ...]) -> tuple[str, ...]:

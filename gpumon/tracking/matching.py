@@ -22,7 +22,8 @@ from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, PROCESSES
 from gpumon.model.process import Process
-from gpumon.model.vendors import NVIDIA, find_vendor
+from gpumon.model.rocm_devices import named_address
+from gpumon.model.vendors import AMD, NVIDIA, Vendor, find_vendor
 from gpumon.tracking.board_directory import BudgetOwners
 from gpumon.tracking.context import visible_uuids
 from gpumon.tracking.description import ID_LENGTH
@@ -121,7 +122,8 @@ def _add_memory(
         for rank in runs
         if rank.id == run.id and rank.user == run.user and rank.state is RunState.RUNNING and uuid in rank.gpus
     }
-    entries = {pid: memory_entry(uuid, rank.gpus, memory.get(rank.key, ())) for pid, rank in ranks.items()}
+    address = named_address(sample.device.address)
+    entries = {pid: memory_entry(uuid, rank.gpus, memory.get(rank.key, ()), address) for pid, rank in ranks.items()}
     values = list(sample.values)
     for field, index in _MEMORY_INDEX.items():
         values[index] = _sum(NAN if entry is None else _bytes(getattr(entry, field)) for entry in entries.values())
@@ -138,15 +140,18 @@ def _add_memory(
     return sample._replace(values=values)
 
 
-def memory_entry(uuid: str, devices: Sequence[str], entries: Sequence[Memory]) -> Memory | None:
+def memory_entry(
+    uuid: str, devices: Sequence[str], entries: Sequence[Memory], address: str = ""
+) -> Memory | None:  # fmt: skip
     """Return the memory record of a process for device `uuid`; None if there is none.
 
     `entries`: all memory records of the process. `devices`: UUIDs of the devices of the process, in the order in which
-    the process sees them. A framework that reports no UUIDs numbers its devices in this order.
+    the process sees them. A framework that reports no UUIDs numbers its devices in this order. `address`: identifier
+    made of the device's address, which a framework without UUIDs may report.
     """
-    mark = _mark(uuid)
+    marks = (_mark(uuid), _mark(address)) if address else (_mark(uuid),)
     for entry in entries:
-        if entry.device == mark:
+        if entry.device in marks:
             return entry
     unnamed = sorted(entry for entry in entries if not entry.device)
     if len(unnamed) == len(entries) == len(devices) and uuid in devices:
@@ -312,9 +317,11 @@ def _claimed(claim: Claim, devices: Sequence[Device]) -> list[str]:
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    # Only NVIDIA's numbers are used. For other vendors, the numbers in the variable differ from the driver's.
-    whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
-    if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
+    # Each runtime numbers only the GPUs of its vendor.
+    is_rocm = claim.order == AMD.order[1]
+    vendor = AMD if is_rocm else NVIDIA
+    whole = sorted((device for device in devices if _is_numbered(device, vendor)), key=lambda device: device.index)
+    if not is_rocm and claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
         return []  # CUDA numbers GPUs from the fastest to the slowest, but the driver numbers them by PCI bus
     numbers = []
     for text in claim.visible.split(","):
@@ -324,13 +331,13 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
         return []  # each of several ranks sees all devices but uses only one of them, which cannot be determined here
-    is_mixed = len(whole) < len(devices)  # CUDA numbers only its own GPUs, from 0
+    is_mixed = is_rocm or len(whole) < len(devices)  # the runtime numbers its own GPUs from 0
     by_index = {position if is_mixed else device.index: device.uuid for position, device in enumerate(whole)}
     return as_cuda_reads([by_index.get(number) for number in numbers])
 
 
-def _is_numbered(device: Device) -> bool:
-    return device.uuid.startswith(NVIDIA.whole) and find_vendor(device.name, device.uuid) is NVIDIA
+def _is_numbered(device: Device, vendor: Vendor) -> bool:
+    return device.uuid.startswith(vendor.whole) and find_vendor(device.name, device.uuid) is vendor
 
 
 def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:

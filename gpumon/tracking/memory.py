@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from typing import Any
 
+from gpumon.model.rocm_devices import SERIAL_DIGITS
+from gpumon.model.vendors import ADDRESS, AMD
 from gpumon.tracking import out_of_memory
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import torch_uuid, visible_uuids
@@ -269,7 +271,8 @@ def _from_torch(number: int, mark: int, stats: Mapping[str, Any]) -> Memory:
 
 def _mark(uuid: str) -> int:
     # A UUID from CUDA_VISIBLE_DEVICES may be shortened. The mark of a shortened UUID would match no device.
-    return device_mark(uuid) if len(uuid) >= _UUID_LENGTH else 0
+    is_whole = len(uuid) >= _UUID_LENGTH or uuid.startswith(ADDRESS) or len(uuid) == len(AMD.whole[0]) + SERIAL_DIGITS
+    return device_mark(uuid) if is_whole else 0
 
 
 def _visible_mark(ordinal: str, visible: tuple[str, ...]) -> int:
