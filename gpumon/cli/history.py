@@ -15,7 +15,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
-from gpumon.cli import history_accounts, history_events, history_processes, history_totals
+from gpumon.cli import history_accounts, history_caps, history_events, history_processes, history_totals
 from gpumon.cli.daemon_lookup import why_no_history
 from gpumon.cli.options import add_command, add_places, resolve_options
 from gpumon.cli.streams import print_message, write_output
@@ -32,7 +32,8 @@ from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import DAY, SHAPES
 
 _SUBCOMMANDS: dict[str, ModuleType] = {
-    "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
+    "totals": history_totals, "accounts": history_accounts, "caps": history_caps, "processes": history_processes,
+    "events": history_events,
 }  # fmt: skip
 """Subcommands with their own modules."""
 _WHEN_WRITTEN = "a running daemon writes it every 5 minutes, and when it stops"

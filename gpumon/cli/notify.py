@@ -3,8 +3,8 @@
 TARGET is a program, which gets the text on its standard input, or @FILE. The file must have mode 0600 and contain a URL
 that accepts POST (ntfy, Slack, Discord, ...). A message is sent when a run of yours ends, fails or dies, with its cost
 and last metrics. Messages are also sent when a run of yours runs out of memory, stalls, or will not be done before its
-time limit, and when a GPU that you hold stays idle. Each event is sent once, even if this command is restarted, and
-there is at most one message per minute. Needs a running daemon.
+time limit, when a GPU that you hold stays idle, and when 80 % or all of a cap on your usage is used. Each event is sent
+once, even if this command is restarted, and there is at most one message per minute. Needs a running daemon.
 
   gpumon notify @$HOME/.config/gpumon/notify
 """
@@ -20,10 +20,11 @@ import threading
 import time
 from types import FrameType
 
+from gpumon.caps import CapState, cap_states, cap_window, states_of
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
-from gpumon.common.paths import Places
+from gpumon.common.paths import Places, history_paths
 from gpumon.common.text import clean
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.live_findings import JudgedFrame, epochs_from_boundaries
@@ -31,9 +32,12 @@ from gpumon.launcher.notification import Notification, Target, parse_target
 from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.storage.ledger.change import user_name
+from gpumon.storage.usage.query import read_accounts
 
 FINDINGS = ("time_limit",)
 """Kinds of findings about runs of which a user is told, besides logged events."""
+_CAPS_EVERY = 60.0
+"""Seconds between two looks at the caps on usage. The daemon writes usage once a minute."""
 _POLL = 2.0
 """Seconds between two looks at the event log."""
 
@@ -64,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = f"{places.state}/notified-{hashlib.sha256(arguments.target.encode()).hexdigest()[:12]}.json"
     lock = _lock(path)
     try:
-        _follow(places, target, path, stop)
+        _follow(places, target, path, stop, arguments)
     finally:
         os.close(lock)
     return EXIT_OK
@@ -85,19 +89,24 @@ def _lock(path: str) -> int:
     return lock
 
 
-def _follow(places: Places, target: Target, path: str, stop: threading.Event) -> None:
+def _follow(places: Places, target: Target, path: str, stop: threading.Event, settings: argparse.Namespace) -> None:
     from gpumon.launcher.event_notifier import EventNotifier, SentEvents
 
-    notifier = EventNotifier(places, user_name(places.uid), target, SentEvents(path), time.time)
+    user = user_name(places.uid)
+    notifier = EventNotifier(places, user, target, SentEvents(path), time.time, settings.prices)
     live = follow(places)
     last_topic = ""
+    caps, caps_read = list[CapState](), -_CAPS_EVERY
     try:
         while True:
             state = live.state()
             topic, problem = ("", "") if state.live else ("daemon", f"nothing is sampled: {state.text}")
             try:
                 frame = live.latest() if state.live else None
-                notifier.poll(frame, _run_findings(live, frame) if frame is not None else ())
+                findings = _run_findings(live, frame) if frame is not None else ()
+                if time.monotonic() - caps_read >= _CAPS_EVERY:
+                    caps_read, caps = time.monotonic(), own_caps(places, user, settings)
+                notifier.poll(frame, findings, caps)
             except GpumonError as error:
                 topic = problem = clean(str(error), 300)
             if topic and topic != last_topic:  # the text about a silent daemon has its age, which changes all the time
@@ -116,3 +125,14 @@ def _run_findings(live: Live, frame: Frame) -> list[Finding]:
         return []
     judged = JudgedFrame(frame, epochs=epochs_from_boundaries(live, frame))
     return [finding for finding in judged.findings() if finding.kind in FINDINGS]
+
+
+def own_caps(places: Places, user: str, settings: argparse.Namespace) -> list[CapState]:
+    """Return the caps that apply to a user. Empty if none are configured, or without a history."""
+    paths = history_paths(places) if settings.caps else []
+    if not paths:
+        return []
+    now = time.time()
+    stored = read_accounts(paths[0], *cap_window(settings.caps, now))
+    groups = settings.user_groups
+    return states_of(cap_states(stored, settings.caps, groups, settings.prices, now), user, groups)

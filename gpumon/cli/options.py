@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from gpumon.cluster.client import PrometheusAccess, PrometheusClient
+    from gpumon.common.caps import Caps
     from gpumon.common.config import Prices, UserGroups
     from gpumon.recording.playback import Playback
 
@@ -254,6 +255,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
     arguments.prices, arguments.user_groups = _prices(path, file), _groups(path, file)
+    arguments.caps = _caps(path, file)
     if any(played) and not (arguments.source and is_recording(arguments)):
         raise UsageError("--speed, --from and --to are for a recording: pass one with --source replay:FILE")
     return places(arguments.dir, arguments.state_dir, env), arguments
@@ -342,8 +344,8 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "idle-interval": _idle_interval, "notify": _switch_off_by_default, "names": _names, "job-dir": _text,
 }  # fmt: skip
 """Functions that check and convert the value of a setting, by the name of the setting. The flag has the same name."""
-COST, GROUPS = "cost", "groups"
-"""Tables that can be set only in the settings file: prices and user groups."""
+COST, GROUPS, CAPS = "cost", "groups", "caps"
+"""Tables that can be set only in the settings file: prices, user groups, and caps on usage."""
 
 
 def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
@@ -370,6 +372,18 @@ def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
         raise UsageError(f"{path}: {error}") from error
 
 
+def _caps(path: str, file: Mapping[str, Any]) -> Caps | None:
+    """Return the caps on usage in the file; None if the file has no caps. Raises UsageError."""
+    if CAPS not in file:
+        return None
+    from gpumon.common.caps import read_caps
+
+    try:
+        return read_caps(file[CAPS])
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
 def _written(value: Any) -> str:
     """Return a value in the notation of the file, for messages."""
     if isinstance(value, bool):
@@ -390,7 +404,7 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {path}: {why or error}") from error
-    known = (*_CHECKS, COST, GROUPS)
+    known = (*_CHECKS, COST, GROUPS, CAPS)
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(known)}")

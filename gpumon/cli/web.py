@@ -205,7 +205,7 @@ def _machine_app(
         accounts = Accounts(
             feed, lambda: [] if has_source else history_paths(places), work=work,
             missing=_NO_HISTORY if has_source else "", quick=thread, prices=arguments.prices,
-            groups=arguments.user_groups,
+            groups=arguments.user_groups, caps=arguments.caps,
         )  # fmt: skip
 
         def played() -> str:

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gpumon.analysis.ranks import ranks_of
+from gpumon.caps import CapState
+from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.common.paths import Places, history_paths, ledger_paths, read_regular
 from gpumon.common.text import clean
 from gpumon.diagnosis.finding import Finding
@@ -18,12 +20,15 @@ from gpumon.launcher.notification import Notification, Target
 from gpumon.model import units
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Unit
+from gpumon.reports.caps import TITLES, sentence, share_text
 from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.storage.ledger.api import PastLedger, PastRun
 
 KINDS = ("run_ended", "run_died", "out_of_memory", "idle_began")
 """Kinds of logged events about which a user is notified."""
+CAP_LEVELS = (0.8, 1.0)
+"""Used shares of a cap of which a user is told."""
 INTERVAL = 60.0
 """Minimum seconds between two notifications. What happens in between is sent together."""
 _WINDOW = 86400.0
@@ -92,21 +97,26 @@ class SentEvents:
 class EventNotifier:
     """Finds what happened to a user's runs and GPUs, and sends it to a target."""
 
-    def __init__(self, places: Places, user: str, target: Target, sent: SentEvents, now: Callable[[], float]) -> None:
+    def __init__(
+        self, places: Places, user: str, target: Target, sent: SentEvents, now: Callable[[], float],
+        prices: Prices | None = None,
+    ) -> None:  # fmt: skip
+        self._prices = prices
         self._places, self._user, self._target, self._sent, self._now = places, user, target, sent, now
         self._waiting: list[Notice] = []
         self._last_sent = -INTERVAL
         self._is_first = sent.is_new
 
-    def poll(self, frame: Frame | None, findings: Collection[Finding] = ()) -> None:
+    def poll(self, frame: Frame | None, findings: Collection[Finding] = (), caps: Sequence[CapState] = ()) -> None:
         """Look for new events, and send what may be sent now.
 
         Raises GpumonError if sending fails; a later call tries again.
 
         `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
         `findings`: findings about the runs in the frame of which the user is told, at most one of a kind per run.
+        `caps`: the caps that apply to the user.
         """
-        notices = [*self._logged_notices()]
+        notices = [*self._logged_notices(), *self._cap_notices(caps)]
         if frame is not None:
             notices += [*self._stalled_notices(frame), *self._found_notices(frame, findings)]
         if self._is_first:
@@ -167,6 +177,14 @@ class EventNotifier:
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
                 body = f"no progress for {units.duration(silent)}" + (f", at {position}" if position else "")
                 yield Notice(key, f"{clean(run.name, 60)}: stalled", body)
+
+    def _cap_notices(self, caps: Sequence[CapState]) -> Iterator[Notice]:
+        for state in caps:
+            level = max((level for level in CAP_LEVELS if state.share >= level), default=NAN)
+            key = ("cap", state.holder, state.measure, f"{state.begin:.0f}", f"{level:g}")
+            if is_known(level) and self._is_new(key):
+                title = f"{clean(state.holder, 60)}: {share_text(state)} of the cap on {TITLES[state.measure]} is used"
+                yield Notice(key, title, sentence(state, self._prices))
 
     def _found_notices(self, frame: Frame, findings: Collection[Finding]) -> Iterator[Notice]:
         own = {run.id for run in frame.runs if run.user == self._user}

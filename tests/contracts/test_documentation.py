@@ -158,7 +158,7 @@ def test_the_page_on_findings_has_every_kind() -> None:
 def test_the_page_on_settings_has_every_setting(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     _, options = resolve_options(argparse.Namespace(), {"XDG_CONFIG_HOME": str(tmp_path)})
-    names = vars(options).keys() - {"prices", "user_groups"}
+    names = vars(options).keys() - {"prices", "user_groups", "caps"}
     rows = {f"| `GPUMON_{name.upper()}` | `{name.replace('_', '-')}` |" for name in names}
     assert len(rows) > 10
     assert {row for row in rows if row not in page} == set()

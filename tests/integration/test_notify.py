@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.caps import CapState
 from gpumon.common.errors import EXIT_FAILED, EXIT_OK, GpumonError
 from gpumon.common.paths import Places
+from gpumon.cost import Amount
 from gpumon.launcher.event_notifier import INTERVAL, EventNotifier, SentEvents, combined
 from gpumon.launcher.notification import Notification
 from gpumon.model.frame import Run
@@ -244,3 +246,17 @@ def test_a_damaged_state_begins_anew(tmp_path: Path) -> None:
     assert ("run_ended", "1") in SentEvents(str(path))
     sent.add([], 10.0 + 3 * 86400)
     assert ("run_ended", "1") not in SentEvents(str(path))
+
+
+def test_a_user_is_told_once_of_each_level_of_a_cap(tmp_path: Path) -> None:
+    sent = Sent()
+    now = [0.0]
+    path = tmp_path / "sent.json"
+    path.write_text('{"sent": []}')
+    notifier = EventNotifier(
+        Places(explicit=str(tmp_path), state=str(tmp_path)), "ada", sent, SentEvents(str(path)), lambda: now[0]
+    )
+    for used in (0.5, 0.79, 0.85, 0.9, 1.0, 1.2):
+        now[0] += INTERVAL
+        notifier.poll(None, caps=[CapState("ada", False, "hours", 3600.0, Amount(used * 3600.0), "day", 0.0, 86400.0)])
+    assert [message.facts for message in sent.notifications] == [{"GPUMON_EVENT": "cap"}] * 2

@@ -54,6 +54,7 @@ WORDS: dict[str, list[list[str]]] = {
                 ["history", "totals"], ["history", "totals", "--json"], ["history", "totals", "--help"],
                 ["history", "accounts"], ["history", "accounts", "--by", "day", "--json"],
                 ["history", "accounts", "--csv"], ["history", "accounts", "--since", "never"],
+                ["history", "caps"], ["history", "caps", "--json"],
                 ["history", "events"], ["history", "events", "--json"], ["history", "events", "--kind", "run_began"],
                 ["history", "events", "--kind", "miracle"],
                 ["history", "processes"], ["history", "processes", "--json"], ["history", "processes", "--csv"],

@@ -16,6 +16,7 @@ from gpumon.cli.options import resolve_options
 from gpumon.cluster import model
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import Period
+from gpumon.common.caps import Caps, read_caps
 from gpumon.common.clock import SECOND
 from gpumon.common.config import NO_GROUP, UserGroups, read_groups, read_prices
 from gpumon.common.errors import UsageError
@@ -152,11 +153,13 @@ def history(tmp_path: Path) -> Path:
     return path
 
 
-def page_of_users(history: Path, groups: UserGroups | None, user: str = "", by: str = "group") -> dict[str, Any]:
+def page_of_users(
+    history: Path, groups: UserGroups | None, user: str = "", by: str = "group", caps: Caps | None = None
+) -> dict[str, Any]:
     """Values of the page of users for the day of that hour, at ten o'clock."""
     packed = stored_values.account_values(
         [str(history)], "day", "1970-01-01", "UTC", user, by, 10 * HOUR, "users", {"ada": ("0", ("GPU-a",))}, "",
-        read_prices({"currency": "EUR", "gpu-hour": 2.0}), groups,
+        read_prices({"currency": "EUR", "gpu-hour": 2.0}), groups, caps,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(gzip.decompress(packed.body))
     return found
@@ -175,6 +178,23 @@ def test_the_page_of_users_shows_groups_in_the_place_of_users(history: Path) -> 
     assert groups["vision"]["count"] == 1
     assert set(rows(page_of_users(history, None))) == set(users) == {"ada", "eve", "dan"}
     assert page_of_users(history, GROUPS, user="ada")["values"]["holders"] == []
+
+
+def test_the_page_of_users_notes_the_caps_of_its_rows_and_of_its_user(history: Path) -> None:
+    caps = read_caps({"period": "day", "users": {"ada": {"hours": 4}}, "groups": {"vision": {"hours": 1.5}}})
+
+    def notes(by: str) -> dict[str, str]:
+        rows = page_of_users(history, GROUPS, by=by, caps=caps)["tables"]["users"]["cells"].values()
+        return {row["name"]: json.dumps(row["note"]) for row in rows}
+
+    users, groups = notes("user"), notes("group")
+    assert "4.0 h" in users["ada"]
+    assert "1.5 h" in groups["vision"]
+    assert not any("1.5 h" in note for note in users.values())
+    own = json.dumps(page_of_users(history, GROUPS, user="ada", caps=caps)["values"]["everyone"])
+    assert "4.0 h" in own
+    assert "1.5 h" in own
+    assert "cap" not in json.dumps(page_of_users(history, GROUPS, user="dan", caps=caps)["values"]["everyone"])
 
 
 def test_where_names_are_hidden_no_group_is_told(history: Path) -> None:

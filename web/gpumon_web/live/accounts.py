@@ -10,6 +10,7 @@ from typing import Any
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.holders import devices_by_user
 from gpumon.analysis.ranks import ranks_of
+from gpumon.common.caps import Caps
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
@@ -36,10 +37,10 @@ class Accounts:
     def __init__(
         self, feed: Feed, histories: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "", quick: Work | None = None,
-        prices: Prices | None = None, groups: UserGroups | None = None,
+        prices: Prices | None = None, groups: UserGroups | None = None, caps: Caps | None = None,
     ) -> None:  # fmt: skip
         """`missing` explains why there is no history; `quick` runs tasks of a few milliseconds."""
-        self._prices, self._groups = prices, groups
+        self._prices, self._groups, self._caps = prices, groups, caps
         self._feed = feed
         self._histories = histories
         self._now = now
@@ -60,7 +61,7 @@ class Accounts:
             return self._ask(page.name, arguments, stored_values.event_values, *extra, fresh=fresh)
         missing = self._missing_reason()
         holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
-        settings = self._prices, self._groups
+        settings = self._prices, self._groups, self._caps
         return self._ask(page.name, arguments, stored_values.account_values, page.name, holding, missing, *settings)
 
     def table(self, args: Args) -> Future[Packed]:

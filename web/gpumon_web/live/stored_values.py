@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.common.caps import Caps
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SHOWN, current_policy
@@ -25,7 +26,7 @@ from gpumon_web.stored.events import count_new_events, events_document
 from gpumon_web.stored.holder_strips import day_document
 from gpumon_web.stored.run_list import Live, RunFilter, run_list_document
 from gpumon_web.stored.run_page import Ring, all_rows, ledger_answer, read_epochs, run_document
-from gpumon_web.stored.user_hours import Holding, users_csv, users_document
+from gpumon_web.stored.user_hours import Holding, user_caps, users_csv, users_document
 
 
 def list_values(
@@ -78,11 +79,13 @@ def comparison_answer(paths: Sequence[str], ids: str, by: str, now: float, missi
 def account_values(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
     holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
+    caps: Caps | None = None,
 ) -> Packed:  # fmt: skip
     """Return the values of `page` from the accounts of a window; `missing` explains why there are none, or is empty.
 
     Groups are not shown unless the policy shows names: a small group would reveal its members.
     """
+    own_caps = user_caps(paths, caps, groups, prices, user, now) if caps else []
     groups = groups if current_policy().way == SHOWN and not user else None
     shown_groups = groups if by == GROUP else None
     document = {
@@ -90,6 +93,7 @@ def account_values(
         "missing": missing,
         "prices": prices,
         "groups": groups,
+        "caps": own_caps,
         "by": GROUP if shown_groups else USER,
     }
     group = document["group"]

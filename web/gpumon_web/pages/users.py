@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from gpumon.caps import CapState
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
 from gpumon.cost import Charge, price_hours
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
+from gpumon.reports.caps import sentence
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import (
     Headlines,
@@ -24,8 +28,9 @@ from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS, AccountGroup, UserWindow, find_account
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues, table_column
-from gpumon_web.components.tokens import line, link, person, text
+from gpumon_web.components.tokens import line, link, person, tag, text
 from gpumon_web.components.user_rows import (
+    GROUP,
     USER,
     account_cells,
     bar_cells,
@@ -132,13 +137,15 @@ def kept(document: Cells) -> StoredValues:
         else _user_rows(group, document["days"] if group else (), holding, window, by),
         document,
     )
+    if not user and not is_over:
+        _add_caps(rows, document["caps"], document.get("prices"), by)
     is_observed = group is not None or document["group"] is None
     tab = f"{user}, {window.title}"
     values = {
         **_window_links(window, user, by, document["now"]),
         "title": user or "Users",
         "tab": {"text": tab, "old": tab} if user else None,
-        "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
+        "everyone": _own_facts(document, window) if user else [],
         **holder_choice(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
@@ -244,6 +251,24 @@ def _add_costs(rows: Rows, document: Cells) -> Rows:
     for row in rows:
         row.update(cost_cells(charges.get("" if row["key"] == _UNKNOWN_KEY else row["key"]), prices))
     return rows
+
+
+def _add_caps(rows: Rows, caps: Sequence[CapState], prices: Prices | None, by: str) -> None:
+    """Add the state of their caps to the notes of users or groups."""
+    for row in rows:
+        states = [state for state in caps if state.holder == row["key"] and state.is_group == (by == GROUP)]
+        row["note"] = [*row.get("note", ()), *(_cap_line(state, prices) for state in states)]
+
+
+def _cap_line(state: CapState, prices: Prices | None) -> Cells:
+    is_near = is_known(state.reached) or is_known(state.forecast)
+    return line(tag(sentence(state, prices), "warn" if is_near else ""))
+
+
+def _own_facts(document: Cells, window: UserWindow) -> list[Cells]:
+    """Return the link to all users, and the caps that apply to the user of the page."""
+    caps = [_cap_line(state, document.get("prices")) for state in document["caps"]]
+    return [line(link("everyone", _address(window, ""), "")), *(caps if window.end > document["now"] else ())]
 
 
 def _unknown_row(rest: Account, longest: float) -> Cells:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from gpumon.caps import CapState, cap_states, cap_window, states_of
+from gpumon.common.caps import Caps
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import current_policy, use_policy
@@ -31,6 +34,21 @@ def users_document(
     with use_policy(current_policy()._replace(me=user)):  # if names are hidden, `user` is the hash of the viewer's name
         held = _holding_by_group(groups, holding) if groups else holding
         return _document(paths, parse_window(period, day, zone, now), user, now, held, groups)
+
+
+def user_caps(
+    paths: Sequence[str], caps: Caps, groups: UserGroups | None, prices: Prices | None, user: str, now: float
+) -> list[CapState]:
+    """Return the state of each cap on usage; with a `user`, only of those that apply to this user.
+
+    Empty if there is no history, or if it cannot be read.
+    """
+    if not paths:
+        return []
+    with use_policy(current_policy()._replace(me=user)), suppress(GpumonError):  # the page says that it cannot be read
+        states = cap_states(read_accounts(paths[0], *cap_window(caps, now)), caps, groups, prices, now)
+        return states_of(states, user, groups) if user else states
+    return []
 
 
 def _holding_by_group(groups: UserGroups, holding: Holding) -> Holding:

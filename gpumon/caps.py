@@ -1,0 +1,136 @@
+"""Caps on what users and groups use per day, week or month, and when they will be reached.
+
+A cap is shown, and `gpumon notify` tells a user of it. gpumon never stops anything because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpumon.common.caps import Caps, Limits
+from gpumon.common.config import DEFAULT, Prices, UserGroups
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.privacy import HIDDEN, SHOWN, current_policy
+from gpumon.cost import UNKNOWN, WHOLE, Amount, Charge, price_hours
+from gpumon.storage.history.tiers import DAY, HOUR
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.period_totals import PERIODS, Zone, summary
+from gpumon.storage.usage.query import HourUse, StoredAccounts, by_group
+
+RATE_OVER = float(DAY)
+"""Seconds over which the present rate of use is averaged. A whole day, because people work by day."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapState:
+    """How much of a cap is used."""
+
+    holder: str
+    """Name of the user or group."""
+    is_group: bool
+    measure: str
+    """One of `MEASURES`."""
+    limit: float
+    """In base units: seconds, joules, or the currency."""
+    used: Amount
+    """Used since the start of the period, in the same unit. It is not complete if some time was not sampled."""
+    period: str
+    """`day`, `week` or `month`."""
+    begin: float
+    """Start of the period, in seconds since 1970."""
+    end: float
+    reached: float = NAN
+    """When the cap was reached, to the hour; NaN if it is not."""
+    forecast: float = NAN
+    """When it will be reached if the use goes on as in the last `RATE_OVER` seconds; NaN if not within the period."""
+
+    @property
+    def share(self) -> float:
+        """The used share of the limit; NaN if unknown."""
+        return self.used.value / self.limit
+
+
+def cap_window(caps: Caps, now: float, zone: Zone = None) -> tuple[float, float]:
+    """Return the start and end (s since 1970) of the accounts that `cap_states` needs."""
+    return min(PERIODS[caps.period](now, zone)[0], now - RATE_OVER) // HOUR * HOUR, now
+
+
+def cap_states(
+    stored: StoredAccounts, caps: Caps, groups: UserGroups | None, prices: Prices | None, now: float, zone: Zone = None
+) -> list[CapState]:
+    """Return the state of every cap, those that are used most first.
+
+    `stored`: the accounts in `cap_window`. `groups`, `prices`: as configured; None if there are none. A cap on cost
+    without prices is unknown. If names are hidden, the list is empty; if they are hashed, it has no groups.
+    """
+    people = current_policy()
+    if people.way == HIDDEN:
+        return []
+    users = {people.name(name) if name != DEFAULT else name: limits for name, limits in caps.users.items()}
+    states = [*_states(stored, users, caps.period, prices, now, zone, is_group=False)]
+    if groups is not None and caps.groups and people.way == SHOWN:
+        grouped = by_group(stored, groups)
+        states += _states(grouped, caps.groups, caps.period, prices, now, zone, is_group=True)
+    return sorted(states, key=lambda state: -state.share if is_known(state.share) else 1.0)
+
+
+def _states(
+    stored: StoredAccounts, limits: Mapping[str, Limits], period: str, prices: Prices | None, now: float, zone: Zone,
+    *, is_group: bool,
+) -> Iterator[CapState]:  # fmt: skip
+    begin, end = PERIODS[period](now, zone)
+    hours = [hour for hour in stored.hours if hour.begin >= begin // HOUR * HOUR]
+    (whole,) = summary(StoredAccounts(hours, stored.devices), begin, now, "user", zone) or (None,)
+    was_sampled = whole is not None and not whole.unseen
+    by_holder: dict[str, list[tuple[HourUse, Account]]] = {}
+    for hour in stored.hours:
+        for account in hour.accounts:
+            by_holder.setdefault(account.user, []).append((hour, account))
+    for holder in sorted({*by_holder, *limits} - {"", DEFAULT}):
+        for measure, limit in limits.get(holder, limits.get(DEFAULT, {})).items():
+            used = [(hour.begin, _amount(measure, hour, account, stored, prices))
+                    for hour, account in by_holder.get(holder, ())]  # fmt: skip
+            own = [(time, amount) for time, amount in used if time >= begin // HOUR * HOUR]
+            total = sum((amount for _, amount in own), Amount(0.0))
+            rate = sum(amount.value for time, amount in used if time >= now - RATE_OVER and is_known(amount.value))
+            reached = _reached(own, limit, now)
+            left = (limit - total.value) / (rate / RATE_OVER) if rate > 0 else NAN
+            yield CapState(
+                holder, is_group, measure, limit, total._replace(complete=total.complete and was_sampled), period,
+                begin, end, reached, now + left if left > 0 and now + left < end else NAN,
+            )  # fmt: skip
+
+
+def _amount(measure: str, hour: HourUse, account: Account, stored: StoredAccounts, prices: Prices | None) -> Amount:
+    """Return what an account adds to a measure, in base units."""
+    if measure == "hours":
+        return Amount(account.held)
+    if measure == "idle-hours":
+        return Amount(account.idle_held, complete=account.judged >= WHOLE * account.held)
+    if measure == "kwh":
+        return Amount(account.energy, complete=account.metered >= WHOLE * account.held)
+    if prices is None:
+        return UNKNOWN
+    one = HourUse(hour.begin, hour.device, hour.use, [account])
+    charge = price_hours([one], stored.devices, prices).users.get(account.user, Charge())
+    return charge.held if prices.gpu_hour else charge.energy
+
+
+def _reached(used: Iterable[tuple[float, Amount]], limit: float, now: float) -> float:
+    """Return the end of the hour in which the sum reached the limit, at most `now`; NaN if it did not.
+
+    `used`: amounts by start of their hour, in the order of time.
+    """
+    total = 0.0
+    for time, amount in used:
+        total += amount.value if is_known(amount.value) else 0.0
+        if total >= limit:
+            return min(time + HOUR, now)
+    return NAN
+
+
+def states_of(states: Sequence[CapState], user: str, groups: UserGroups | None) -> list[CapState]:
+    """Return the states of the caps that apply to a user: the user's own, and those of the user's group."""
+    group = groups.name(user) if groups is not None else None
+    return [state for state in states if state.holder == (group if state.is_group else user)]

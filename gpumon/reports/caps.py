@@ -1,0 +1,100 @@
+"""Caps on usage as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpumon.caps import CapState
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.reports.run_json import nullable
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.usage import energy_text, hours_text
+
+SCHEMA = 1
+TITLES = {"hours": "GPU time", "idle-hours": "idle GPU time", "kwh": "energy", "cost": "cost"}
+"""Name of each measure in text for people."""
+_COLUMNS = (
+    TextColumn("USER OR GROUP", 90, right=False, max_width=32),
+    TextColumn("CAP ON", 60, right=False),
+    TextColumn("USED", 90),
+    TextColumn("LIMIT", 90),
+    TextColumn("SHARE", 80),
+    TextColumn("", 70, right=False),
+)
+
+
+def lines(states: Sequence[CapState], prices: Prices | None = None, width: int = 0) -> Iterator[str]:
+    """Yield a table of the caps, those that are used most first."""
+    if states:
+        yield f"from {units.moment(states[0].begin)} to {units.moment(states[0].end)}"
+    rows = [
+        (
+            f"{state.holder} (group)" if state.is_group else state.holder, TITLES[state.measure],
+            used_text(state, prices), amount_text(state.measure, state.limit, prices), share_text(state),
+            prospect(state),
+        )
+        for state in states
+    ]  # fmt: skip
+    yield from draw(_COLUMNS, rows, width)
+
+
+def amount_text(measure: str, value: float, prices: Prices | None) -> str:
+    """Format an amount of a measure in base units."""
+    if not is_known(value):
+        return units.MISSING
+    if measure == "cost":
+        return units.money(value, prices.currency if prices else "")
+    return energy_text(value) if measure == "kwh" else hours_text(value)
+
+
+def used_text(state: CapState, prices: Prices | None) -> str:
+    """Format what is used of a cap. It begins with `≥` if not all of the time was measured."""
+    text = amount_text(state.measure, state.used.value, prices)
+    return text if state.used.complete or text == units.MISSING else f"≥ {text}"
+
+
+def share_text(state: CapState) -> str:
+    """Format the used share of a cap."""
+    return units.share(state.share) if is_known(state.share) else units.MISSING
+
+
+def prospect(state: CapState) -> str:
+    """Return text that says when the cap was reached, or when it will be at the present rate; empty if not at all."""
+    if is_known(state.reached):
+        return f"reached on {day(state.reached)}"
+    return f"will be reached on {day(state.forecast)} at this rate" if is_known(state.forecast) else ""
+
+
+def day(time: float) -> str:
+    """Format a day and hour in the near past or future, such as `Thu 4 Dec 15:00`."""
+    from datetime import datetime
+
+    moment = datetime.fromtimestamp(time)  # in the viewer's time zone
+    return f"{moment:%a} {moment.day} {moment:%b %H:%M}"
+
+
+def sentence(state: CapState, prices: Prices | None) -> str:
+    """Return the state of a cap as a clause, such as `87.0 h of 100.0 h GPU time this month`."""
+    used, limit = used_text(state, prices), amount_text(state.measure, state.limit, prices)
+    text = f"{used} of {limit} {TITLES[state.measure]} this {state.period}"
+    return f"{text}, {prospect(state)}" if prospect(state) else text
+
+
+def as_json(states: Sequence[CapState], prices: Prices | None) -> dict[str, Any]:
+    """Return the caps as JSON, in seconds, joules and the configured currency. Unknown values are null."""
+    return {
+        "schema": SCHEMA,
+        "currency": prices.currency if prices else None,
+        "caps": [
+            {
+                "group" if state.is_group else "user": state.holder, "measure": state.measure.replace("-", "_"),
+                "period": state.period, "limit": state.limit, "used": nullable(state.used.value),
+                "complete": state.used.complete, "begin": state.begin, "end": state.end,
+                "reached": nullable(state.reached), "forecast": nullable(state.forecast),
+            }
+            for state in states
+        ],
+    }  # fmt: skip
