@@ -71,6 +71,11 @@ LIMIT_MARGIN, LIMIT_SHARE = 60.0, 0.05
 HIDDEN_WAIT = 0.05
 """A training that waits for data for less than this share of its time is not limited by its data. xprof calls up to 5 %
 fine."""
+WORKER_START = 0.05
+"""The start of loader workers in each epoch is reported if the training waits for it for this share of the time."""
+BUSY_WORKERS, WAITING_WORKERS = 0.7, 0.4
+"""Loader workers are limited by the CPU if they compute for at least the first share of the time, and by a disk or a
+network if they compute for less than the second share."""
 VALIDATION_SHARE = 0.25
 """Validation is reported if it takes at least this share of the time of an epoch."""
 CHECKPOINT_SHARE = 0.1

@@ -340,17 +340,21 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.reports import compare
+    from gpumon.reports import compare, gains
+    from gpumon.reports.text_table import wrapped
 
     records = []
     for word in (arguments.run, *arguments.others):
         ledger, run = resolve_run(ledgers, word, now, print_message)
-        records.append(ledger.record(run.id, phases=False))
+        records.append(ledger.record(run.id, phases=False, times=True))
     comparison = compare.compare(records)
     if arguments.json:
-        _print_json(compare.document(comparison))
+        _print_json({**compare.document(comparison), "gains": gains.gains_json(gains.compare_gains(records))})
     else:
-        _print(compare.lines(comparison, output_width()))
+        width = output_width()
+        _print(compare.lines(comparison, width))
+        for line in gains.gain_lines(gains.compare_gains(records), compare.letters(len(records))):
+            _print(wrapped([line], width))
     if arguments.fail_if:
         from gpumon.reports.compare_limits import broken_limits
 

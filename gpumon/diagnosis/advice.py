@@ -9,11 +9,36 @@ _PYTORCH = ("torch", "lightning", "accelerate", "ignite", "composer", "fabric")
 _OTHERS = ""
 """Key of the action for all other frameworks."""
 
+_WORKERS: Mapping[str, str] = {
+    "torch": "Load ahead in worker processes: DataLoader(num_workers={workers}, persistent_workers=True).",
+    "transformers": "Load ahead in worker processes: TrainingArguments(dataloader_num_workers={workers}, "
+    "dataloader_persistent_workers=True).",
+    "keras": "Load ahead: dataset.map(…, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE), or "
+    "PyDataset(workers={workers}, use_multiprocessing=True).",
+    _OTHERS: "Load batches ahead in {workers} processes.",
+}
+_KEEP_WORKERS: Mapping[str, str] = {
+    "torch": "Keep the workers over epochs: DataLoader(persistent_workers=True).",
+    "transformers": "Keep the workers over epochs: TrainingArguments(dataloader_persistent_workers=True).",
+    _OTHERS: "Keep the worker processes over epochs.",
+}
 _MORE_WORKERS: Mapping[str, str] = {
     "torch": "Add DataLoader workers (num_workers=), or move decoding off the CPU.",
     "transformers": "Raise TrainingArguments(dataloader_num_workers=), or move decoding off the CPU.",
     "keras": "Load ahead with .prefetch(tf.data.AUTOTUNE) or PyDataset(workers=), or move decoding off the CPU.",
     _OTHERS: "Load batches ahead in other processes, or move decoding off the CPU.",
+}
+_FASTER_WORKERS: Mapping[str, str] = {
+    "torch": "Use {workers} workers if there are cores for them, DataLoader(num_workers={workers}), or decode less: "
+    "store decoded or smaller files.",
+    "transformers": "Set TrainingArguments(dataloader_num_workers={workers}) if there are cores for them, or tokenize "
+    "before the training with dataset.map.",
+    _OTHERS: "Use {workers} workers if there are cores for them, or decode less: store decoded or smaller files.",
+}
+_FASTER_STORAGE: Mapping[str, str] = {
+    "torch": "Copy the data to a local disk or pack it into large files; {workers} workers overlap more of the waits: "
+    "DataLoader(num_workers={workers}).",
+    _OTHERS: "Copy the data to a local disk or pack it into large files; {workers} workers overlap more of the waits.",
 }
 _VALIDATION: Mapping[str, str] = {
     "keras": "Validate every second epoch, model.fit(validation_freq=2), or in larger batches.",
@@ -64,9 +89,29 @@ def _choose(texts: Mapping[str, str], framework: str) -> str:
     return texts.get(family, texts[_OTHERS])
 
 
+def add_workers(framework: str, workers: int) -> str:
+    """Return how to load batches in this number of worker processes."""
+    return _choose(_WORKERS, framework).format(workers=workers)
+
+
+def keep_workers(framework: str) -> str:
+    """Return how to keep worker processes over epochs."""
+    return _choose(_KEEP_WORKERS, framework)
+
+
 def more_workers(framework: str) -> str:
     """Return how to load batches faster if nothing is known about the loader."""
     return _choose(_MORE_WORKERS, framework)
+
+
+def faster_workers(framework: str, workers: int) -> str:
+    """Return how to relieve workers that compute all the time."""
+    return _choose(_FASTER_WORKERS, framework).format(workers=workers)
+
+
+def faster_storage(framework: str, workers: int) -> str:
+    """Return how to relieve workers that wait for files."""
+    return _choose(_FASTER_STORAGE, framework).format(workers=workers)
 
 
 def validate_less(framework: str) -> str:

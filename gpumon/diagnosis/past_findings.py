@@ -110,6 +110,7 @@ class Verdict:
 
 
 SLOW: Mapping[str, str] = {
+    "worker_start": "workers restart",
     "straggler": "waits for a rank",
     "slow_validation": "long validation",
     "slow_checkpoints": "slow checkpoints",

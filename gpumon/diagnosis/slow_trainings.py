@@ -16,10 +16,11 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis import advice
 from gpumon.diagnosis.context import Rule
 from gpumon.diagnosis.finding import Certainty, Finding, Gain, Severity
-from gpumon.diagnosis.training import CHECKPOINTS, RankTimes, Training, Window
+from gpumon.diagnosis.training import CHECKPOINTS, Loader, RankTimes, Training, Window
 from gpumon.model import units
 from gpumon.model.frame import EVALUATION
 from gpumon.model.metrics import Unit
+from gpumon.model.run import IN_PROCESS, STARTED_WORKERS
 
 _UNSURE = 0.5
 """Part of a wait that an action saves at least if the cause is only possible."""
@@ -28,6 +29,7 @@ _SLOWED = (0.1, 0.5)
 _CHECKPOINT_GOAL = 0.1
 """Saving less often is advised up to this share of the training time, and at most by `_MOST_TIMES`."""
 _MOST_TIMES = 10
+_MOST_WORKERS = 8
 _SHORT_STEP = 0.1
 """Seconds. The driver takes a sample about every 0.2 s, so pauses within shorter steps are never a whole sample."""
 
@@ -50,20 +52,87 @@ def explain(finding: Finding, training: Training) -> Finding | None:
     return finding
 
 
-def _explain_wait(finding: Finding, training: Training) -> Finding:
-    share = training.wait_share
-    evidence = {**finding.evidence}
+def _explain_wait(finding: Finding, training: Training) -> Finding | None:
+    share, loader = training.wait_share, training.loader
+    if not training.lasts(lambda window: window.summary.wait_share >= thresholds.INPUT_BOUND):
+        return None  # a single epoch waited, which has a finding as an outlier
+    start = _start_share(training)
+    if start >= thresholds.WORKER_START and start >= 0.5 * share:
+        return None  # most of the wait is the start of the workers, which has a finding
+    evidence = dict(finding.evidence)
+    gain = training.saves(_UNSURE * share, share) if is_known(share) else None
+    cause, certainty = "The loader prepares batches more slowly than the training uses them.", Certainty.MEASURED
+    action = advice.more_workers(training.framework)
     if training.steps:
         evidence["wait_per_step"] = training.wait / training.steps
         evidence["step"] = training.trained / training.steps
+    if loader.loading == IN_PROCESS:
+        evidence["workers"] = 0.0
+        cause = "The DataLoader has no workers: each batch is loaded in the process of the training."
+        if training.steps:
+            action, gain = _with_workers(training)
+    elif loader.workers:
+        evidence |= {"workers": float(loader.workers), "busy_share": loader.busy_share}
+        if loader.busy_share >= thresholds.BUSY_WORKERS:
+            cause = f"{_processes(loader)} of the DataLoader: busy all the time."
+            action = advice.faster_workers(training.framework, 2 * loader.workers)
+        elif loader.busy_share < thresholds.WAITING_WORKERS:
+            cause = f"{_processes(loader)} of the DataLoader: most of the time they wait for a disk or a network."
+            action = advice.faster_storage(training.framework, 2 * loader.workers)
+            certainty = Certainty.LIKELY
     return finding._replace(
-        action=advice.more_workers(training.framework),
+        action=action,
         evidence=evidence,
-        cause="The loader prepares batches more slowly than the training uses them.",
-        certainty=Certainty.MEASURED,
-        gain=training.saves(_UNSURE * share, share) if is_known(share) else None,
+        cause=cause,
+        certainty=certainty,
+        gain=gain,
         threshold=thresholds.INPUT_BOUND,
         window=training.window_text,
+    )
+
+
+def _processes(loader: Loader) -> str:
+    return units.counted(loader.workers, "worker")
+
+
+def _with_workers(training: Training) -> tuple[str, Gain]:
+    """Return how many workers hide the loading, and the gain: at least of two workers, at most of no wait at all."""
+    load = training.wait / training.steps
+    compute = max(1e-6, training.trained / training.steps - load)
+    workers = min(_MOST_WORKERS, max(2, ceil(load / compute) + 1))
+    part = training.trained / training.seconds
+    step = load + compute
+    least = max(0.0, 1 - 1.1 * max(compute, load / 2) / step) * part
+    most = load / step * part
+    return advice.add_workers(training.framework, workers), training.saves(min(least, 0.8 * most), most)
+
+
+def _start_share(training: Training) -> float:
+    """Return the share of the judged time that the training waits for workers that start in each epoch."""
+    if training.loader.loading != STARTED_WORKERS or not is_known(training.loader.pass_wait):
+        return 0.0
+    return training.loader.pass_wait * len(training.windows) / training.seconds
+
+
+def worker_start(training: Training) -> Iterator[Finding]:
+    """The workers of the DataLoader start again in each epoch, and the training waits for them."""
+    if not training.is_judged or not training.has_epochs:
+        return
+    share = _start_share(training)
+    if not share >= thresholds.WORKER_START:
+        return
+    yield Finding(
+        "worker_start",
+        Severity.WARNING,
+        training.subject,
+        f"waits {units.fine_duration(training.loader.pass_wait)} until the workers start and stop in each epoch",
+        advice.keep_workers(training.framework),
+        {"share": share, "pass_wait": training.loader.pass_wait, "workers": float(training.loader.workers)},
+        cause="The DataLoader starts new workers in each epoch.",
+        certainty=Certainty.MEASURED,
+        gain=training.saves(0.3 * share, share),
+        window="the whole run",
+        threshold=thresholds.WORKER_START,
     )
 
 
@@ -199,7 +268,7 @@ def slow_checkpoints(training: Training) -> Iterator[Finding]:
         {"share": share, "seconds": training.in_phases(CHECKPOINTS) / len(training.windows)},
         cause="The training stands still while each checkpoint is written.",
         certainty=Certainty.MEASURED,
-        gain=training.saves(0.85 * saved, min(share, 1.05 * saved)),
+        gain=training.saves(0.85 * saved, share),
         window=training.window_text,
         threshold=limit,
     )
@@ -260,7 +329,7 @@ def low_utilization(training: Training) -> Iterator[Finding]:
 
 
 SLOW_RULES: tuple[Rule[Training], ...] = (
-    straggler, slow_validation, slow_checkpoints, between_epochs, low_utilization,
+    worker_start, straggler, slow_validation, slow_checkpoints, between_epochs, low_utilization,
 )  # fmt: skip
 """Rules about the time of recorded trainings."""
 

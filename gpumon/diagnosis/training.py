@@ -66,6 +66,19 @@ class RankTimes(NamedTuple):
     """Mean utilization of its GPUs over the run; NaN if not measured."""
 
 
+class Loader(NamedTuple):
+    """How a training loads batches, as its process reported it. The ranks of a run have equal loaders."""
+
+    loading: str = ""
+    """One of `run.LOADING`; empty if it was not reported."""
+    workers: int = 0
+    """Number of worker processes of each rank."""
+    pass_wait: float = NAN
+    """Mean seconds that a rank waits for the first batch and for the end of a pass; NaN if not measured."""
+    busy_share: float = NAN
+    """Share of the time that a worker computes; NaN until the run has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """A recorded training as rules see it."""
@@ -89,6 +102,8 @@ class Training:
     """Memory of the smallest device in bytes; NaN if not known."""
     power_limit: float
     """Sum of the power limits of the devices in watts; NaN if not known."""
+    loader: Loader
+    """How the training loads its batches."""
     planned: int
     """Number of planned epochs; 0 if not reported."""
     retries: float
@@ -216,6 +231,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         batch=total.batch,
         memory_total=min((device.memory_total for device in record.devices), default=NAN),
         power_limit=sum(device.power_limit for device in record.devices) if record.devices else NAN,
+        loader=_loader(record),
         planned=record.run.epochs,
         retries=sum(rank.retries for rank in record.ranks) if record.ranks else NAN,
         has_epochs=bool(epochs),
@@ -288,6 +304,22 @@ def _gap(summary: EpochSummary, following: EpochSummary) -> float:
 def _trained(window: Window) -> float:
     summary = window.summary
     return summary.trained if summary.trained > 0 else max(0.0, summary.seconds - sum(window.phases.values()))
+
+
+def _loader(record: Record) -> Loader:
+    ranks = [rank for rank in record.ranks if rank.facts.loading]
+    if not ranks or len({(rank.facts.loading, rank.facts.workers) for rank in ranks}) > 1:
+        return Loader()
+    facts = ranks[0].facts
+    passes = sum(rank.facts.passes for rank in ranks)
+    computed = sum(rank.facts.worker_cpu_seconds for rank in ranks)
+    time = sum(rank.seconds for rank in ranks) * facts.workers
+    return Loader(
+        loading=facts.loading,
+        workers=round(facts.workers),
+        pass_wait=sum(rank.facts.pass_waits for rank in ranks) / passes if passes else NAN,
+        busy_share=computed / time if time > 0 and computed else NAN,
+    )
 
 
 def _ranks(record: Record, ordinals: Collection[int]) -> list[RankTimes]:

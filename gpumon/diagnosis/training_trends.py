@@ -26,8 +26,8 @@ _TREND_OVER = 20
 """Newest epochs in which a trend is looked for."""
 _MIN_TREND = 4
 """Epochs that a trend needs, without the first."""
-_AGREEMENT = 0.6
-"""Kendall's tau from which values count as growing."""
+_AGREEMENT, _AGREEMENT_OF_FEW = 0.6, 0.8
+"""Kendall's tau from which ten or more values count as growing, and fewer values."""
 _RESAMPLES = 200
 """Resamples of the bootstrap for the interval of a forecast."""
 _GROWTH_COLUMNS = ("run_allocated_mean", "run_allocated_peak", "run_used_peak", "memory_used_mean")
@@ -58,7 +58,7 @@ def epoch_outlier(training: Training) -> Iterator[Finding]:
         f"took {units.fine_duration(seconds)} for epoch {longest.summary.epoch}, "
         f"{units.fine_duration(usual)} for the others",
         f"See 'gpumon runs show {training.subject.id} --phases' and the log of that time.",
-        {"ratio": seconds / usual, "epoch": float(longest.summary.epoch), "seconds": seconds, "usual": usual,
+        {"ratio": seconds / usual, "epoch": float(longest.summary.epoch), "longest": seconds, "usual": usual,
          "outliers": float(len(outliers))},
         cause=cause,
         certainty=certainty,
@@ -129,7 +129,7 @@ def first_epoch(training: Training) -> Iterator[Finding]:
         f"took {units.fine_duration(first.summary.seconds)} for the first epoch, "
         f"{units.fine_duration(usual)} for the others",
         advice.shorten_first_epoch(training.framework),
-        {"ratio": first.summary.seconds / usual, "seconds": first.summary.seconds, "usual": usual},
+        {"ratio": first.summary.seconds / usual, "longest": first.summary.seconds, "usual": usual},
         cause=cause,
         certainty=Certainty.MEASURED if name else Certainty.POSSIBLE,
         gain=Gain(0.0, excess / whole),
@@ -150,14 +150,15 @@ def slower_epochs(training: Training) -> Iterator[Finding]:
         growth = pace[-1] / pace[0] - 1 if pace[0] > 0 else 0.0
     else:
         windows, pace = windows[1:], pace[1:]
-        is_growing = _agreement(pace) >= _AGREEMENT
+        is_growing = _grows(pace)
         usual = median(pace)
         growth = _slope(pace) * (len(pace) - 1) / usual if usual > 0 else 0.0
     if not is_growing or growth < thresholds.SLOWER:
         return
     name, _ = _largest_growth(windows[-1], windows[: max(1, len(windows) // 2)])
     cause, action = _CAUSES_OF_GROWTH.get(name, (f"The time of {name} grows.", "Look at what it does more each time."))
-    lost = 1 - min(pace) * len(pace) / sum(pace)
+    shortest = min(_pace(training.ended))
+    lost = 1 - shortest * len(pace) / sum(pace)
     yield Finding(
         "slower_epochs",
         Severity.WARNING,
@@ -165,7 +166,11 @@ def slower_epochs(training: Training) -> Iterator[Finding]:
         f"gets slower with each epoch: {units.fine_duration(windows[0].summary.seconds)}, "
         f"then {units.fine_duration(windows[-1].summary.seconds)}",
         action,
-        {"growth": growth, "seconds": windows[0].summary.seconds, "newest": windows[-1].summary.seconds},
+        {
+            "growth": growth,
+            "shortest": min(window.summary.seconds for window in windows),
+            "newest": windows[-1].summary.seconds,
+        },
         cause=cause,
         certainty=Certainty.LIKELY if name else Certainty.POSSIBLE,
         gain=Gain(0.3 * lost, lost),
@@ -204,7 +209,7 @@ def memory_growth(training: Training) -> Iterator[Finding]:
     slope = _slope(sizes)
     steps = [later - earlier for earlier, later in pairwise(sizes)]
     # A cache grows and then stays. The newest epochs must grow like the others.
-    is_growing = all(step >= 0.25 * slope > 0 for step in steps[-3:]) and _agreement(sizes) >= _AGREEMENT
+    is_growing = all(step >= 0.25 * slope > 0 for step in steps[-3:]) and _grows(sizes)
     growth = slope * (len(sizes) - 1)
     limit = min(thresholds.GROWTH, thresholds.GROWTH_SHARE * training.memory_total)
     if not is_growing or not growth >= limit:
@@ -257,6 +262,10 @@ def _agreement(values: Sequence[float]) -> float:
         for later in values[position + 1 :]
     ]
     return sum(signs) / len(signs) if signs else 0.0
+
+
+def _grows(values: Sequence[float]) -> bool:
+    return _agreement(values) >= (_AGREEMENT if len(values) >= 10 else _AGREEMENT_OF_FEW)
 
 
 def _epochs_until(sizes: Sequence[float], free: float) -> tuple[float, float]:

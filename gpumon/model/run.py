@@ -160,6 +160,12 @@ NEWS_FOR = 600.0
 same time."""
 
 
+IN_PROCESS, STARTED_WORKERS, KEPT_WORKERS = "in process", "workers", "persistent workers"
+LOADING = (IN_PROCESS, STARTED_WORKERS, KEPT_WORKERS)
+"""Ways in which a DataLoader loads batches: in the process of the training, in workers that start in each pass, or in
+workers that stay."""
+
+
 class RunFacts(NamedTuple):
     """Facts that a training reports about itself. A default value means that the fact was not reported."""
 
@@ -182,6 +188,17 @@ class RunFacts(NamedTuple):
     """Slurm job id from the environment of the process."""
     folded: float = 0.0
     """Number of epochs without a row of their own. They were so short that they became part of the previous epoch."""
+    loading: str = ""
+    """How the DataLoader of the training loads batches: one of `LOADING`."""
+    workers: float = 0.0
+    """Number of worker processes of this DataLoader. Also 0 if it has none."""
+    passes: float = 0.0
+    """Number of passes over the loader after the first one, during training."""
+    pass_waits: float = 0.0
+    """Seconds that the training waited for the first batch and for the end of these passes. Workers that start and stop
+    in each pass prolong this wait."""
+    worker_cpu_seconds: float = 0.0
+    """CPU time of the children of the process during the run. Reported at the end of the run."""
     claimed: float = 0.0
     """Number of GPUs that the training claims to use, although the driver lists no process of its user on them. Set by
     the sampler."""
@@ -233,6 +250,11 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("exit_signal", limit=64, column="exit_signal", key="exit_signal"),
     Fact("job", limit=64),
     Fact("folded", column="folded_epochs"),
+    Fact("loading", limit=24, column="loading", key="loading"),
+    Fact("workers", limit=65535, column="workers", key="loader_workers"),
+    Fact("passes", column="passes"),
+    Fact("pass_waits", column="pass_waits"),
+    Fact("worker_cpu_seconds", column="worker_cpu_seconds", key="worker_cpu_seconds"),
     Fact("claimed", limit=1024),
     Fact("stalled_since", limit=_LATEST),
     Fact("time_limit", limit=_LATEST),

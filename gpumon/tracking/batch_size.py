@@ -1,9 +1,10 @@
-"""Reads the batch size from the attributes of a loader, without fetching a batch."""
+"""Reads the batch size and the workers from the attributes of a loader, without fetching a batch."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gpumon.model.run import IN_PROCESS, KEPT_WORKERS, STARTED_WORKERS
 from gpumon.tracking.logged_values import whole
 
 _MAX_WRAPPERS = 4
@@ -39,6 +40,20 @@ def read_batch_size(loader: Any, times: int = 1) -> BatchSize | None:
     is_even = sampler is None or getattr(batches, "drop_last", True)
     samples, count = (0, 0) if is_even else (_length(sampler), _length(batches))
     return batch_size_of_pass(batch, samples, count, times)
+
+
+def read_workers(loader: Any) -> tuple[str, int]:
+    """Return how a DataLoader loads batches, and its number of workers; an empty text if it does not report it.
+
+    If an attribute of the user's loader raises an exception, it is not caught here.
+    """
+    loader = _unwrap(loader)
+    workers = whole(getattr(loader, "num_workers", None))
+    if workers is None or workers < 0:
+        return "", 0
+    if not workers:
+        return IN_PROCESS, 0
+    return KEPT_WORKERS if getattr(loader, "persistent_workers", False) is True else STARTED_WORKERS, workers
 
 
 def batch_size_of_pass(batch: int, samples: int, batches: int, times: int = 1) -> BatchSize:

@@ -262,6 +262,8 @@ class Board:
         self.raised: tuple[int, int] | None = None
         """Number of the event that ended an epoch whose loop an exception left, and the time (ns of CLOCK_MONOTONIC);
         None if no exception did."""
+        self.worker_cpu_time: Callable[[], float] | None = None
+        """Returns the part of the last result of `cpu_time` that child processes used."""
         self.cpu_time: Callable[[], float] | None = None
         """Function that returns the CPU seconds of the run so far. It is called when the run ends."""
         self._monotonic = monotonic
@@ -481,6 +483,11 @@ class Board:
             self._phase = 0
             self._event(wire_format.EPOCH_END, times=end.times, row_end=end.row_end, epoch=self._published)
         self._phase = phase
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the run is in the training phase, or in no phase."""
+        return self._phase <= 1
 
     def phase(self, name: str) -> str:
         """Publish that phase `name` begins now, and return the name of the previous phase."""
@@ -741,11 +748,12 @@ class Board:
     def _publish_cpu_time(self) -> None:
         try:
             seconds = round(self.cpu_time(), 2) if self.cpu_time is not None else 0.0
+            workers = round(self.worker_cpu_time(), 2) if self.worker_cpu_time is not None else 0.0
         except Exception as error:  # unexpected content of /proc
             warn_once("cpu", f"the CPU time of this training is unknown: {type(error).__name__}: {error}")
             return
         if seconds:
-            self.describe(facts=self.description.facts._replace(cpu_seconds=seconds))
+            self.describe(facts=self.description.facts._replace(cpu_seconds=seconds, worker_cpu_seconds=workers))
 
     def _write_description(self, description: Description) -> None:
         mapped = self._map

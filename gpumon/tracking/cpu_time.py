@@ -28,17 +28,24 @@ class CpuTime:
         self._own = own
         self._proc = proc
         self._times = times
-        self._start = 0.0 if since_start else self._total()
+        self._children_seconds = 0.0
+        total = self._total()
+        self._start = 0.0 if since_start else total
+        self._children_start = 0.0 if since_start else self._children_seconds
 
     def seconds(self) -> float:
         """Return the CPU time in seconds (user and system) used so far."""
         return max(0.0, self._total() - self._start)
 
+    def children_seconds(self) -> float:
+        """Return the part of the last result of `seconds` that the children of this process used."""
+        return max(0.0, self._children_seconds - self._children_start)
+
     def _total(self) -> float:
         times = self._times()
         ended = times.children_user + times.children_system
-        running = sum(map(self._process_seconds, self._descendants()))
-        return ended + running + (times.user + times.system if self._own else 0.0)
+        self._children_seconds = ended + sum(map(self._process_seconds, self._descendants()))
+        return self._children_seconds + (times.user + times.system if self._own else 0.0)
 
     def _descendants(self) -> Iterator[str]:
         """Yield the pid of each running descendant of this process."""

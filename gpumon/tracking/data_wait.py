@@ -40,12 +40,15 @@ class Steps(Generic[T]):
         run._loaders.append(thread)
         run._has_loader = True
         board.begin_steps()
-        first_step, is_over = board.steps, False
+        first_step, is_over, is_first = board.steps, False, True
         since = clock()
         try:
             for batch in self._loader:  # starts the workers of a DataLoader, which counts as waiting
                 now = clock()
                 board.wait_ns += now - since
+                if is_first:
+                    is_first = False
+                    run.begin_pass(now - since)
                 since = 0
                 board.steps += 1
                 if now >= run._due:
@@ -56,7 +59,10 @@ class Steps(Generic[T]):
         finally:
             run._loaders.remove(thread)
             if since:
-                board.wait_ns += clock() - since
+                ending = clock() - since
+                board.wait_ns += ending
+                if is_over and not is_first:
+                    run.end_pass(ending)
             if not is_over and run._unpaired == board.steps:
                 board.steps -= 1  # the other zipped loader had no batch to go with this one
             if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - first_step:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from typing import NamedTuple, Protocol
 
+from gpumon.common.clock import SECOND
 from gpumon.model.run import LARGEST
 from gpumon.tracking import out_of_memory
-from gpumon.tracking.batch_size import BatchSize, read_batch_size
+from gpumon.tracking.batch_size import BatchSize, read_batch_size, read_workers
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import detect_framework
 from gpumon.tracking.cpu_time import CpuTime
@@ -30,6 +31,8 @@ _MAX_LATE_LOGS = 16
 """Maximum number of logs that are added to ended rows between two published steps. The values of further logs are added
 to the open row."""
 STEP_EVERY = 50_000_000
+_PASSES_EVERY = 10 * SECOND
+"""Nanoseconds between two publications of the waits for first batches."""
 """ns between two published steps."""
 
 
@@ -110,6 +113,11 @@ class RunTags:
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
         self._late_logs = 0
+        self._passes = -1
+        """Number of passes over the loader of the training, without the first."""
+        self._pass_waits = 0
+        """Nanoseconds waited for the first batch and the end of these passes."""
+        self._passes_due = 0
         self._loaders: list[int] = []
         """For each loader in use, the thread that uses it. A batch counts as a step when it is fetched, before the step
         is done."""
@@ -119,7 +127,8 @@ class RunTags:
         self.finds_framework = False
         """Whether to detect the framework from the imported modules. This is repeated after the start of the run."""
         if board.on:
-            board.cpu_time = CpuTime().seconds
+            cpu = CpuTime()
+            board.cpu_time, board.worker_cpu_time = cpu.seconds, cpu.children_seconds
         self.listener: EpochListener | None = None
 
     @property
@@ -213,10 +222,34 @@ class RunTags:
         """
         try:
             size = read_batch_size(loader, times)
+            loading, workers = read_workers(loader)
         except Exception:  # reading an attribute of a user's loader may raise anything
             return
         if size is not None:
             self.set_batch_size(size)
+        facts = self._board.description.facts
+        if loading and (facts.loading, facts.workers) != (loading, workers):
+            self._board.describe(facts=facts._replace(loading=loading, workers=workers))
+
+    def begin_pass(self, wait_ns: int) -> None:
+        """Note that the training waited this long for the first batch of a pass over its loader."""
+        if self._board.is_training:
+            self._passes += 1
+            self._pass_waits += wait_ns if self._passes else 0  # the first pass also fills caches
+
+    def end_pass(self, wait_ns: int) -> None:
+        """Note that the training waited this long after the last batch of a pass, until the loader ended."""
+        if self._passes > 0 and self._board.is_training:
+            self._pass_waits += wait_ns
+            if (now := monotonic_ns()) >= self._passes_due:
+                self._passes_due = now + _PASSES_EVERY
+                self._publish_passes()
+
+    def _publish_passes(self) -> None:
+        facts = self._board.description.facts
+        if 0 < self._passes != facts.passes:
+            waits = round(self._pass_waits / SECOND, 3)
+            self._board.describe(facts=facts._replace(passes=self._passes, pass_waits=waits))
 
     def set_batch_size(self, size: BatchSize) -> None:
         """Publish the samples per step. A batch size that was passed to `gpumon.run` takes precedence.
@@ -309,6 +342,7 @@ class RunTags:
             out_of_memory.REPORTER.report_error(error)
         self._log_arrived()
         self._metadata.update_program()
+        self._publish_passes()
         if self._epoch is not None:
             self._end_epoch(self._epoch, aborted=is_broken_off or stopped)
         elif left:

@@ -19,6 +19,7 @@ from gpumon.diagnosis.past_findings import findings, not_judged
 from gpumon.diagnosis.slow_trainings import SLOW_RULES
 from gpumon.diagnosis.training_trends import TREND_RULES
 from gpumon.model.frame import RunState
+from gpumon.model.run import IN_PROCESS, KEPT_WORKERS, STARTED_WORKERS
 from gpumon.reports.why import EVIDENCE, gain_text
 from gpumon.sources.sim import SimSource
 from gpumon.storage.ledger import aggregate
@@ -132,6 +133,14 @@ def peak(gib: float) -> Change:
     return sql(f"UPDATE epoch SET peak = {gib * GIB}", f"UPDATE usage SET run_allocated_peak = {gib * GIB}")
 
 
+def loader(loading: str, workers: int = 0, *, wait: float = 0.0, cpu: float = 0.0) -> Change:
+    """The training reported such a loader, and waited `wait` seconds at the start and end of each pass."""
+    return sql(
+        f"UPDATE rank SET loading = '{loading}', workers = {workers}, passes = {EPOCHS - 1}, "
+        f"pass_waits = {wait * (EPOCHS - 1)}, worker_cpu_seconds = {cpu}, seconds = {EPOCHS * SECONDS}"
+    )
+
+
 RANK = "tag.1000.4712." + RUN
 LATE = "ordinal >= 4"
 SLOW_RANK = f"CASE rank WHEN '{RANK}' THEN 0.35 ELSE 0.03 END"
@@ -139,6 +148,10 @@ LESS_SLOW_RANK = f"CASE rank WHEN '{RANK}' THEN 0.11 ELSE 0.03 END"
 CASES: dict[str, tuple[Sequence[Change], Sequence[Change], Sequence[Change], dict[str, Any]]] = {
     "input_bound": (
         [waits("0.5")], [waits("0.18")], [waits(f"CASE WHEN {LATE} THEN 0.05 ELSE 0.5 END")], {},
+    ),
+    "worker_start": (
+        [loader(STARTED_WORKERS, 4, wait=3.0), waits("0.32")], [loader(STARTED_WORKERS, 4, wait=0.4), waits("0.06")],
+        [loader(KEPT_WORKERS, 4, wait=3.0), waits("0.06")], {},
     ),
     "straggler": (
         [waits(SLOW_RANK)], [waits(LESS_SLOW_RANK)], [waits("0.03")], {"gpus": 4},
@@ -275,6 +288,38 @@ class TestIdleness:
         epochs = aggregate.epoch_summaries(record)
         missing = not_judged(record, aggregate.run_total(record, epochs), epochs)
         assert [one.what for one in missing] == ["waits for data"]
+
+
+class TestWaits:
+    """The cause of a wait follows from how the loader loads."""
+
+    def test_of_a_loader_without_workers_end_with_workers(self, tmp_path: Path) -> None:
+        record = record_of(tmp_path, loader(IN_PROCESS), waits("0.6"))
+        (finding,) = findings_of(record)
+        # A batch takes 60 ms to load and 40 ms to train: two workers hide it, and one more is spare.
+        assert finding.action == advice.add_workers("torch", 3)
+        assert finding.gain is not None
+        assert (finding.gain.low, finding.gain.high) == (pytest.approx(0.48, abs=0.01), pytest.approx(0.6, abs=0.01))
+
+    @pytest.mark.parametrize(
+        ("cpu", "action"),
+        [
+            (4 * 6 * SECONDS * 0.9, advice.faster_workers("torch", 8)),
+            (4 * 6 * SECONDS * 0.1, advice.faster_storage("torch", 8)),
+            (4 * 6 * SECONDS * 0.5, advice.more_workers("torch")),
+        ],
+    )
+    def test_of_workers_depend_on_whether_they_compute(self, cpu: float, action: str, tmp_path: Path) -> None:
+        (finding,) = findings_of(record_of(tmp_path, loader(KEPT_WORKERS, 4, cpu=cpu), waits("0.6")))
+        assert finding.action == action
+
+    def test_for_the_start_of_workers_are_not_called_a_slow_loader(self, tmp_path: Path) -> None:
+        changes = [loader(STARTED_WORKERS, 4, wait=4.0), waits("0.42")]
+        assert kinds(tmp_path, *changes) == ["worker_start"]
+
+    def test_that_only_begin_with_the_start_of_workers_have_both_findings(self, tmp_path: Path) -> None:
+        changes = [loader(STARTED_WORKERS, 4, wait=1.0), waits("0.42")]
+        assert kinds(tmp_path, *changes) == ["input_bound", "worker_start"]
 
 
 class TestStraggler:

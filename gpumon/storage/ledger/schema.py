@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
-VERSION = 3
+VERSION = 4
 """`PRAGMA user_version`; increased with each change of the tables."""
 
 TABLES = f"""
@@ -24,7 +24,8 @@ CREATE TABLE rank (
   started INTEGER NOT NULL, ended INTEGER, seconds REAL, state INTEGER NOT NULL,
   steps INTEGER NOT NULL, planned_steps INTEGER, wait REAL, lost_events INTEGER NOT NULL,
   peak REAL, retries REAL, ooms REAL, batch INTEGER, folded_epochs INTEGER, metrics TEXT,
-  cpu_seconds REAL, package_energy REAL, package_unknown TEXT, exit_code INTEGER, exit_signal INTEGER
+  cpu_seconds REAL, package_energy REAL, package_unknown TEXT, exit_code INTEGER, exit_signal INTEGER,
+  loading TEXT, workers INTEGER, passes INTEGER, pass_waits REAL, worker_cpu_seconds REAL
 ) WITHOUT ROWID;
 CREATE INDEX rank_by_run ON rank (run);
 CREATE TABLE device (
@@ -104,7 +105,9 @@ set in between.
 `rank.metrics`: last logged values by name, JSON as in `epoch.metrics`. `rank.cpu_seconds`: CPU time of the process
 and its children. `rank.package_energy`: joules of the machine's CPU packages (RAPL) while the rank ran;
 `rank.package_unknown`: why this is unknown. `rank.exit_code`, `rank.exit_signal`: how the command of `gpumon run`
-ended.
+ended. `rank.loading`, `rank.workers`: how the DataLoader of the training loads batches, and in how many processes.
+`rank.pass_waits`: seconds waited for the first batch and the end of `rank.passes` passes over it. NULL also means 0.
+`rank.worker_cpu_seconds`: CPU time of the children of the process.
 
 `epoch.ended` NULL: the epoch is open, or the run died in it. `epoch.seconds`: length by CLOCK_MONOTONIC of the
 training; for an epoch without an end, up to the time when it was last seen. `epoch.steps`: training steps only, if the
