@@ -33,10 +33,9 @@ class _EpochStart(NamedTuple):
 class LoggedEpochs:
     """Logged values by run, epoch and name. For a distributed run, these are the values of its first rank.
 
-    A board shows the last value of each metric, but not when it was logged. So a value is assigned to the open epoch if
-    it changed during this epoch. It is assigned to a finished epoch only if the boundary at the end of the epoch
-    contains it. For epochs shorter than a tick, and for metrics that are logged at every step, only the ledger has the
-    last value.
+    A board shows the newest value of each metric, but not when it was logged. So a value counts for the open epoch only
+    if it has changed since the epoch began. Once the epoch has ended, only the values in the event of its end count.
+    For epochs shorter than a tick, and for metrics that are logged at every step, only the ledger has the final value.
     """
 
     def __init__(self) -> None:

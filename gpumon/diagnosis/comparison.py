@@ -164,7 +164,7 @@ def _peaks(epochs: Sequence[EpochSummary]) -> str:
     if any(is_known(epoch.live_peak.value) for epoch in epochs):
         return "measured by the framework"
     is_sampled = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
-    return "read between steps, where activations are freed" if is_sampled else ""
+    return "read between steps, after activations were freed" if is_sampled else ""
 
 
 def _first_value(record: Record, value_of: Callable[..., float]) -> float:

@@ -36,8 +36,8 @@ ROWS: tuple[DialectRow, ...] = (
     DialectRow("nvidia_gpu_fp64_util_percent", "gpu.fp64_activity", 1, "FP64 utilization, ratio."),
     DialectRow("nvidia_gpu_fp32_util_percent", "gpu.fp32_activity", 1, "FP32 utilization, ratio."),
     DialectRow("nvidia_gpu_fp16_util_percent", "gpu.fp16_activity", 1, "FP16 utilization, ratio."),
-    DialectRow("nvidia_gpu_pcie_tx_per_sec", "gpu.pcie_sent_rate", 1, "PCIe bytes sent a second."),
-    DialectRow("nvidia_gpu_pcie_rx_per_sec", "gpu.pcie_received_rate", 1, "PCIe bytes received a second."),
+    DialectRow("nvidia_gpu_pcie_tx_per_sec", "gpu.pcie_sent_rate", 1, "PCIe bytes sent per second."),
+    DialectRow("nvidia_gpu_pcie_rx_per_sec", "gpu.pcie_received_rate", 1, "PCIe bytes received per second."),
 )  # fmt: skip
 
 

@@ -286,8 +286,8 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Temperature at which the GPU shuts down to protect itself. Cards that report only a margin do not have it.",
            maximum=_HOTTEST),
     Metric("gpu.temperature_margin", "Temperature margin", "MARGIN", Unit.CELSIUS,
-           "Degrees that remain until the clocks are lowered, as reported by the driver, or if it reports none, "
-           "until `gpu.temperature_slowdown`. Below 0, the clocks are lowered.", maximum=_HOTTEST),
+           "Degrees left before the clocks are lowered: the margin that the driver reports or, if it reports none, the "
+           "distance to `gpu.temperature_slowdown`. If negative, the clocks are being lowered.", maximum=_HOTTEST),
     Metric("gpu.jpeg_utilization", "JPEG engine", "JPEG", Unit.RATIO, "Share of time the JPEG engine was busy."),
     Metric("gpu.optical_flow_utilization", "Optical flow engine", "OFA", Unit.RATIO,
            "Share of time the optical flow accelerator was busy."),

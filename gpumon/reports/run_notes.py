@@ -97,14 +97,11 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
     """
     spent = sum_or_nan([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
     energy = max((joules for rank in record.ranks if is_known(joules := rank.package_energy)), default=math.nan)
-    parts = []
     if is_known(spent):
         cores = f" ({units.three_digits(spent / seconds)} cores on average)" if seconds > 0 else ""
-        parts.append(f"{units.fine_duration(spent)} of CPU time{cores}")
+        yield f"Used {units.fine_duration(spent)} of CPU time{cores}."
     if is_known(energy):
-        parts.append(f"{units.number(energy, Unit.JOULES)} in the CPU packages of the machine")
-    if parts:
-        yield f"Used {', '.join(parts)}."
+        yield f"The CPUs of the machine used {units.number(energy, Unit.JOULES)} during the run."
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:

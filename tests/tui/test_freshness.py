@@ -89,7 +89,7 @@ def test_a_writer_that_is_heard_without_a_new_sample_is_not_live() -> None:
     clock = FakeClock(start=700 * SECOND)
     screen = state_of(FakeFeed(source="nvml", label=""), check, clock=clock)
     assert "○ stale 16 s" in screen[0]
-    assert "no new sample comes" in screen[1]
+    assert "no new samples" in screen[1]
 
 
 def test_a_first_frame_of_minutes_ago_is_not_live() -> None:

@@ -256,7 +256,7 @@ def test_tagged_processes_that_are_not_on_the_page_get_no_signal(child: subproce
             await pilot.press("y", "K")
             assert [line.split("\t")[0] for line in app.clipboard.splitlines()] == [str(other.pid)]
             assert f"End process {other.pid}?" in "\n".join(text(app))
-            assert "1 tagged process not on this page: not sent." in "\n".join(text(app))
+            assert "1 tagged process elsewhere will not get the signal." in "\n".join(text(app))
             await pilot.press("tab", "enter", "escape")
             assert "1 tagged" in titled(app), "the one that was not asked about keeps its tag"
 

@@ -279,7 +279,7 @@ def test_a_first_picture_of_which_half_failed_says_what_of_each_table_and_calls_
     (line,) = [line for line in told if why in line]
     assert line.endswith(f" not answered {why}"), "the reason stands once for all that failed by it"
     assert set(line.removesuffix(f" not answered {why}").split("; ")) == {
-        "power and energy: energy of the day", "runs: epochs", "users: used, energy",
+        "power and energy: energy over the last day", "runs: epochs", "users: used, energy",
     }  # fmt: skip
     assert not any("not of now" in line or " ago" in line for line in told)
 

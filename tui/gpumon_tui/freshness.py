@@ -26,7 +26,7 @@ _LATE = 3
 """With long sampling intervals, data are no longer called current after this many intervals without a frame."""
 FOLLOWING = "live"
 """Text of the state of a feed that a daemon supplies, as set by `Live`."""
-NO_SAMPLE = "no new sample comes"
+NO_SAMPLE = "no new samples"
 _KNOWN = (Availability.OK, Availability.ASLEEP)
 """GPU states with current values."""
 

@@ -199,7 +199,7 @@ class _WatchedGpu:
 
 
 class XidWatcher:
-    """Receives the errors of all GPUs of a driver. Its methods make no driver calls and never wait."""
+    """Receives the XID errors of all GPUs in a thread of its own. Its public methods never wait for the driver."""
 
     def __init__(
         self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None

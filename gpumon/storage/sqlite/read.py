@@ -15,8 +15,8 @@ from gpumon.storage.sqlite.write import FileKind, damage_error, require_plain_ta
 def explain_absence(where: Places, path: str, nothing: str, refused: str) -> str:
     """Return a message that says why the file at `path` does not exist.
 
-    If there is a problem with the file's directory, the message names it. Otherwise it is `nothing`. `refused`: first
-    words of a message about an unwritable directory, such as "runs are not recorded".
+    `nothing`: the message to return if its directory is fine. `refused`: first words of the message if its directory is
+    missing or cannot be written, such as "runs are not recorded".
     """
     if is_missing(where):
         return f"{where.explicit} does not exist: check the path, or start 'gpumon daemon{dir_option(where)}'"

@@ -30,7 +30,7 @@ COLORS: tuple[Line, ...] = (
     [Segment("▲ OOM  ", theme.CRITICAL), Segment("out of memory here; the run shows the requested size", theme.PLAIN)],
     [
         Segment("▀▀▀", theme.ink(theme.ROSE)), Segment("▀▀  ", theme.ink(theme.SAND)),
-        Segment("below a chart: validation or test, and checkpoints", theme.PLAIN),
+        Segment("below a chart: validation or test (left color), saving a checkpoint (right color)", theme.PLAIN),
     ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip

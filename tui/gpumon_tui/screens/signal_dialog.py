@@ -208,7 +208,7 @@ class SignalQuestion:
         sentences = consequence_sentences(self.processes, facts)
         if self._hidden_tags:
             sentences.append(
-                (f"{units.counted(self._hidden_tags, 'tagged process')} not on this page: not sent.", False)
+                (f"{units.counted(self._hidden_tags, 'tagged process')} elsewhere will not get the signal.", False)
             )
         if len(self.processes) + len(self._refused) < 2:
             return sentences

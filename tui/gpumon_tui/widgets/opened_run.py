@@ -107,7 +107,7 @@ class EpochTable(LiveTable):
         self._is_preview = is_preview
         self.run: OpenRun | None = None
         self.is_old = False
-        """Whether the frames that show the run are outdated, so that it may have ended."""
+        """Whether the frames that show the run are outdated. If so, the run may have ended in the meantime."""
         self.has_keys = False
         """Whether it has the focus."""
         self.ordinal: int | None = None

@@ -44,7 +44,7 @@ _BYTES = BY_NAME["gpu.memory_used"]
 
 
 class ProcessDetail(Lines):
-    """The opened process, even after it has ended, or the one under the cursor."""
+    """Shows the opened process, even after it has ended. If none is open, shows the process under the cursor."""
 
     def __init__(self, view: View, table: ProcessTable) -> None:
         super().__init__(view, id="process-detail")
