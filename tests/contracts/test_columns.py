@@ -62,9 +62,9 @@ from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.period_totals import AccountGroup
 from gpumon_tui import theme
 from gpumon_tui.data.accounts import AccountRow
-from gpumon_tui.data.process_facts import frame_facts
-from gpumon_tui.data.run_detail import open_run
-from gpumon_tui.render import accounts, gpu_columns, gpu_heading, overview_rows, process_columns, run_detail, run_list
+from gpumon_tui.data.processes import frame_facts
+from gpumon_tui.data.run_reader import open_run
+from gpumon_tui.render import accounts, gpu_columns, overview_rows, process_columns, run_detail, run_list
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel
 from gpumon_web.api import openapi
@@ -310,7 +310,7 @@ def gpus_in_command() -> Shown:
 
 def gpus_in_terminal() -> Shown:
     columns = gpu_columns.gpu_columns(230, reported=frozenset(gpu_columns.OPTIONAL_COLUMNS))
-    head = "".join(segment.text for segment in gpu_heading.heading(columns, 600.0, {80.0}))
+    head = "".join(segment.text for segment in gpu_columns.gpu_heading(columns, 600.0, {80.0}))
     label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
     rates = RATES["pcie_received"], RATES["pcie_sent"]
     gpu = GpuLine(GPU, GpuState.BUSY, label, "", nobody, NAN, *rates, [])

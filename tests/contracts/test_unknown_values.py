@@ -22,9 +22,8 @@ from gpumon.storage.history.query import Query
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_tui.render.axis import value_axis
 from gpumon_tui.render.cells import EMPTY
-from gpumon_tui.render.line_plot import plot
-from gpumon_tui.render.time_columns import HOLD, live_columns
-from gpumon_tui.widgets.chart_columns import Columns
+from gpumon_tui.render.line_plot import Columns, plot
+from gpumon_tui.render.time_axis import HOLD, live_columns
 from tests.builders import frame_of, sample, tick
 from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served

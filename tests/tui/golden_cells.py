@@ -15,10 +15,10 @@ from rich.color import Color, ColorType
 from rich.style import Style
 from textual.strip import Strip
 
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import Appearance, ColorDepth
-from gpumon_tui.color_themes import BY_NAME as THEMES
+from gpumon_tui.theme import BY_NAME as THEMES
 
 LOOKS: Mapping[str, Appearance] = {
     "dark": Appearance(),
@@ -58,7 +58,7 @@ def parsed(text: str) -> RoleStyle | None:
     """Return the style that `str` wrote so; None of a color that has no role."""
     ink, _, back = text.removeprefix(OLD).partition("/")
     style = RoleStyle(_long(ink.removesuffix("*")), _long(back or "ground"), ink.endswith("*"), text.startswith(OLD))
-    return style if palette.role_of(style.ink) and palette.role_of(style.back) else None
+    return style if theme.role_of(style.ink) and theme.role_of(style.back) else None
 
 
 class Run(NamedTuple):
@@ -85,7 +85,7 @@ class InRoles(Appearance):
         style = style or Style.null()
         ink, back = (style.color.name if style.color else "text"), (style.bgcolor.name if style.bgcolor else on)
         told = str(RoleStyle(ink, back, bool(style.bold), is_old))
-        return Style(color=Color(told, ColorType.TRUECOLOR, triplet=palette.triplet("#000000")))
+        return Style(color=Color(told, ColorType.TRUECOLOR, triplet=theme.triplet("#000000")))
 
 
 def screen_of(app: GpumonApp) -> GoldenScreen:
@@ -164,8 +164,8 @@ def _alike(one: RoleStyle | None, other: RoleStyle | None) -> bool:
 
 
 def _color(name: str) -> Color:
-    role, share = palette.role_of(name) or ("text", 1.0)
-    return palette.color(role, share)
+    role, share = theme.role_of(name) or ("text", 1.0)
+    return theme.color(role, share)
 
 
 def _short(name: str) -> str:

@@ -14,11 +14,10 @@ from rich.style import Style
 from textual.events import CursorPosition
 from textual.pilot import Pilot
 
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.appearance import Appearance, ColorDepth, from_terminal
-from gpumon_tui.color_themes import BY_NAME, DARK, THEMES, next_theme, theme_color
-from gpumon_tui.glyphs import REPLACEMENTS, to_ascii, without_color
+from gpumon_tui.appearance import REPLACEMENTS, Appearance, ColorDepth, from_terminal, to_ascii, without_color
+from gpumon_tui.theme import BY_NAME, DARK, THEMES, next_theme, theme_color
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_files import GOLDEN, styles_in
 from tests.tui.screen import play, text
@@ -122,20 +121,20 @@ def test_the_color_blind_safe_themes_keep_apart_what_stands_side_by_side(theme: 
 
 def test_f2_goes_through_all_themes_and_says_which() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        for theme in (*THEMES[1:], THEMES[0]):
+        for chosen in (*THEMES[1:], THEMES[0]):
             await pilot.press("f2")
             await pilot.pause()
-            assert app.view.appearance.theme is theme
-            assert f"theme: {theme.name}" in text(app)[-1]
+            assert app.view.appearance.theme is chosen
+            assert f"theme: {chosen.name}" in text(app)[-1]
             grounds = {
                 segment.style.bgcolor.get_truecolor().hex
                 for strip in app.screen._compositor.render_strips()[1:-1]
                 for segment in strip
                 if segment.style and segment.style.bgcolor
             }
-            assert theme.colors["ground"] in grounds
+            assert chosen.colors["ground"] in grounds
             usual = {DARK.colors["ground"], BY_NAME["light"].colors["ground"]}
-            assert not grounds & usual - {theme.colors["ground"]}
+            assert not grounds & usual - {chosen.colors["ground"]}
 
     play(FakeFeed(), (120, 40), script)
 
@@ -164,18 +163,18 @@ def test_without_colors_there_are_none_and_alarm_is_reversed() -> None:
     assert {style.color.name if style.color else None for style in styles} <= plain_names
     assert {style.bgcolor.name if style.bgcolor else None for style in styles} <= plain_names
     assert any(style.reverse for style in styles)
-    assert NONE.cells(palette.ink("crit")).reverse
-    assert NONE.cells(palette.ink("warn")).bold
-    assert not NONE.cells(palette.ink("dim")).bold
+    assert NONE.cells(theme.ink("crit")).reverse
+    assert NONE.cells(theme.ink("warn")).bold
+    assert not NONE.cells(theme.ink("dim")).bold
 
 
 def test_a_terminal_of_16_colors_gets_only_its_own() -> None:
     colors = [color for style in styles_of(SIXTEEN) for color in (style.color, style.bgcolor) if color]
     assert all(color.is_default or (color.number is not None and color.number < 16) for color in colors)
-    warn = SIXTEEN.cells(palette.ink("warn"))
+    warn = SIXTEEN.cells(theme.ink("warn"))
     assert warn.color is not None
     assert (warn.color.number, warn.bold) == (11, True)
-    assert SIXTEEN.cells(palette.tint("util", 0.42)).color == SIXTEEN.cells(palette.ink("util")).color
+    assert SIXTEEN.cells(theme.tint("util", 0.42)).color == SIXTEEN.cells(theme.ink("util")).color
 
 
 @pytest.mark.parametrize("size", [(40, 20), (80, 24), (200, 50)])
@@ -201,7 +200,7 @@ def test_strangers_letters_become_question_marks_of_the_same_width() -> None:
     ],
 )  # fmt: skip
 def test_no_less_than_is_not_told_as_more_than_in_ascii(texts: list[str], told: list[str]) -> None:
-    line = [Segment(text, palette.ink("text")) for text in texts]
+    line = [Segment(text, theme.ink("text")) for text in texts]
     assert [to_ascii(segment.text) for segment in ASCII.bounds(line)] == told
 
 
@@ -213,7 +212,7 @@ def test_a_bound_on_screen_has_both_of_its_signs_in_ascii() -> None:
 
 def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> None:
     for look in (ASCII, NONE):
-        full, empty = (look.letters("▆▆━━", palette.ink(role)) for role in ("memory", "track"))
+        full, empty = (look.letters("▆▆━━", theme.ink(role)) for role in ("memory", "track"))
         assert not set(full) & set(empty)
 
 

@@ -27,7 +27,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.keybindings import CHART, key_binding
 from gpumon_tui.render.axis import value_axis
-from gpumon_tui.render.time_columns import HOLD
+from gpumon_tui.render.time_axis import HOLD
 from gpumon_tui.screens.chart.layouts import chart_plan
 from gpumon_tui.screens.chart.page import ChartPage
 from gpumon_tui.screens.chart.state import ChartState, Overlay

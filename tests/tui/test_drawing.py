@@ -25,7 +25,7 @@ from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import CRITICAL, FINE, WARN, GpuHolder, GpuLabel, level
 from gpumon_tui.render.table import MARK, Cell, TableColumn, fit_columns, placed_cells, row_line
 from gpumon_tui.render.text_width import fit, width
-from gpumon_tui.render.time_columns import HOLD
+from gpumon_tui.render.time_axis import HOLD
 from tests.builders import sample
 
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from gpumon.common.numbers import is_known
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.data.run_detail import open_run
+from gpumon_tui.data.run_reader import open_run
 from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.keybindings import CHART, OVERVIEW, RUNS
 from gpumon_tui.state import View

@@ -30,8 +30,7 @@ from gpumon_tui.data.events import EventHistory
 from gpumon_tui.render.event_rows import EventRow, event_rows, filter_rows, merged_rows
 from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
-from gpumon_tui.widgets.event_preview import EventPreview
-from gpumon_tui.widgets.event_table import EventTable
+from gpumon_tui.widgets.event_table import EventPreview, EventTable
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter

@@ -31,11 +31,11 @@ from gpumon_tui.keybindings import (
     page_bindings,
     page_keys,
 )
-from gpumon_tui.render import footer
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, page_class
 from gpumon_tui.screens.processes import ProcessesPage
 from gpumon_tui.state import View
+from gpumon_tui.widgets import bars
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
 from tests.tui.screen import play, text
@@ -306,7 +306,7 @@ def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stands(page: str) -> None:
-    line, places = footer.footer(PAGES, page, footer_keys(page), 80)
+    line, places = bars.footer(PAGES, page, footer_keys(page), 80)
     shown = "".join(segment.text for segment in line)
     assert [name for name in PAGES if name in shown] == [page]
     digits = [str(digit) for digit in range(1, len(PAGES) + 1)]
@@ -314,14 +314,14 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     own = [f"{key.key_display} {key.description}" for key in page_bindings(page) if key.description]
     assert sum(text in shown for text in own) >= min(2, len(own))
     assert shown.endswith("? help ")
-    named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
+    named = "".join(segment.text for segment in bars.footer(PAGES, page, (), 100)[0])
     assert all(name in named for name in PAGES)
 
 
 def test_a_sixth_page_leaves_room_for_the_count_of_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     six = (*PAGES, "Sixth")
-    monkeypatch.setattr(footer, "PAGES", six)
-    line, _ = footer.footer(six, OVERVIEW, [("a", "1 finding"), ("q", "quit"), ("?", "help")], 40, briefs={"a": "△1"})
+    monkeypatch.setattr(bars, "PAGES", six)
+    line, _ = bars.footer(six, OVERVIEW, [("a", "1 finding"), ("q", "quit"), ("?", "help")], 40, briefs={"a": "△1"})
     assert "a △1" in "".join(segment.text for segment in line)
 
 
@@ -375,7 +375,7 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
 @pytest.mark.parametrize("said", [COPIED_MESSAGE, "notifications off: run ends, free GPUs"])
 def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
     played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
-    line, _ = footer.footer(PAGES, OVERVIEW, footer_keys(OVERVIEW), cells, message=said, played=played)
+    line, _ = bars.footer(PAGES, OVERVIEW, footer_keys(OVERVIEW), cells, message=said, played=played)
     text = "".join(segment.text for segment in line)
     assert text.endswith(f" {said} ")
     assert len(text) == cells

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpumon_tui.render import process_columns, run_list, table, user_columns
+from gpumon_tui.render import process_columns, run_list, table
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import Line
 
@@ -31,7 +31,7 @@ def processes(cells: int, name: str, *, falls: bool = True) -> Line:
 
 @pytest.mark.parametrize("cells", SIZES)
 def test_words_are_in_lower_case_and_only_abbreviations_are_not(cells: int) -> None:
-    placed = process_columns.place_columns(user_columns.USER_COLUMNS, cells, "user")
+    placed = process_columns.place_columns(process_columns.USER_COLUMNS, cells, "user")
     users = table.heading(placed, cells, "user")
     for line in (runs(cells, -1), processes(cells, ""), users):
         words = text_of(line).replace("▼", " ").split()

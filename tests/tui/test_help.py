@@ -16,8 +16,7 @@ from textual.visual import RichVisual
 
 from gpumon_tui._textual import TintedPage
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.appearance import Appearance, ColorDepth
-from gpumon_tui.glyphs import to_ascii
+from gpumon_tui.appearance import Appearance, ColorDepth, to_ascii
 from gpumon_tui.keybindings import (
     CHART,
     EVENTS,

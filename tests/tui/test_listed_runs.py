@@ -17,8 +17,7 @@ from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.data.run_detail import open_run
-from gpumon_tui.data.run_list import FIRST, ListedRuns, detail
+from gpumon_tui.data.run_reader import FIRST, ListedRuns, detail, open_run
 from gpumon_tui.render.text_width import READING_OLDER
 from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock

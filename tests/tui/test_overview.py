@@ -26,15 +26,13 @@ from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import line_plot, overview_rows
 from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render.bars import numerals
 from gpumon_tui.render.cells import to_line
 from gpumon_tui.render.gpu_charts import SMALL, charts_plan
-from gpumon_tui.render.gpu_columns import HOLDERS, THROTTLED, gpu_columns
-from gpumon_tui.render.gpu_facts import facts, facts_line, throttled
-from gpumon_tui.render.gpu_heading import epoch_ticks, free_summary, hidden_gpus
+from gpumon_tui.render.gpu_columns import HOLDERS, THROTTLED, epoch_ticks, free_summary, gpu_columns, hidden_gpus
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row, gpu_text
-from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
+from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel, facts, facts_line, throttled
 from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
-from gpumon_tui.render.numerals import numerals
 from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_cell
 from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.render.table import fit_columns, row_line

@@ -22,21 +22,21 @@ from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon.storage.history.tiers import SHAPES
 from gpumon_tui.render.axis import logged_axis, number_format, value_axis
 from gpumon_tui.render.cells import PaintedCell, Row, Tint, to_line
-from gpumon_tui.render.gpu_columns import gpu_columns
-from gpumon_tui.render.gpu_heading import epoch_ticks
-from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, LimitLine, OverlaidLine, PlotCurve, plot
+from gpumon_tui.render.gpu_columns import epoch_ticks, gpu_columns
+from gpumon_tui.render.line_plot import BAND, EIGHTHS, FILL, Columns, LimitLine, OverlaidLine, PlotCurve, plot
 from gpumon_tui.render.strip import heat_strip, strip_grid
-from gpumon_tui.render.time_columns import (
+from gpumon_tui.render.time_axis import (
     MAX_EXCESS,
     column_text,
+    epochs_above,
     halves,
     live_columns,
     past_columns,
+    phases_below,
     step_of,
+    times_below,
     window_text,
 )
-from gpumon_tui.render.time_marks import epochs_above, phases_below, times_below
-from gpumon_tui.widgets.chart_columns import Columns
 from tests.builders import boundary, frame_of, sample, tick
 from tests.instructions import instructions
 from tests.months import fill

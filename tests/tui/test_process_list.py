@@ -20,15 +20,21 @@ from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.storage.processes.reader import StoredProcess
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredAccounts, StoredDevice
-from gpumon_tui.data.process_facts import ProcessFacts, frame_facts
-from gpumon_tui.data.process_filters import count_hidden, matching, parse_terms
 from gpumon_tui.data.process_history import LeftOutReader, left_out
-from gpumon_tui.data.process_tree import ParentProcess, Parents, build_tree
+from gpumon_tui.data.processes import (
+    ParentProcess,
+    Parents,
+    ProcessFacts,
+    build_tree,
+    count_hidden,
+    frame_facts,
+    matching,
+    parse_terms,
+)
 from gpumon_tui.data.programs import OwnPrograms, command_line, script_name
 from gpumon_tui.data.user_totals import KnownSum, MonthReader, UserTotal, user_totals
 from gpumon_tui.render.month_columns import month_columns
-from gpumon_tui.render.process_columns import COLUMNS, elapsed, idle_text, sort_rows
-from gpumon_tui.render.user_columns import USER_COLUMNS
+from gpumon_tui.render.process_columns import COLUMNS, USER_COLUMNS, elapsed, idle_text, sort_rows
 from tests.builders import run
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed

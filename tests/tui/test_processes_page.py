@@ -16,10 +16,10 @@ from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.preferences import Preferences
 from gpumon_tui.render.process_columns import COLUMNS, ORDERS, place_columns
-from gpumon_tui.render.process_detail import ProcessFact, ProcessPicture, chart_cells, process_lines
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.time_marks import HISTORY_START
+from gpumon_tui.render.time_axis import HISTORY_START
 from gpumon_tui.screens.processes import COVERED_HINT, ProcessesPage
+from gpumon_tui.widgets.process_detail import ProcessFact, ProcessPicture, chart_cells, process_lines
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent

@@ -26,17 +26,24 @@ from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RU
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.background_queries import ACTIVE_VALID_FOR
-from gpumon_tui.data.run_detail import _compared_row, compare_runs, open_run
 from gpumon_tui.data.run_ledger import FRESH, OPENED_KEPT, LedgerRuns
+from gpumon_tui.data.run_reader import _compared_row, compare_runs, open_run
 from gpumon_tui.data.run_rows import EpochCurve
 from gpumon_tui.keybindings import RUNS
 from gpumon_tui.render import run_compare, run_detail
 from gpumon_tui.render.axis import logged_axis
 from gpumon_tui.render.cells import to_line
-from gpumon_tui.render.compare_curves import _time_points
 from gpumon_tui.render.line_plot import PlotCurve, plot
 from gpumon_tui.render.run_compare import headlines
-from gpumon_tui.render.run_curves import LABELS, curves, epoch_cell, extreme_points, interpolated_points, level_points
+from gpumon_tui.render.run_curves import (
+    LABELS,
+    _time_points,
+    curves,
+    epoch_cell,
+    extreme_points,
+    interpolated_points,
+    level_points,
+)
 from gpumon_tui.render.run_list import ORDERS
 from gpumon_tui.render.text_width import NO_RUN_SIMULATED, length
 from gpumon_tui.widgets.runs_widget import RunsWidget

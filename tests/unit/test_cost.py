@@ -20,8 +20,8 @@ from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, StoredDevice
-from gpumon_tui.data.run_detail import open_run
 from gpumon_tui.data.run_ledger import LedgerRuns
+from gpumon_tui.data.run_reader import open_run
 from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.render import run_detail
 from gpumon_web.pages import PAGES

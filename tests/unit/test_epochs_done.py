@@ -17,8 +17,7 @@ from gpumon.model.frame import RunState
 from gpumon.reports import run_json, run_list, run_text
 from gpumon.storage.ledger.api import PastLedger
 from gpumon.storage.ledger.reader import Ledger, Ledgers
-from gpumon_tui.data.run_detail import open_run
-from gpumon_tui.data.run_list import ListedRuns
+from gpumon_tui.data.run_reader import ListedRuns, open_run
 from gpumon_tui.render.overview_rows import RUN_COLUMNS, run_row
 from tests.builders import run
 from tests.runs import BEGAN, Book, measured

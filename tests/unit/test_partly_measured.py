@@ -18,7 +18,7 @@ from gpumon.storage.ledger.combine import over_devices
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import USAGE_INDEX, Record, RunSummary
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
-from gpumon_tui.data.run_list import ListedRuns
+from gpumon_tui.data.run_reader import ListedRuns
 from tests.runs import BEGAN, GIB, Book, measured
 from tests.web.served import Served
 

@@ -36,7 +36,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.visual import Visual
 
-from gpumon_tui.render.cell_writer import CellWriter
+from gpumon_tui.render.cells import CellWriter
 
 try:
     from textual._compositor import ChopsUpdate, CompositorUpdate

@@ -20,14 +20,12 @@ from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
 from gpumon_tui.appearance import Appearance
 from gpumon_tui.chart_window import ReturnTarget
-from gpumon_tui.color_themes import next_theme
 from gpumon_tui.data.events import EventHistory, OpenEvents
 from gpumon_tui.data.run_ledger import LedgerRuns, OpenLedgers
 from gpumon_tui.feed import FindDaemon, FrameFeed, FrameSource, Past, Player, PollTimer, Simulation
 from gpumon_tui.frame_queue import FrameQueue, SeekState
 from gpumon_tui.freshness import END, freshness
 from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, action_name, page_keys, press_key
-from gpumon_tui.render.footer import KEY_NAMES
 from gpumon_tui.screens.findings import FindingsWindow
 from gpumon_tui.screens.help import HelpWindow
 from gpumon_tui.screens.page import TerminalPage, page_class
@@ -36,7 +34,8 @@ from gpumon_tui.screens.window import ModalWindow
 from gpumon_tui.state import RECENT_FRAMES, View
 from gpumon_tui.terminal_app import TerminalApp
 from gpumon_tui.terminal_guard import suspend_job
-from gpumon_tui.widgets.bars import Footer, state_keys
+from gpumon_tui.theme import next_theme
+from gpumon_tui.widgets.bars import KEY_NAMES, Footer, state_keys
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary

@@ -6,15 +6,19 @@ become cells, so that pages are drawn the same for every theme and terminal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import accumulate, pairwise
 from typing import NamedTuple
+from unicodedata import normalize
 
+from rich.cells import cell_len
 from rich.color import Color, ColorType
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon_tui import color_themes, glyphs, palette
+from gpumon_tui.theme import DARK, ROLE_BY_NAME, Theme, role_of, theme_color
 
 _MIN_ROLE_SHARE = 0.25
 """Minimum share of a role for its tint to be shown as that role in 16 colors; weaker tints are treated as empty."""
@@ -41,7 +45,7 @@ class ColorDepth(Enum):
 class Appearance(NamedTuple):
     """Theme, number of colors, and glyph set: everything that decides how a picture becomes terminal cells."""
 
-    theme: color_themes.Theme = color_themes.DARK
+    theme: Theme = DARK
     depth: ColorDepth = ColorDepth.MANY
     is_ascii: bool = False
 
@@ -52,20 +56,20 @@ class Appearance(NamedTuple):
 
     def key(self, name: str) -> str:
         """Return the name of a key as displayed on this terminal."""
-        return glyphs.spell_keys(name) if self.is_ascii else name
+        return spell_keys(name) if self.is_ascii else name
 
     def letters(self, text: str, style: Style | None) -> str:
         """Return the text with glyphs the terminal supports; without colors, glyphs replace what color would show."""
         if text.isascii() or not (self.is_ascii or self._has_no_tints(style)):
             return text
         role, share = _role_of(style.color if style else None) or ("text", 1.0)
-        return glyphs.to_ascii(text, role, share) if self.is_ascii else glyphs.without_color(text, role, share)
+        return to_ascii(text, role, share) if self.is_ascii else without_color(text, role, share)
 
     def bounds(self, line: list[Segment]) -> list[Segment]:
         """Return a line with `≥` and similar signs adapted to the terminal: in ASCII they take two cells."""
         if not self.is_ascii or all(text.isascii() for text, _, _ in line):
             return line
-        texts = glyphs.replace_bounds([text for text, _, _ in line])
+        texts = replace_bounds([text for text, _, _ in line])
         return [Segment(text, style) for text, (_, style, _) in zip(texts, line, strict=True)]
 
     def _has_no_tints(self, style: Style | None) -> bool:
@@ -104,7 +108,7 @@ def _locale(env: Mapping[str, str]) -> str:
 
 
 def _role_of(color: Color | None) -> tuple[str, float] | None:
-    return palette.role_of(color.name) if color is not None else None
+    return role_of(color.name) if color is not None else None
 
 
 def _terminal_style(appearance: Appearance, style: Style, ground: str, is_old: bool) -> Style:
@@ -124,7 +128,7 @@ def _terminal_style(appearance: Appearance, style: Style, ground: str, is_old: b
 
 
 def _exact(theme: str, role: str, share: float, is_old: bool) -> Color:
-    rgb = color_themes.theme_color(theme, role, share, is_old)
+    rgb = theme_color(theme, role, share, is_old)
     return Color(rgb.hex, ColorType.TRUECOLOR, triplet=rgb)
 
 
@@ -142,7 +146,7 @@ def _sixteen_colors(style: Style, ink: tuple[str, float], background: tuple[str,
 
 
 def _role_color(role: str, share: float, empty: Color) -> Color:
-    number = palette.BY_NAME[role].ansi
+    number = ROLE_BY_NAME[role].ansi
     if share < _MIN_ROLE_SHARE:
         return empty if share < _MIN_GRAY_SHARE else _ansi_color(_GRAY)
     return _NO_COLOR if number is None else _ansi_color(number)
@@ -158,3 +162,119 @@ def _without_colors(style: Style, ink: tuple[str, float], background: tuple[str,
         return Style(dim=True)
     is_chip = background[0] == "select" or ink == ("ground", 1.0) or ink[0] == "crit"
     return Style(bold=style.bold or (ink[0] in _BOLD_ROLES) or None, reverse=is_chip or None)
+
+
+KEY_NAMES = {
+    "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
+}  # fmt: skip
+"""Names of keys that have no ASCII character; `^` stands for Ctrl."""
+_BOUNDS = {"≥": ">=", "≤": "<="}
+_BOUND = re.compile(f"( ?)([{''.join(_BOUNDS)}])( ?)")
+LEVELS = " _.:-=+*#"
+"""Levels from empty to full, for values that are otherwise shown by color alone."""
+REPLACEMENTS: dict[str, str] = {
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+##", strict=True)),
+    **dict.fromkeys("▏▎▍▐▕", "|"),
+    **dict.fromkeys("▌▋▊▉▀▖▗▘▙▚▛▜▝▞▟▓", "#"),
+    **dict.fromkeys("▒░╱", ":"),
+    **dict.fromkeys("━╸", "="),
+    **dict.fromkeys("─╌┄╴╶╺⎺⎻⎼⎽‐‑‒–—−", "-"),
+    **dict.fromkeys("│┃├┤└╎┆┊", "|"),
+    **dict.fromkeys("┌┐┘┬┴┼╭╮╯╰", "+"),
+    "╵": "'", "╷": ",",
+    "▲": "!", "△": "!", "▴": "^", "▼": "v", "▾": "v", "▸": ">", "▶": ">", "►": ">", "◂": "<", "◀": "<", "◄": "<",
+    "●": "*", "○": "o", "‖": "=", "←": "<", "→": ">", "↑": "^", "↓": "v", "↵": "E", "⏎": "E", "␣": "_",
+    "×": "x", "✕": "x", "✗": "x", "✘": "x", "╳": "x", "✓": "+", "✔": "+", "·": ".", "•": "*", "…": "~", "°": " ",
+    "‹": "<", "›": ">",
+    "’": "'", "‘": "'", "“": '"', "”": '"', "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2800": " ",
+}  # fmt: skip
+ROLE_TABLES: dict[str, dict[str, str]] = {
+    "track": dict.fromkeys("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▀▖▗", ".") | dict.fromkeys("━╸╺─", "-"),
+    "key": {"▌": ">", "▎": ">", "▲": "^"},
+    "memory": {"▆": "#"},
+    "power": {"▆": "#", "▀": "v"},
+    "temp": {"▀": "c"},
+    "strong": {"▲": "^"},
+    "faint": {"▲": "^", "·": " "},
+    "rule": {"·": " "},
+}
+"""Replacements that apply only in a certain color role."""
+EMPTY_PARTS = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
+"""Unicode replacements for the empty parts of bars and lines, used when there is no color to mark them as empty."""
+_BRAILLE = range(0x2801, 0x2900)
+_HEAT = "▁▁▂▃▄▅▆▇▇"
+_MAX_AREA = 0.17
+"""Share of a color below which a block belongs to the area behind a line.
+
+From `_BAND` on, the area is the band between minimum and maximum, which may be the only sign of a short stall.
+"""
+_BAND = 0.1
+_AREA = dict.fromkeys("▁▂▃", " ") | dict.fromkeys("▄▅▆▇█", ":")
+
+
+def spell_keys(text: str) -> str:
+    """Return the text with names in place of key symbols that ASCII does not have."""
+    for symbol, name in KEY_NAMES.items():
+        text = text.replace(symbol, name)
+    return text
+
+
+def replace_bounds(texts: Sequence[str]) -> list[str]:
+    """Return the texts of a line with `≥` replaced by `>=` and the like; an adjacent blank is removed to keep the
+    width.
+
+    A bare `>` would claim that the value is strictly greater.
+    """
+    joined = _BOUND.sub(_bound, "".join(texts))
+    ends = accumulate(map(len, texts), initial=0)
+    return [joined[begin:end] for begin, end in pairwise(ends)]
+
+
+def _bound(match: re.Match[str]) -> str:
+    left, sign, right = match.groups()
+    replacement = _BOUNDS[sign]
+    return left + replacement if right else replacement if left else replacement[0]
+
+
+def to_ascii(text: str, role: str = "", share: float = 1.0) -> str:
+    """Return `text` in ASCII, of equal width; `role` and `share` describe its color."""
+    if text.isascii():
+        return text
+    text = _by_share(replace_bounds([text])[0], role, share, LEVELS)
+    role_table = ROLE_TABLES.get(role, {})
+    return "".join(
+        role_table.get(letter) or REPLACEMENTS.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | ")
+    )
+
+
+def without_color(text: str, role: str, share: float = 1.0) -> str:
+    """Return `text` with glyphs that distinguish empty from full without color."""
+    text = _by_share(text, role, share, _HEAT)
+    if role != "track" or text.isascii():
+        return text
+    return "".join(EMPTY_PARTS.get(letter, letter) for letter in text)
+
+
+def _by_share(text: str, role: str, share: float, levels: str) -> str:
+    """Replace heat strips and areas behind lines by glyphs of different density, because only their color
+    distinguishes them otherwise.
+    """
+    if role == "ground":
+        return "".join(" " if letter in _AREA or letter == "▌" else letter for letter in text)
+    if share < 1.0 and role == "util" and "▌" in text:
+        return text.replace("▌", levels[min(len(levels) - 1, round((share / 0.68) ** 0.45 * (len(levels) - 1)))])
+    if share < _MAX_AREA:
+        return "".join(_AREA[letter] if letter in _AREA and share >= _BAND else " " for letter in text)
+    return text
+
+
+def _nearest(letter: str) -> str:
+    """Return a letter without its accent, or `?` repeated to the same width."""
+    if letter.isascii():
+        return letter
+    if ord(letter) in _BRAILLE:
+        return "*"
+    cells = cell_len(letter)
+    base = normalize("NFKD", letter)[:1]
+    return base if cells == 1 and base.isascii() and base.isprintable() else "?" * cells

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import from_terminal
-from gpumon_tui.color_themes import BY_NAME as THEMES
 from gpumon_tui.data.events import OpenEvents
 from gpumon_tui.data.run_ledger import OpenLedgers
 from gpumon_tui.feed import FindDaemon, FrameFeed, Past, Player, Simulation
 from gpumon_tui.notifications import TerminalNotifier, to_terminal
 from gpumon_tui.preferences import Preferences, preferences_path
 from gpumon_tui.terminal_guard import TerminalGuard
+from gpumon_tui.theme import BY_NAME as THEMES
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices

@@ -29,7 +29,7 @@ from gpumon_tui.appearance import Appearance
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ChartTime, ReturnTarget, chart_epochs
 from gpumon_tui.data.events import EventHistory
-from gpumon_tui.data.process_facts import ProcessFacts, frame_facts
+from gpumon_tui.data.processes import ProcessFacts, frame_facts
 from gpumon_tui.data.programs import OwnPrograms
 from gpumon_tui.data.run_ledger import LedgerRuns
 from gpumon_tui.feed import Player

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from gpumon.common.config import Prices
     from gpumon.storage.ledger.reader import Ledger, Ledgers
     from gpumon.storage.ledger.records import Record
-    from gpumon_tui.data.run_detail import EndedEpoch
-    from gpumon_tui.data.run_list import ListedRuns
+    from gpumon_tui.data.run_reader import EndedEpoch, ListedRuns
     from gpumon_tui.data.run_rows import ComparedRuns, ListedRun, OpenRun, RunDetail
 
 T = TypeVar("T")
@@ -76,7 +75,7 @@ class LedgerRuns:
         """Return all runs, newest first."""
 
         def read(ledgers: Ledgers) -> list[ListedRun]:
-            from gpumon_tui.data.run_list import ListedRuns
+            from gpumon_tui.data.run_reader import ListedRuns
 
             self._runs = self._runs or ListedRuns()
             return self._runs.read(ledgers, self._clock())
@@ -88,7 +87,7 @@ class LedgerRuns:
         """Return further details of a run, for its row in the list."""
 
         def read(ledgers: Ledgers) -> RunDetail:
-            from gpumon_tui.data.run_list import detail
+            from gpumon_tui.data.run_reader import detail
 
             return detail(*self._find(ledgers, run_id))
 
@@ -98,7 +97,7 @@ class LedgerRuns:
         """Return a run with all its rows; for an active run the answer stays valid for `valid_for` seconds."""
 
         def read(ledgers: Ledgers) -> OpenRun:
-            from gpumon_tui.data.run_detail import open_run
+            from gpumon_tui.data.run_reader import open_run
 
             ledger, _, now = self._find(ledgers, run_id)
             return open_run(ledger.record(run_id, phases=False, times=True), now, self.prices)
@@ -114,7 +113,7 @@ class LedgerRuns:
         """Return an ended epoch of a run that is already in its next epoch."""
 
         def read(ledgers: Ledgers) -> EndedEpoch:
-            from gpumon_tui.data.run_detail import ended_epoch
+            from gpumon_tui.data.run_reader import ended_epoch
 
             return ended_epoch(*self._find(ledgers, run_id)[:2], number)
 
@@ -134,7 +133,7 @@ class LedgerRuns:
         """Return the comparison of two runs."""
 
         def read(ledgers: Ledgers) -> ComparedRuns:
-            from gpumon_tui.data.run_detail import compare_runs
+            from gpumon_tui.data.run_reader import compare_runs
 
             def record(run_id: str) -> Record:
                 ledger, _, _ = self._find(ledgers, run_id)
@@ -148,7 +147,7 @@ class LedgerRuns:
         """Write a report of a run and return its path; `number` counts the reports written by this view."""
 
         def write(ledgers: Ledgers) -> str:
-            from gpumon_tui.data.run_detail import write_report
+            from gpumon_tui.data.run_reader import write_report
 
             return write_report(*self._find(ledgers, run_id), directory)
 

@@ -26,18 +26,18 @@ from gpumon.reports.usage import (
     used_text,
 )
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
+from gpumon_tui.appearance import spell_keys
 from gpumon_tui.data.accounts import AccountRow
-from gpumon_tui.glyphs import spell_keys
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.table import Cell
 from gpumon_tui.render.text_width import Line, cut, fit, length, safe
 
 _PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
-    palette.ink("text"), palette.ink("dim"), palette.ink("faint"), palette.ink("strong"), palette.ink("warn"),
+    theme.ink("text"), theme.ink("dim"), theme.ink("faint"), theme.ink("strong"), theme.ink("warn"),
 )  # fmt: skip
-_BAR = palette.tint("text", 0.4)
+_BAR = theme.tint("text", 0.4)
 HELD = "held"
 """Default sort column."""
 PLACE = "name"

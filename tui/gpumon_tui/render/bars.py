@@ -1,4 +1,4 @@
-"""Horizontal bars of half blocks on a thin line: readable without color, and with gaps between rows."""
+"""Bars for a share or a memory size, and large numerals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.style import Style
 
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, known_parts
 from gpumon.model.frame import Sample
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.text_width import Line
 
 FULL, HALF, TRACK = "▄", "▃", "▁"
@@ -42,15 +42,15 @@ def bar_text(share: float, cells: int) -> str:
 CELL = "▆"
 """Lower than a full block, so that rows do not touch."""
 TINTS = {
-    "allocated": palette.tint("memory", 0.62),
-    "cached": palette.tint("memory", 0.30),
-    "context": palette.tint("memory", 0.18),
-    "others": palette.tint("power", 0.34),
-    "free": palette.ink("track"),
-    "driver": palette.ink("track"),
+    "allocated": theme.tint("memory", 0.62),
+    "cached": theme.tint("memory", 0.30),
+    "context": theme.tint("memory", 0.18),
+    "others": theme.tint("power", 0.34),
+    "free": theme.ink("track"),
+    "driver": theme.ink("track"),
 }
 """Parts of memory, by the fields of `MemoryBreakdown`."""
-WHOLE = palette.tint("memory", 0.45)
+WHOLE = theme.tint("memory", 0.45)
 """Memory whose use is unknown."""
 
 
@@ -90,3 +90,30 @@ def memory_bar(sample: Sample, cells: int) -> Line:
     if drawn_cells < cells:
         line.append(Segment(CELL * (cells - drawn_cells), TINTS["free"]))
     return line
+
+
+_FONT = {
+    "0": "111101101101111", "1": "010110010010111", "2": "111001111100111", "3": "111001111001111",
+    "4": "101101111001001", "5": "111100111001111", "6": "111100111101111", "7": "111001001001001",
+    "8": "111101111101111", "9": "111101111001111", "–": "000000111000000", ".": "00001",
+}  # fmt: skip
+"""Pixels of each character, five rows from the top."""
+_HALVES = {"00": " ", "10": "▀", "01": "▄", "11": "█"}
+ROWS = 3
+
+
+def numerals(text: str) -> list[str]:
+    """Return a number in three rows; characters other than digits, dot and dash are left out."""
+    letters = [_letter(_FONT[letter]) for letter in text if letter in _FONT]
+    return [" ".join(rows) for rows in zip(*letters, strict=True)] if letters else [""] * ROWS
+
+
+def _letter(points: str) -> list[str]:
+    pixel_columns = len(points) // 5
+    rows = [points[index : index + pixel_columns] for index in range(0, len(points), pixel_columns)] + [
+        "0" * pixel_columns
+    ]
+    return [
+        "".join(_HALVES[upper + lower] for upper, lower in zip(rows[index], rows[index + 1], strict=True))
+        for index in (0, 2, 4)
+    ]

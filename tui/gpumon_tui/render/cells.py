@@ -1,19 +1,20 @@
-"""Cells of a picture (glyph, ink and background), conversion to lines, and differences between lines."""
+"""Cells of a picture (glyph, ink and background), conversion to lines, differences between lines, and escape sequences
+for changed cells."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
 from rich.cells import cell_len
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.render.text_width import Line, is_narrow, width
 
 
@@ -53,7 +54,7 @@ def style_of(ink: Tint | None, ground: Tint | None) -> Style | None:
 
 
 def _color(tint: Tint | None) -> Color | None:
-    return palette.color(tint.role, tint.share) if tint else None
+    return theme.color(tint.role, tint.share) if tint else None
 
 
 def draw_cursor(line: Line, cell: int, replaceable: str) -> Line:
@@ -73,9 +74,9 @@ def draw_cursor(line: Line, cell: int, replaceable: str) -> Line:
 @lru_cache(maxsize=512)
 def _cursor(under: Style | None) -> Style:
     ground = under.bgcolor if under else None
-    _, share = (palette.role_of(ground.name) if ground else None) or ("ground", 0.0)
+    _, share = (theme.role_of(ground.name) if ground else None) or ("ground", 0.0)
     role = "strong" if _MIN_FILLED <= share < 1.0 else "key"  # the cursor color would be hard to see on a strong tint
-    return Style(color=palette.color(role), bgcolor=ground)
+    return Style(color=theme.color(role), bgcolor=ground)
 
 
 _MIN_FILLED = 0.2
@@ -159,3 +160,83 @@ def _cells(line: Line) -> list[Cell]:
             else:
                 cells += [(letter, style)] * cell_count
     return cells
+
+
+PLAIN = Style.null()
+ATTRIBUTES = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "blink": "5", "reverse": "7", "strike": "9"}
+"""Text attributes used by styles of gpumon and of its help, with their SGR codes."""
+Pieces = Iterable[tuple[str, Style | None]]
+
+
+class CellWriter:
+    """Writes cells at positions on the screen."""
+
+    def __init__(self, colors: ColorSystem) -> None:
+        self._colors = colors
+        self._parts: list[str] = []
+        self._style = PLAIN
+
+    def write(self, row: int, column: int, pieces: Pieces, first: int, last: int) -> None:
+        """Write the cells from `first` up to `last` of some pieces at a row and column, counted from 0."""
+        parts, current = self._parts, self._style
+        parts.append(f"\x1b[{row + 1};{column + 1}H")
+        for text, style in _pieces_within(pieces, first, last):
+            next_style = style or PLAIN
+            if next_style is not current:
+                parts.append(_style_change(current, next_style, self._colors))
+                current = next_style
+            parts.append(text)
+        self._style = current
+
+    def output(self) -> str:
+        """Return the output, ending with a reset of the style."""
+        return "".join(self._parts) + ("" if self._style is PLAIN else "\x1b[0m")
+
+
+@lru_cache(maxsize=1024)
+def _style_change(old_style: Style, new_style: Style, colors: ColorSystem) -> str:
+    """Return the change between two styles. Colors are most of the output, and often one of the two stays the same."""
+    if old_style == new_style:
+        return ""
+    if (
+        _attributes(old_style) != _attributes(new_style)
+        or (old_style.color and not new_style.color)
+        or (old_style.bgcolor and not new_style.bgcolor)
+    ):
+        codes = ["0", *(code for name, code in ATTRIBUTES.items() if getattr(new_style, name))]
+        old_style = PLAIN
+    else:
+        codes = []
+    if new_style.color and new_style.color != old_style.color:
+        codes += new_style.color.downgrade(colors).get_ansi_codes()
+    if new_style.bgcolor and new_style.bgcolor != old_style.bgcolor:
+        codes += new_style.bgcolor.downgrade(colors).get_ansi_codes(foreground=False)
+    return f"\x1b[{';'.join(codes)}m" if codes else ""
+
+
+def _attributes(style: Style) -> tuple[bool, ...]:
+    """Return the text attributes: bold, underline and so on."""
+    return tuple(bool(getattr(style, name)) for name in ATTRIBUTES)
+
+
+def _pieces_within(pieces: Pieces, first: int, last: int) -> Iterator[tuple[str, Style | None]]:
+    """Return the pieces within a range of cells; `Strip.crop` would create a strip with all its caches for each
+    range.
+    """
+    begin = 0
+    for text, style in pieces:
+        end = begin + width(text)
+        if end > first:
+            if begin < first or end > last:
+                text = _part(text, max(0, first - begin), last - begin)
+            yield text, style
+        if end >= last:
+            return
+        begin = end
+
+
+def _part(text: str, first: int, last: int) -> str:
+    """Return the text within a range of cells; if every character is one cell wide, it is sliced without Rich."""
+    if is_narrow(text):
+        return text[first:last]
+    return Segment(text).split_cells(last)[0].split_cells(first)[1].text

@@ -15,15 +15,14 @@ from gpumon.model import units
 from gpumon.model.frame import Boundary, Run, Sample
 from gpumon.model.metrics import BY_NAME, Availability, Metric
 from gpumon.storage.history.buckets import Grid
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.axis import ValueAxis, value_axis
-from gpumon_tui.render.bars import CELL, memory_bar, tint
-from gpumon_tui.render.gpu_facts import card_head
+from gpumon_tui.render.bars import CELL, memory_bar, numerals, tint
+from gpumon_tui.render.gpu_status import card_head
 from gpumon_tui.render.line_plot import PlotCache, PlotCurve, average, span_text
-from gpumon_tui.render.numerals import numerals
-from gpumon_tui.render.section import NAME
+from gpumon_tui.render.table import NAME
 from gpumon_tui.render.text_width import READING_HISTORY, Line, cut, fit, length
-from gpumon_tui.render.time_marks import epochs_above, times_below
+from gpumon_tui.render.time_axis import epochs_above, times_below
 
 UTILIZATION, MEMORY = "gpu.utilization", "gpu.memory_used"
 LARGE = (UTILIZATION, MEMORY)
@@ -137,10 +136,10 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -
     title: Line = [Segment("Utilization" if is_wide else "Util", NAME)]
     right_line: Line = []
     if not is_wide:
-        title = [*title, Segment(f"{units.percent(percent):>5}", palette.ink("util", bold=True))]
+        title = [*title, Segment(f"{units.percent(percent):>5}", theme.ink("util", bold=True))]
     if not is_wide or not plan.memory:
         right_line = [
-            Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
+            Segment(units.gibibytes(used), theme.ink("memory", bold=True)),
             Segment(f"{' ' if total_text else ', '}{memory_text} GiB" if memory_text else "", theme.DIM),
         ]
     margin = 2 if is_wide else 1
@@ -196,7 +195,7 @@ def _side_lines(text: str, unit: str, role: str, stats: Sequence[Line], rows: in
     """Return a number, large if there are enough rows, with statistics below."""
     large = numerals(text)
     is_large = len(large) <= rows
-    ink = palette.ink(role, bold=not is_large)
+    ink = theme.ink(role, bold=not is_large)
     lines: list[Line] = [[Segment(row, ink)] for row in (large if is_large else [text])]
     lines[-1].append(Segment(f" {unit}", theme.DIM))
     return [*lines, *stats]
@@ -269,7 +268,7 @@ def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:
     out = f", out {axis.format.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
     if len(TITLES[name]) + len(axis.format.text(newest)) + len(unit) + len(out) < cells:
         unit += out
-    value: Line = [Segment(axis.format.text(newest), palette.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
+    value: Line = [Segment(axis.format.text(newest), theme.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
     title: Line = [Segment(TITLES[name], NAME)]
     room = cells - length(title) - length(value)
     return cut([*title, Segment(" " * max(1, room)), *value], cells)

@@ -18,11 +18,10 @@ from gpumon.model.device import REPLAY_PREFIX
 from gpumon.model.frame import Run, Sample
 from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.model.vendors import short_name
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.bars import CELL, TINTS, memory_bar
 from gpumon_tui.render.gpu_columns import OPTIONAL_COLUMNS, TOTAL, GpuColumns
-from gpumon_tui.render.gpu_facts import throttled
-from gpumon_tui.render.gpu_status import GpuHolder, GpuLabel, holder, level, without_outdated
+from gpumon_tui.render.gpu_status import FREE, GpuHolder, GpuLabel, holder, level, throttled, without_outdated
 from gpumon_tui.render.table import Cell, Row, TableColumn
 from gpumon_tui.render.text_width import Line, LineBuilder, fit, length, width
 
@@ -36,7 +35,6 @@ SHORT_STATES = {
 MIN_SPACED_USERS = 7
 _NAME = 12
 """Maximum length of a program name next to the idle time, if both do not fit."""
-FREE = palette.tint("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """GPU states whose values are outdated or missing."""
 _NO_ROOM = "…"
@@ -255,7 +253,7 @@ def host_row(history: Line, host: Callable[[str], float], name: str, columns: Gp
     if columns.bar_cells and isfinite(used) and total > 0:
         filled = min(columns.bar_cells, round(columns.bar_cells * used / total))
         memory += [
-            Segment(CELL * filled, palette.tint("memory", 0.45)),
+            Segment(CELL * filled, theme.tint("memory", 0.45)),
             Segment(CELL * (columns.bar_cells - filled), TINTS["free"]),
         ]
     size = f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else units.gibibytes(used)

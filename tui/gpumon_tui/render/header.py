@@ -22,7 +22,7 @@ from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Availability
 from gpumon.model.vendors import short_name
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.text_width import Line, cut, length, safe, width
 
 if TYPE_CHECKING:  # `View` imports from this package
@@ -140,7 +140,7 @@ def _middle(head: Line, counts: Line, end: int, cells: int) -> int:
 
 
 def _text(text: str, role: str, *, bold: bool = False) -> Segment:
-    return Segment(text, palette.ink(role, _GROUND, bold=bold))
+    return Segment(text, theme.ink(role, _GROUND, bold=bold))
 
 
 def _append_at(line: Line, part: Line, cell: int) -> Line:
@@ -300,15 +300,15 @@ def reason(view: View, cells: int) -> Line:
     """Return why no newer data arrive and the time of the values on screen, in the warning color."""
     fresh = view.freshness
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
-    ground = Style(bgcolor=palette.color(role, _WARNING_SHARE))
+    ground = Style(bgcolor=theme.color(role, _WARNING_SHARE))
     parts, values_note = safe(callable_commands(fresh.reason)).split(" · "), ""
     while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a truncated part would be useless
         parts.pop(0 if parts[0].startswith("paused ") else -1)  # the header already shows that the view is paused
     text = " · ".join(parts)
     if fresh.age > 0 and view.frame is not None and isfinite(fresh.read_before):
         values_note = f"  The values below are from {units.clock(view.now - fresh.read_before)}."
-    line: Line = [Segment(f"  {text}.", palette.ink(role, bold=True) + ground)]
+    line: Line = [Segment(f"  {text}.", theme.ink(role, bold=True) + ground)]
     line = cut(line, cells)
     if values_note and length(line) + len(values_note) <= cells:
-        line.append(Segment(values_note, palette.ink("text") + ground))
+        line.append(Segment(values_note, theme.ink("text") + ground))
     return [*line, Segment(" " * (cells - length(line)), ground)]

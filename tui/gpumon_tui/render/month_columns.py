@@ -8,13 +8,12 @@ from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.reports import charges
 from gpumon.reports.usage import hours_text
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.data.user_totals import UserTotal
-from gpumon_tui.render.process_columns import ProcessColumn
+from gpumon_tui.render.process_columns import USER_COLUMNS, ProcessColumn
 from gpumon_tui.render.table import Cell
-from gpumon_tui.render.user_columns import USER_COLUMNS
 
-_PLAIN = palette.ink("text")
+_PLAIN = theme.ink("text")
 _HOURS: ProcessColumn[UserTotal] = ProcessColumn(
     "month", "this month", 10, 6.5, lambda t, f: t.month.held if t.month else NAN,
     lambda t, f: Cell(hours_text(t.month.held) if t.month else units.MISSING, _PLAIN),

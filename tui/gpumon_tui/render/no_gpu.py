@@ -18,8 +18,7 @@ from gpumon.model import units
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.vendors import VENDORS
 from gpumon_tui import theme
-from gpumon_tui.render.section import section_head
-from gpumon_tui.render.table import margin
+from gpumon_tui.render.table import margin, section_head
 from gpumon_tui.render.text_width import Line, cut, safe
 
 if TYPE_CHECKING:

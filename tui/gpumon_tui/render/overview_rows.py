@@ -20,8 +20,8 @@ from gpumon.model.frame import RunState
 from gpumon.model.process import Process
 from gpumon.reports import epoch_text
 from gpumon.reports.run_tables import OPEN
-from gpumon_tui import palette, theme
-from gpumon_tui.data.process_facts import ProcessFacts
+from gpumon_tui import theme
+from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render import process_columns
 from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, row_line, table_column
@@ -116,7 +116,7 @@ MIN_SUBJECT, _SUBJECT = 14, 20
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
 MARK_STYLES = {
     Severity.CRITICAL: theme.CRITICAL,
-    Severity.WARNING: palette.ink("warn", bold=True),
+    Severity.WARNING: theme.ink("warn", bold=True),
     Severity.INFO: theme.DIM,
 }
 _SUBJECT_MARGINS = 6

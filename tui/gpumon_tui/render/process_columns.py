@@ -1,10 +1,12 @@
-"""Definition of all process columns: heading, width, sort order and cell. A table shows the columns that fit."""
+"""Columns of the list of processes and of the totals by user: heading, width, sort order and cell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from rich.style import Style
 
 from gpumon.analysis.gpu_state import IdleTime
 from gpumon.analysis.processes import job_or_container, uses_video
@@ -14,19 +16,21 @@ from gpumon.model.columns import PROCESS_BY_KEY, Column
 from gpumon.model.frame import Run
 from gpumon.model.metrics import Unit
 from gpumon.model.process import Process
-from gpumon_tui import palette
-from gpumon_tui.data.process_facts import ProcessFacts
+from gpumon_tui import theme
+from gpumon_tui.data.processes import ProcessFacts
+from gpumon_tui.data.user_totals import UserTotal
+from gpumon_tui.render.process_head import at_least
 from gpumon_tui.render.table import Cell, PlacedColumn, TableColumn, fit_columns, margin
 from gpumon_tui.render.text_width import safe
 
 Item = TypeVar("Item")
-_PLAIN, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_PLAIN, _DIM, _FAINT = theme.ink("text"), theme.ink("dim"), theme.ink("faint")
 _STRONG, _BOLD, _RUN, _WARN = (
-    palette.ink("strong"), palette.ink("strong", bold=True), palette.ink("run"), palette.ink("warn"),
+    theme.ink("strong"), theme.ink("strong", bold=True), theme.ink("run"), theme.ink("warn"),
 )  # fmt: skip
 IDLE_FROM = 60.0
 """Idle time in seconds of an allocated GPU from which its processes show it."""
-_BAR = palette.tint("memory", 0.62)
+_BAR = theme.tint("memory", 0.62)
 TIME_CELLS = 8
 _EPOCH_CELLS = 5
 """Width of the epoch heading."""
@@ -303,3 +307,48 @@ def place_columns(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by
         tuple(column.in_table(cells) for column in columns), side, cells - side, gap=side, sorted_by=sorted_by,
         empty=frozenset(too_wide),
     )  # fmt: skip
+
+
+def _user_name(total: UserTotal, facts: ProcessFacts) -> Cell:
+    is_own = not facts.me or total.user == facts.me
+    return Cell(safe(total.user) or "unknown", _PLAIN if is_own else _DIM)
+
+
+def _user_bar(total: UserTotal, facts: ProcessFacts) -> Cell:
+    total_memory = sum(size for size in facts.memory.values() if size > 0)
+    share = total.memory.value / total_memory if total_memory else 0.0
+    return Cell("▆" * round(min(1.0, share) * BAR_CELLS) if share > 0 else "", theme.tint("memory", 0.62))
+
+
+def _gpus(total: UserTotal, facts: ProcessFacts) -> Cell:
+    uuids = sorted(total.gpus, key=lambda uuid: facts.positions.get(uuid, len(facts.positions)))
+    labels = [facts.devices[uuid].label for uuid in uuids if uuid in facts.devices]
+    return Cell(" ".join(label or units.MISSING for label in labels), _PLAIN)
+
+
+def _sums(
+    name: str, field: str, key: str, cells: int, keep: float, style: Style = _PLAIN, **layout: Any
+) -> ProcessColumn[UserTotal]:
+    """Return the column for the sum `field` of a user's processes, based on the process column `key`."""
+    column = PROCESS_BY_KEY[key]
+
+    def cell(total: UserTotal, facts: ProcessFacts) -> Cell:
+        return Cell(at_least(getattr(total, field), column.write_without_unit), style)
+
+    return table_column_of(
+        name, column, cells, keep, lambda t, f: getattr(t, field).value, cell, **{"brief": "", **layout}
+    )
+
+
+USER_COLUMNS: tuple[ProcessColumn[UserTotal], ...] = (
+    table_column_of("user", PROCESS_BY_KEY["user"], 16, 10, lambda t, f: t.user.casefold(), _user_name, brief_cells=10),
+    ProcessColumn(
+        "processes", "processes", 9, 5, lambda t, f: t.processes, lambda t, f: Cell(str(t.processes), _PLAIN)
+    ),
+    ProcessColumn("bar", "", BAR_CELLS, 0, None, _user_bar, right=False, from_cells=WIDE),
+    _sums("mem", "memory", "memory_used", 8, 12, _BOLD, brief="GiB", brief_cells=7),
+    _sums("sm", "sm", "sm_utilization", 5, 8),
+    _sums("cpu", "cpu", "cpu_utilization", 6, 7),
+    _sums("host", "host_memory", "host_memory", 9, 2),
+    ProcessColumn("gpus", "GPUs", 0, 11, lambda t, f: len(t.gpus), _gpus, right=False),
+)  # fmt: skip

@@ -14,12 +14,12 @@ from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.data.user_totals import KnownSum
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.text_width import Line, length, safe, width
 
-_TEXT, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_TEXT, _DIM, _FAINT = theme.ink("text"), theme.ink("dim"), theme.ink("faint")
 
 
 class ClickRange(NamedTuple):
@@ -50,7 +50,7 @@ def sums_line(totals: Sequence[tuple[str, KnownSum]], memory: float, hidden: int
     if len(line) == 2:
         line = [Segment(" " * edge)]
     line.append(Segment(" " * max(0, cells - edge - len(hidden_text) - length(line))))
-    return [*line, Segment(hidden_text, palette.ink("key"))]
+    return [*line, Segment(hidden_text, theme.ink("key"))]
 
 
 def at_least(total: KnownSum, write: Callable[[float], str]) -> str:

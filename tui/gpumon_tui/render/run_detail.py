@@ -19,19 +19,19 @@ from gpumon.model.frame import TRAINING, Run
 from gpumon.model.metrics import Unit
 from gpumon.reports import epoch_text
 from gpumon.reports.run_tables import OPEN
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.run_list import SEVERITY_STYLES, UNSEEN
-from gpumon_tui.render.section import hidden_rows
 from gpumon_tui.render.table import (
     Cell,
     Row,
     TableColumn,
     fit_columns,
     heading,
+    hidden_rows,
     margin,
     placed_cells,
     row_line,
@@ -146,11 +146,11 @@ FINDINGS, FINDING_LINES = 2, 2
 """Maximum number of findings above the table, and lines of each."""
 DEVICE_CELLS = 24
 """Minimum width, in columns, at which the GPUs of the run are named; a truncated name is useless."""
-STRONG = palette.ink("strong", bold=True)
-_TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = palette.tint("util", 0.42), palette.tint("warn", 0.42), theme.WARN
+STRONG = theme.ink("strong", bold=True)
+_TRAIN_STYLE, _WAIT_STYLE, _LONG_WAIT_STYLE = theme.tint("util", 0.42), theme.tint("warn", 0.42), theme.WARN
 _PHASES = {
-    "validate": palette.tint("power", 0.42), "evaluate": palette.tint("power", 0.42),
-    "test": palette.tint("power", 0.42), "checkpoint": palette.tint("temp", 0.42),
+    "validate": theme.tint("power", 0.42), "evaluate": theme.tint("power", 0.42),
+    "test": theme.tint("power", 0.42), "checkpoint": theme.tint("temp", 0.42),
 }  # fmt: skip
 _EPOCH, _CHANGE = BY_KEY["epoch"], BY_KEY["change"]
 INPUT_BOUND = "input_bound"

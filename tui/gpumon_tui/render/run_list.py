@@ -16,7 +16,7 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, RUNS, View, shown
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.data.run_rows import ListedRun, search_text
 from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.render.text_width import Line, fit, safe, width
@@ -37,10 +37,10 @@ MAX_NAME, VERDICT_CELLS = 40, 32
 """Maximum width of a name, and the width reserved for a verdict."""
 _YEAR = 300 * 86400
 """Age in seconds up to which a date needs no year."""
-MARK = Segment("▌", palette.ink("key", bold=True))
+MARK = Segment("▌", theme.ink("key", bold=True))
 """First cell of the row under the cursor in the tables of runs and epochs."""
 SEVERITY_STYLES: Mapping[Severity | None, Style] = {
-    None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
+    None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.ink("crit"),
 }  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def row(
     severity = detail.severity if detail is not None else Severity.CRITICAL if run.ended_badly else None
     wait = detail.wait if detail is not None else NAN
     metric = run.metric or (detail.metric if detail is not None else "")
-    strong = palette.ink("strong", bold=True)
+    strong = theme.ink("strong", bold=True)
     energy = units.energy_in_column(run.energy, largest_energy or run.energy)
     cells_of = {
         "name": Cell(safe(run.name), theme.RUN if not run.is_over else strong if is_open else theme.PLAIN),
@@ -221,9 +221,9 @@ def _metric_text(metric: str) -> str:
 def mark(run: ListedRun) -> tuple[str, Style]:
     """Return the glyph of a run's state and its style; the state is also shown as text."""
     if run.ended_badly:
-        return "▲", palette.ink("crit", bold=True)
+        return "▲", theme.ink("crit", bold=True)
     if not run.is_over:
-        return "▸", palette.ink("run", bold=True)
+        return "▸", theme.ink("run", bold=True)
     return ("●", theme.GOOD) if run.state == "finished" else ("○", theme.DIM)
 
 

@@ -12,9 +12,9 @@ from rich.style import Style
 
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import History
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.render.time_columns import read, step_of
+from gpumon_tui.render.time_axis import read, step_of
 
 LEVELS = "▁▂▃▄▅▆▇"
 """No full block, so that rows do not touch."""
@@ -43,7 +43,7 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
     Until all history `is_read`, unknown values are blank, not gaps.
     """
     gap_letter = GAP if is_read else " "
-    gap_style, zero_style, past_style = palette.ink("faint"), palette.ink("rule"), palette.tint(role, PAST_SHARE)
+    gap_style, zero_style, past_style = theme.ink("faint"), theme.ink("rule"), theme.tint(role, PAST_SHARE)
     line: Line = []
     letters, previous_style, last = "", gap_style, len(shares) - 1
     # Inlined, because this runs for every GPU and second; a call per cell would dominate the cost.
@@ -54,7 +54,7 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
             letter, style = LEVELS[0], zero_style
         else:
             letter = LEVELS[min(_LEVEL_COUNT, max(1, round(share * _LEVEL_COUNT))) - 1]
-            style = past_style if index != last else palette.ink(role)
+            style = past_style if index != last else theme.ink(role)
         if style is not previous_style:
             if letters:
                 line.append(Segment(letters, previous_style))
@@ -130,9 +130,9 @@ def _heat_level(share: float) -> int:
 @lru_cache(maxsize=1024)
 def _heat_style(left: int, right: int) -> Style:
     if left == right:
-        return palette.ink("faint") if left < 0 else Style(color=_heat_color(left), bgcolor=_heat_color(left))
+        return theme.ink("faint") if left < 0 else Style(color=_heat_color(left), bgcolor=_heat_color(left))
     return Style(color=_heat_color(left), bgcolor=_heat_color(right) if right >= 0 else None)
 
 
 def _heat_color(level: int) -> Color:
-    return palette.color("ground") if level < 0 else palette.heat(level / HEAT_LEVELS)
+    return theme.color("ground") if level < 0 else theme.heat(level / HEAT_LEVELS)

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual.binding import Binding, BindingType
 from textual.events import Key
 
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.keybindings import DEFAULT_ABILITIES, PAGES, ViewAbilities, action_name, help_keys, press_key
 from gpumon_tui.render.text_width import Line, cut, spread
 from gpumon_tui.screens.window import ModalWindow, TextWidget, view_abilities
@@ -135,20 +135,20 @@ class CommandLines(TextWidget):
         hidden = len(matching) - top - len(rows)
         count = f"{len(matching)} of {len(self._commands)}" + (f"  +{hidden} ▼" if hidden else "")
         head: Line = [
-            Segment(": ", palette.ink("key", "panel", bold=True)), Segment(self.typed, palette.ink("strong", "panel")),
-            Segment("▌", palette.ink("key", "panel")),
+            Segment(": ", theme.ink("key", "panel", bold=True)), Segment(self.typed, theme.ink("strong", "panel")),
+            Segment("▌", theme.ink("key", "panel")),
         ]  # fmt: skip
         empty: list[Line] = [[] for _ in range(ROWS - len(rows))]
         if not matching:
-            empty[0] = [Segment(f"no command has '{self.typed}'", palette.ink("dim", "panel"))]
-        return [spread(head, [Segment(count, palette.ink("faint", "panel"))], cells), [], *rows, *empty]
+            empty[0] = [Segment(f"no command has '{self.typed}'", theme.ink("dim", "panel"))]
+        return [spread(head, [Segment(count, theme.ink("faint", "panel"))], cells), [], *rows, *empty]
 
     def _row(self, command: Command, is_chosen: bool, cells: int) -> Line:
         background = "select" if is_chosen else "panel"
-        mark = Segment("▌ " if is_chosen else "  ", palette.ink("key", background))
-        key = Segment(f"{command.label:>6} ", palette.ink("key", background, bold=True))
-        description = cut([Segment(command.description, palette.ink("text", background))], cells - 10)
-        return spread([mark, *description], [key], cells, palette.ink("text", background))
+        mark = Segment("▌ " if is_chosen else "  ", theme.ink("key", background))
+        key = Segment(f"{command.label:>6} ", theme.ink("key", background, bold=True))
+        description = cut([Segment(command.description, theme.ink("text", background))], cells - 10)
+        return spread([mark, *description], [key], cells, theme.ink("text", background))
 
 
 class CommandWindow(ModalWindow):

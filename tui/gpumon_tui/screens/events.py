@@ -13,12 +13,12 @@ from textual.geometry import Size
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.origin import Capability
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.keybindings import CHART, EVENTS, PAGES
-from gpumon_tui.render.event_rows import ALL
-from gpumon_tui.render.event_strip import (
+from gpumon_tui.render.event_rows import (
+    ALL,
     STRIP_FROM,
     StripSpan,
     event_strip,
@@ -33,13 +33,12 @@ from gpumon_tui.render.text_width import Line, cut, length, safe
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.screens.text_input import FilterField
 from gpumon_tui.state import View
-from gpumon_tui.widgets.event_preview import COARSE_AFTER, EventPreview, gpu_of
-from gpumon_tui.widgets.event_table import EventTable
+from gpumon_tui.widgets.event_table import COARSE_AFTER, EventPreview, EventTable, gpu_of
 from gpumon_tui.widgets.lines import Lines
 
-_TITLE, _CHOSEN = palette.ink("strong", bold=True), palette.ink("strong", "select", bold=True)
-_TEXT, _DIM, _WARN, _KEY = palette.ink("text"), palette.ink("dim"), palette.ink("warn"), palette.ink("key", bold=True)
-_FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
+_TITLE, _CHOSEN = theme.ink("strong", bold=True), theme.ink("strong", "select", bold=True)
+_TEXT, _DIM, _WARN, _KEY = theme.ink("text"), theme.ink("dim"), theme.ink("warn"), theme.ink("key", bold=True)
+_FIELD, _CARET = theme.ink("strong", "panel"), theme.ink("key", "panel")
 _BLANKS_FROM = 24
 """Rows of the page from which blank rows separate the parts."""
 _MAX_REASON_LINES = 3
@@ -115,7 +114,7 @@ class EventHead(Lines):
         count = f"{shown} of {total}" if shown != total else str(total)
         line: Line = [Segment(" " * side), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
         if table.gpu:
-            line.append(Segment(f"  GPU {table.gpu} only", palette.ink("key")))
+            line.append(Segment(f"  GPU {table.gpu} only", theme.ink("key")))
         right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * side)] if total else []
         if table.filter or is_typing:
             typed_text = safe(table.filter)[-max(4, min(30, cells // 3)) :]

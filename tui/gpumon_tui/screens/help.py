@@ -6,8 +6,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import theme
-from gpumon_tui.appearance import ColorDepth
-from gpumon_tui.glyphs import spell_keys
+from gpumon_tui.appearance import ColorDepth, spell_keys
 from gpumon_tui.keybindings import help_keys, page_habits
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.text_width import Line, length, spread

@@ -13,8 +13,8 @@ from gpumon_tui.render.overview_layout import Area, OverviewPlan
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import MIN_OVERVIEW_WINDOW, View
 from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.live_table import Section
 from gpumon_tui.widgets.overview import OverviewPicture
-from gpumon_tui.widgets.section import Section
 
 
 class OverviewPage(TerminalPage):

@@ -12,22 +12,19 @@ from textual.events import Key as Press
 from textual.geometry import Size
 
 from gpumon.model import units
-from gpumon_tui import palette
-from gpumon_tui.data.process_filters import HINTS
+from gpumon_tui import theme
+from gpumon_tui.data.processes import HINTS
 from gpumon_tui.keybindings import PROCESSES, action_name, key_binding
-from gpumon_tui.render.overlay import overlay
 from gpumon_tui.render.process_columns import needed_columns
-from gpumon_tui.render.process_detail import SPLIT_ROWS
 from gpumon_tui.render.process_head import ClickRange, are_processes_known, unknown_text
-from gpumon_tui.render.signal_dialog import dialog_lines
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
-from gpumon_tui.screens.signal_dialog import SignalQuestion, not_on_page
+from gpumon_tui.screens.signal_dialog import SignalQuestion, dialog_lines, not_on_page, overlay
 from gpumon_tui.screens.text_input import FilterField, OrderChooser
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.process_detail import ProcessDetail
+from gpumon_tui.widgets.process_detail import SPLIT_ROWS, ProcessDetail
 from gpumon_tui.widgets.process_table import ProcessTable
 
 _ROW_KEYS = frozenset(("Space", "o", "↵", "y", "u", "t"))
@@ -56,11 +53,11 @@ NARROW = 80
 FIELD = 26
 """Width of the filter field."""
 _TITLE, _TEXT, _DIM, _FAINT = (
-    palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
+    theme.ink("strong", bold=True), theme.ink("text"), theme.ink("dim"), theme.ink("faint"),
 )  # fmt: skip
-_KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palette.ink("strong")
-_FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
-_SELECT = palette.ink("strong", "select", bold=True)
+_KEY, _WARN, _STRONG = theme.ink("key", bold=True), theme.ink("warn"), theme.ink("strong")
+_FIELD, _CARET = theme.ink("strong", "panel"), theme.ink("key", "panel")
+_SELECT = theme.ink("strong", "select", bold=True)
 
 
 class ProcessHead(Lines):
@@ -209,7 +206,7 @@ class ProcessDialog(Lines):
         table, cursor = self._orders.rows, self._orders.cursor
         room = max(1, height - 5)
         first = max(0, cursor - room + 1)
-        lines: list[Line] = [[Segment("Sort by", palette.ink("strong", bold=True))]]
+        lines: list[Line] = [[Segment("Sort by", theme.ink("strong", bold=True))]]
         for index, column in enumerate(table.orders[first : first + room], first):
             arrow = ("▼" if table.order.falls else "▲") if column.name == table.order.name else " "
             style = _SELECT if index == cursor else _TEXT

@@ -6,15 +6,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
+from rich.segment import Segment
+from rich.style import Style
+
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.frame import Run, RunState
 from gpumon.model.origin import Capability
 from gpumon.model.process import Process
-from gpumon_tui.data.process_facts import ProcessFacts
+from gpumon_tui import theme
+from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
-from gpumon_tui.render.text_width import safe
+from gpumon_tui.render.process_head import ClickRange
+from gpumon_tui.render.text_width import Line, cut, fit, length, safe
 from gpumon_tui.state import View
 
 Sentence = tuple[str, bool]
@@ -309,3 +314,110 @@ class SignalQuestion:
             if candidate.run in keys and candidate.pid != process.pid
         }
         return list(ranks.values())
+
+
+FADED = theme.tint("dim", 0.6)
+_PANEL = Style(bgcolor=theme.color("panel"))
+
+
+def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "key") -> tuple[list[Line], int, int]:
+    """Return the page with a box in its middle, and the first cell and row of the box.
+
+    `edge` is the role of the box's left border. A box larger than the page is truncated.
+    """
+    box_cells = min(cells, max((length(line) for line in box), default=0) + 4)
+    left, top = (cells - box_cells) // 2, max(0, (len(page) - len(box) - 2) // 2)
+    blank: Line = []
+    inner = [blank, *box, blank][: max(0, len(page) - top)]
+    lines = [_faded(line) for line in page]
+    for row, line in enumerate(inner, top):
+        text_line = cut(line, box_cells - 4)
+        body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in text_line]
+        fill = Segment(" " * (box_cells - 2 - length(text_line)), _PANEL)
+        bar = Segment("▌", theme.ink(edge, "panel"))
+        left_part, right_part = _window(lines[row], 0, left), _window(lines[row], left + box_cells, cells)
+        lines[row] = [*left_part, bar, Segment(" ", _PANEL), *body, fill, *right_part]
+    return lines, left + 2, top + 1
+
+
+def _faded(line: Line) -> Line:
+    return [Segment("".join(text for text, _, _ in line), FADED)]
+
+
+def _window(line: Line, begin: int, end: int) -> Line:
+    """Return a range of cells of a faded line; half of a wide character becomes a blank."""
+    if end <= begin:
+        return []
+    text = line[0].text if line else ""
+    letters, position = [], 0
+    for letter in text:
+        letter_cells = length([Segment(letter)])
+        if begin <= position and position + letter_cells <= end:
+            letters.append(letter)
+        elif position < end and position + letter_cells > begin:
+            letters.append(" " * (min(position + letter_cells, end) - max(position, begin)))
+        position += letter_cells
+    return [Segment("".join(letters) + " " * max(0, end - max(position, begin)), FADED)]
+
+
+_STRONG, _TEXT, _DIM = theme.ink("strong", bold=True), theme.ink("text"), theme.ink("dim")
+_KEY, _CRIT = theme.ink("key", bold=True), theme.ink("crit")
+_SELECTED, _SELECTED_DIM = theme.ink("strong", "select", bold=True), theme.ink("dim", "select")
+_SELECTED_KEY = theme.ink("key", "select", bold=True)
+_FOCUS, _FOCUS_CRIT = theme.ink("ground", "key", bold=True), theme.ink("ground", "crit", bold=True)
+_NO_STYLE, _YES_STYLE = theme.ink("text", "select"), theme.ink("crit", "select", bold=True)
+NAME = 11
+"""Width of the name of a signal."""
+
+
+def dialog_lines(
+    title: str, about: str, consequences: Sequence[tuple[str, bool]], choices: Sequence[SignalChoice], *,
+    chosen: int, is_yes: bool, cells: int, rows: int,
+) -> tuple[list[Line], list[tuple[int, ClickRange]]]:  # fmt: skip
+    """Return the lines and the clickable areas (row and cells) of `choice N`, `no` and `yes`.
+
+    `cells` and `rows` are the available size; if it is small, blank lines and explanations are dropped first.
+    """
+    ranges: list[tuple[int, ClickRange]] = []
+    has_few_rows = rows < len(consequences) + len(choices) + 8
+    blank: list[Line] = [] if has_few_rows else [[]]
+    lines: list[Line] = [[Segment(title, _STRONG), Segment(f"   {about}" if about else "", _DIM)], *blank]
+    for text, is_critical in consequences:
+        lines += [[Segment(part, _CRIT if is_critical else _TEXT)] for part in _wrapped(text, cells)]
+    lines += blank
+    effect_cells = max((len(choice.effect) + len(choice.number.name) + 2 for choice in choices), default=0)
+    choice_cells = min(cells, 4 + NAME + effect_cells + 2)
+    for index, (key, name, number, effect) in enumerate(choices):
+        description = fit(f"{number.name}: {effect}", choice_cells - 4 - NAME)
+        key_style, name_style, effect_style = (
+            (_SELECTED_KEY, _SELECTED, _SELECTED_DIM) if index == chosen else (_KEY, _TEXT, _DIM)
+        )
+        ranges.append((len(lines), ClickRange(0, choice_cells, f"choice {index}")))
+        lines.append(
+            [Segment(f" {key}  ", key_style), Segment(fit(name, NAME), name_style), Segment(description, effect_style)]
+        )
+    lines += blank
+    verb = choices[chosen].name.lower() if choices[chosen].key != "r" else "terminate all"
+    no, yes = " No, keep it ", f" Yes, {verb} "
+    buttons: Line = [
+        Segment(no, _NO_STYLE if is_yes else _FOCUS), Segment("   "),
+        Segment(yes, _FOCUS_CRIT if is_yes else _YES_STYLE),
+    ]  # fmt: skip
+    ranges += [
+        (len(lines), ClickRange(0, len(no), "no")),
+        (len(lines), ClickRange(len(no) + 3, len(no) + 3 + len(yes), "yes")),
+    ]
+    hint: Line = [Segment("   Tab", _KEY), Segment(" choose  ", _DIM), Segment("Esc", _KEY), Segment(" close", _DIM)]
+    lines.append([*buttons, *hint] if length(buttons) + length(hint) <= cells else buttons)
+    return lines, ranges
+
+
+def _wrapped(text: str, cells: int) -> list[str]:
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > cells:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".lstrip()
+    return [*lines, line]

@@ -17,7 +17,7 @@ from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 
 from gpumon.storage.history.query import HOST
-from gpumon_tui import _textual, palette
+from gpumon_tui import _textual, theme
 from gpumon_tui.keybindings import PAGES, ViewAbilities
 from gpumon_tui.render.text_width import Line
 from gpumon_tui.state import View
@@ -29,7 +29,7 @@ def view_abilities(view: View) -> ViewAbilities:
     return ViewAbilities(view.is_readonly, view.can_seek, HOST in view.subjects, view.plays_recording)
 
 
-BORDER: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
+BORDER: Line = [Segment("▌", theme.ink("key", "panel")), Segment(" ")]
 
 
 class TextWidget(Lines):

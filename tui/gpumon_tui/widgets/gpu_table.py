@@ -17,7 +17,7 @@ from gpumon.model.frame import Frame
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import HOST
 from gpumon_tui.cache import Cache
-from gpumon_tui.render import gpu_heading, no_gpu
+from gpumon_tui.render import no_gpu
 from gpumon_tui.render.gpu_columns import (
     COLUMN_METRICS,
     GAP,
@@ -26,7 +26,11 @@ from gpumon_tui.render.gpu_columns import (
     VERY_WIDE,
     GpuColumns,
     arrange_gpus,
+    epoch_ticks,
+    free_summary,
     gpu_columns,
+    gpu_heading,
+    hidden_gpus,
 )
 from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, gpu_text, host_row
 from gpumon_tui.render.gpu_status import holder
@@ -34,7 +38,7 @@ from gpumon_tui.render.strip import StripHistory, strip, strip_grid
 from gpumon_tui.render.table import BLANK, PlacedColumn, Row, row_line
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 from gpumon_tui.state import View
-from gpumon_tui.widgets.section import MARK, Section
+from gpumon_tui.widgets.live_table import SECTION_MARK, Section
 
 HOST_ROWS = 4
 """Rows for the host when there is no GPU: a blank row, headings, its line, and epochs."""
@@ -132,10 +136,10 @@ class GpuTable(Section):
         if not self.head_rows:
             return []
         if arrangement.has_summary:
-            summary = [] if view.age else gpu_heading.free_summary(view.statuses, cells, view.freshness.edge)
+            summary = [] if view.age else free_summary(view.statuses, cells, view.freshness.edge)
             return [self._lines_around.get("summary", summary, lambda: summary), []]
         inputs = view.overview_window, self._totals(), view.freshness.edge
-        heading = gpu_heading.heading(self._columns, *inputs, is_read=view.has_full_history)
+        heading = gpu_heading(self._columns, *inputs, is_read=view.has_full_history)
         line = self._lines_around.get("heading", heading, lambda: heading)
         return [self._join(-1, [line] * arrangement.columns)]
 
@@ -145,7 +149,7 @@ class GpuTable(Section):
         return self._join(index, [super(GpuTable, self).row_line(gpu, arrangement.cells) for gpu in gpus])
 
     def mark(self, index: int) -> Segment:
-        return MARK if self.keys[index] == self.selected else BLANK
+        return SECTION_MARK if self.keys[index] == self.selected else BLANK
 
     def row(self, index: int) -> Row:
         view, status = self.view, self.view.statuses[index]
@@ -254,7 +258,7 @@ class GpuTable(Section):
         total, is_read = view.host("host.memory_total"), view.has_full_history
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
         row = host_row(strip(shares, is_read=is_read), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(columns, view.overview_window, sizes, edge, "", is_read=is_read)
+        heading = gpu_heading(columns, view.overview_window, sizes, edge, "", is_read=is_read)
         return [heading, row_line(row, columns.placed, cells), self._epochs(columns, grid)]
 
     def _history(self, uuid: str) -> Line:
@@ -320,7 +324,7 @@ class GpuTable(Section):
             return []
         marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
         inputs = marks, name, columns, grid
-        return self._lines_around.get("epochs", inputs, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
+        return self._lines_around.get("epochs", inputs, lambda: epoch_ticks(columns, grid, marks, name))
 
     def _hidden(self) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""
@@ -328,4 +332,4 @@ class GpuTable(Section):
         above = [status for index, status in enumerate(statuses) if self.row_of(index) < self.top]
         below = [status for index, status in enumerate(statuses) if self.row_of(index) >= end]
         free = [status.sample.device.label for status in (*above, *below) if status.state is GpuState.FREE]
-        return gpu_heading.hidden_gpus(len(above), len(below), free, self.cells)
+        return hidden_gpus(len(above), len(below), free, self.cells)

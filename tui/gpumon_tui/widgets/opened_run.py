@@ -22,16 +22,19 @@ from gpumon_tui.render import run_detail
 from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.render.run_detail import RowScale
 from gpumon_tui.render.run_list import MARK
-from gpumon_tui.render.section import hidden_rows, keys, section, side_by_side
 from gpumon_tui.render.table import (
     BLANK,
     PlacedColumn,
     Row,
     fit_columns,
+    hidden_rows,
+    keys,
     margin,
     placed_cells,
     preferred_width,
     row_line,
+    section,
+    side_by_side,
 )
 from gpumon_tui.render.text_width import READING_LEDGER, Line, cut, safe
 from gpumon_tui.state import View

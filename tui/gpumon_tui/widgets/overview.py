@@ -24,21 +24,18 @@ from gpumon_tui.render.gpu_charts import (
     small_metrics,
 )
 from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
-from gpumon_tui.render.line_plot import PlotCache
+from gpumon_tui.render.line_plot import Columns, PlotCache
 from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
-from gpumon_tui.render.section import section_head
 from gpumon_tui.render.strip import heat_strip
-from gpumon_tui.render.table import margin
+from gpumon_tui.render.table import margin, section_head
 from gpumon_tui.render.text_width import Line, safe
-from gpumon_tui.render.time_columns import live_columns, observed_halves, window_text
-from gpumon_tui.render.time_marks import epochs_above, times_below
+from gpumon_tui.render.time_axis import epochs_above, live_columns, observed_halves, times_below, window_text
 from gpumon_tui.state import View
-from gpumon_tui.widgets.chart_columns import Columns
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Picture
+from gpumon_tui.widgets.live_table import Section
 from gpumon_tui.widgets.overview_past import EpochSection, EventSection
 from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
-from gpumon_tui.widgets.section import Section
 
 
 class ChartsPicture(Picture):

@@ -17,7 +17,7 @@ from gpumon.model.frame import Frame, Run, RunState
 from gpumon.model.origin import Capability
 from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.background_queries import ACTIVE_VALID_FOR
 from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_ledger import FRESH
@@ -29,7 +29,7 @@ from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, fit_co
 from gpumon_tui.render.text_width import Line, fit, safe
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import EventSource
-from gpumon_tui.widgets.section import Section
+from gpumon_tui.widgets.live_table import Section
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunRow
@@ -299,7 +299,7 @@ class EventSection(Section):
     def row(self, index: int) -> Row:
         event_row = self._event_rows[index]
         glyph, role = event_row.mark
-        ink = palette.ink(role, bold=role in ("crit", "warn"))
+        ink = theme.ink(role, bold=role in ("crit", "warn"))
         row = (
             Cell(glyph, ink), Cell(units.clock(event_row.time), theme.DIM), Cell(safe(event_row.event.kind.label), ink),
             Cell(event_row.gpu, theme.STRONG), Cell(event_row.text), Cell(event_row.duration, theme.DIM),

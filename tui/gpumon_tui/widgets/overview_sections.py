@@ -30,8 +30,8 @@ from gpumon_tui.render.text_width import (
     safe,
 )
 from gpumon_tui.state import View
+from gpumon_tui.widgets.live_table import Section
 from gpumon_tui.widgets.overview_past import are_recorded, is_on_screen
-from gpumon_tui.widgets.section import Section
 
 PACE_EVERY = 5.0
 """Seconds between updates of a run's pace."""

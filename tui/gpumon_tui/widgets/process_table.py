@@ -10,14 +10,24 @@ from rich.segment import Segment
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.process import Process
-from gpumon_tui import palette
-from gpumon_tui.data.process_filters import Term, count_hidden, matching, parse_terms
+from gpumon_tui import theme
 from gpumon_tui.data.process_history import NONE_LEFT_OUT, LeftOutReader
-from gpumon_tui.data.process_tree import ParentProcess, Parents, ProcessTags, TreeRow, build_tree
+from gpumon_tui.data.processes import (
+    ParentProcess,
+    Parents,
+    ProcessTags,
+    Term,
+    TreeRow,
+    build_tree,
+    count_hidden,
+    matching,
+    parse_terms,
+)
 from gpumon_tui.data.user_totals import NO_MONTHS, KnownSum, MonthReader, UserTotal, memory_by_user, user_totals
 from gpumon_tui.render.process_columns import (
     COLUMNS,
     DEFAULT_ORDER,
+    USER_COLUMNS,
     ProcessColumn,
     fit_epoch_column,
     needed_columns,
@@ -27,7 +37,6 @@ from gpumon_tui.render.process_columns import (
 from gpumon_tui.render.process_head import empty_text, sums_line
 from gpumon_tui.render.table import Cell, PlacedColumn, Row, margin
 from gpumon_tui.render.text_width import NO_PROCESS_DATA, SHOW_ALL, Line, fit, hidden_text, safe
-from gpumon_tui.render.user_columns import USER_COLUMNS
 from gpumon_tui.state import View
 from gpumon_tui.widgets.live_table import LiveTable
 
@@ -39,8 +48,8 @@ PROCESS_ORDER, USER_ORDER = "processes sorted", "users sorted"
 """Names of the stored preferences."""
 DOWN, UP = "down", "up"
 TREE_BRANCH = "└ "
-_DIM, _KEY, _PARENT = palette.ink("dim"), palette.ink("key"), palette.ink("faint")
-_TAGGED = Segment("+", palette.ink("key", bold=True))
+_DIM, _KEY, _PARENT = theme.ink("dim"), theme.ink("key"), theme.ink("faint")
+_TAGGED = Segment("+", theme.ink("key", bold=True))
 
 
 class RowOrder(NamedTuple):

@@ -20,8 +20,17 @@ from gpumon_tui.render import run_list
 from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_detail import STRONG
 from gpumon_tui.render.run_list import ORDERS, UNSEEN
-from gpumon_tui.render.section import hidden_rows, keys, section
-from gpumon_tui.render.table import BLANK, PlacedColumn, Row, fit_columns, margin, placed_cells
+from gpumon_tui.render.table import (
+    BLANK,
+    PlacedColumn,
+    Row,
+    fit_columns,
+    hidden_rows,
+    keys,
+    margin,
+    placed_cells,
+    section,
+)
 from gpumon_tui.render.text_width import (
     NO_RUN_DATA,
     NO_RUN_SIMULATED,

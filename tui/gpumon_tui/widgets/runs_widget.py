@@ -13,8 +13,7 @@ from gpumon_tui.appearance import ColorDepth
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.render import run_compare, run_detail
-from gpumon_tui.render.section import hidden_rows, keys, section
-from gpumon_tui.render.table import margin
+from gpumon_tui.render.table import hidden_rows, keys, margin, section
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Availability
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.appearance import ColorDepth
 from gpumon_tui.cache import Cache
 from gpumon_tui.render.axis import ValueAxis, number_format
@@ -17,8 +17,7 @@ from gpumon_tui.render.cells import draw_cursor, draw_text, to_line
 from gpumon_tui.render.line_plot import OverlaidLine, PlotCurve, plot
 from gpumon_tui.render.strip import heat_scale, heat_strip
 from gpumon_tui.render.text_width import READING_HISTORY, Line, fit, length, safe
-from gpumon_tui.render.time_columns import observed_halves
-from gpumon_tui.render.time_marks import draw_history_start, epochs_above, phases_below, times_below
+from gpumon_tui.render.time_axis import draw_history_start, epochs_above, observed_halves, phases_below, times_below
 from gpumon_tui.screens.chart.layouts import SMALL_NAMES, role_of
 from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
 from gpumon_tui.widgets.lines import Lines
@@ -134,13 +133,13 @@ def _marked_label(mark: str, label: str) -> str:
 def _legend_entries(entries: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
     line: Line = []
     for role, label, value in entries:
-        line.append(Segment(f"{gap if line else ''}{label}", palette.ink(role, bold=True)))
+        line.append(Segment(f"{gap if line else ''}{label}", theme.ink(role, bold=True)))
         if has_values:
             line.append(Segment(f" {value}", theme.PLAIN))
     return line
 
 
-_CHIP = palette.ink("ground", "key", bold=True)
+_CHIP = theme.ink("ground", "key", bold=True)
 _REPLACEABLE = " ▁▂▃▄▅▆▇█▌·─"
 """Glyphs that the cursor line may replace: everything except lines and letters."""
 
@@ -216,7 +215,7 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
         position = plan.left + max(0, (plan.cells - len(reason)) // 2)
         lines[middle] = draw_text(lines[middle], position, reason, theme.DIM)
     else:
-        lines[middle] = draw_history_start(lines[middle], plan.left, state.grid, view.history.begin, curve)
+        lines[middle] = draw_history_start(lines[middle], plan.left, state.grid, view.history.begin, curve.mean)
     return lines
 
 
@@ -257,7 +256,7 @@ def _heat(state: ChartState) -> list[Line]:
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
         is_subject = uuid == view.subject
-        mark = Segment("▌" if is_subject else " ", palette.ink("key"))
+        mark = Segment("▌" if is_subject else " ", theme.ink("key"))
         label = fit(sample.device.label, plan.left - 2, right=True) + " "
         shares = [axis.share(value) for value in state.curve_of(uuid).mean[observed]]
         blank = Segment(" " * (observed.start // 2))

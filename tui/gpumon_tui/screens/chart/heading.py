@@ -6,18 +6,18 @@ from rich.segment import Segment
 
 from gpumon.model import units
 from gpumon.storage.history.query import HOST, Query
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.gpu_status import level
 from gpumon_tui.render.text_width import Line, cut, length, safe
-from gpumon_tui.render.time_columns import column_text, window_text
+from gpumon_tui.render.time_axis import column_text, window_text
 from gpumon_tui.screens.chart.board import legend_row
 from gpumon_tui.screens.chart.layouts import WIDE
 from gpumon_tui.screens.chart.readout import readout_line
 from gpumon_tui.screens.chart.state import ChartState
 from gpumon_tui.widgets.lines import Lines
 
-_KEY = palette.ink("key", bold=True)
-_WHOSE = palette.ink("text", bold=True)
+_KEY = theme.ink("key", bold=True)
+_WHOSE = theme.ink("text", bold=True)
 _BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
 """Clickable texts of the title, with the equivalent keys."""
 Click = tuple[int, int, str]

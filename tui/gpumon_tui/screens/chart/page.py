@@ -16,7 +16,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Metric
 from gpumon.model.vendors import find_vendor, recovery_text
-from gpumon_tui import palette
+from gpumon_tui import theme
 from gpumon_tui.keybindings import CHART, PAGES
 from gpumon_tui.render.text_width import Line, fit, width
 from gpumon_tui.screens.chart.board import ChartBoard, heat_gpus
@@ -42,7 +42,7 @@ JUMPS = {
     "ctrl+d": 5,
 }
 """Keys that move by several rows, stopping at the first and last."""
-_EDGE = Segment("▌", palette.ink("key", "panel"))
+_EDGE = Segment("▌", theme.ink("key", "panel"))
 
 
 class MetricChooser(Lines):
@@ -116,8 +116,8 @@ class MetricChooser(Lines):
     def _line(left: str, right: str, cells: int, ground: str, *, is_head: bool = False) -> Line:
         room = cells - 4 - width(right)
         return [
-            _EDGE, Segment(" " + fit(left, room), palette.ink("strong" if is_head else "text", ground, bold=is_head)),
-            Segment(f" {right} ", palette.ink("faint" if is_head else "dim", ground)),
+            _EDGE, Segment(" " + fit(left, room), theme.ink("strong" if is_head else "text", ground, bold=is_head)),
+            Segment(f" {right} ", theme.ink("faint" if is_head else "dim", ground)),
         ]  # fmt: skip
 
 

@@ -16,14 +16,14 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.storage.history.query import HOST
-from gpumon_tui import palette, theme
+from gpumon_tui import theme
 from gpumon_tui.render.axis import NumberFormat, number_format
 from gpumon_tui.render.cells import Tint, style_of
 from gpumon_tui.render.findings import STYLES, wrap_limited
 from gpumon_tui.render.gpu_status import WITHOUT_VALUES, level
 from gpumon_tui.render.line_plot import BAND
 from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
-from gpumon_tui.render.time_marks import phase_role
+from gpumon_tui.render.time_axis import phase_role
 from gpumon_tui.screens.chart.board import combine_readouts, cursor_time, heat_gpus, peers_line
 from gpumon_tui.screens.chart.layouts import SMALL_NAMES, role_of
 from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
@@ -58,7 +58,7 @@ def run_position(state: ChartState, time: float, *, column_end: float = NAN, is_
     if step := step_text(state, run.key, time, newest):
         line.append(Segment(f"  step {step}", theme.PLAIN))
     phase = _phase(marks, time)
-    line.append(Segment(f"  {safe(phase)}", theme.PLAIN if phase == TRAINING else palette.ink(phase_role(phase))))
+    line.append(Segment(f"  {safe(phase)}", theme.PLAIN if phase == TRAINING else theme.ink(phase_role(phase))))
     return line
 
 
@@ -207,7 +207,7 @@ def _min_mean_max(
 ) -> Line:
     """Return the time and the minimum, mean and maximum at that time."""
     return [
-        Segment(f"{margin}{cursor_time(state)}", palette.ink("key", bold=True)),
+        Segment(f"{margin}{cursor_time(state)}", theme.ink("key", bold=True)),
         Segment(f"{gap}min ", theme.FAINT), Segment(value_format.text(readout.low)),
         Segment(f"{gap}mean ", theme.FAINT),
         Segment(value_format.text(readout.mean), theme.STRONG), Segment(f"{gap}max ", theme.FAINT),
@@ -227,7 +227,7 @@ def _blocks(state: ChartState, cells: int, max_lines: int) -> list[list[Line]]:
     is_at_cursor = state.column_read >= 0
     time = state.column.begin if is_at_cursor else view.now
     # The cursor color marks the time of the cursor, or now. With neither, the end of the window is read.
-    style = theme.STRONG if is_at_cursor and state.cursor < 0 else palette.ink("key", bold=True)
+    style = theme.STRONG if is_at_cursor and state.cursor < 0 else theme.ink("key", bold=True)
     head: Line = [Segment(cursor_time(state) if is_at_cursor else view.freshness.edge, style)]
     if is_at_cursor:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
@@ -277,7 +277,7 @@ def _table(state: ChartState, max_lines: int) -> list[Line]:
     head = "".join(fit(title, _VALUE_CELLS - 1, right=True) for title in titles)
     lines: list[Line] = [[Segment(fit(value_format.unit, 7) + head, theme.FAINT)]]
     for index, (label, role, value) in enumerate(rows):
-        line: Line = [Segment(fit(label, 7), palette.ink(role, bold=not index))]
+        line: Line = [Segment(fit(label, 7), theme.ink(role, bold=not index))]
         for number, is_mean in ((value.low, False), (value.mean, True), (value.high, False)):
             text = value_format.text(number) if values or is_mean else ""
             style = theme.STRONG if is_mean and not index else theme.PLAIN if not index else theme.DIM
@@ -312,7 +312,7 @@ def _attention(state: ChartState, cells: int, max_lines: int) -> list[Line]:
 def _legend(state: ChartState) -> list[Line]:
     role = role_of(state.metric.name)
     lines: list[Line] = [[
-        Segment("⠒⠒", palette.ink(role)), Segment(" mean  ", theme.DIM),
+        Segment("⠒⠒", theme.ink(role)), Segment(" mean  ", theme.DIM),
         Segment("  ", style_of(None, Tint(role, BAND))), Segment(" min to max", theme.DIM),
     ]]  # fmt: skip
     if state.overlay is Overlay.PEERS and state.overlaid:
@@ -320,13 +320,13 @@ def _legend(state: ChartState) -> list[Line]:
     for limit in state.limits(state.metric):
         text = units.metric(limit.value, state.metric)
         word = "limit" if limit.role == "faint" else "warm from" if limit.role == "warn" else "hot from"
-        lines.append([Segment("──", palette.ink(limit.role)), Segment(f" {word} {text}", theme.DIM)])
+        lines.append([Segment("──", theme.ink(limit.role)), Segment(f" {word} {text}", theme.DIM)])
     marks, run_name = state.view.chart_epochs()
     grid = state.grid
     kinds = {phase_role(span.phase): safe(span.phase) for span in marks.spans_within(grid.begin, grid.end)}
     phases: Line = []
     for kind, name in kinds.items():
-        phases += [Segment("▀▀", palette.ink(kind)), Segment(f" {name} ", theme.DIM)]
+        phases += [Segment("▀▀", theme.ink(kind)), Segment(f" {name} ", theme.DIM)]
     if run_name:
         lines.append([Segment("╷e", theme.RUN), Segment(f" epochs of {run_name}", theme.DIM)])
     return [*lines, phases] if phases else lines

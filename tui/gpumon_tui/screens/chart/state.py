@@ -20,8 +20,8 @@ from gpumon_tui.cache import Cache
 from gpumon_tui.freshness import NOW
 from gpumon_tui.render.axis import ValueAxis, value_axis
 from gpumon_tui.render.gpu_status import without_outdated
-from gpumon_tui.render.line_plot import LimitLine, PlotCurve
-from gpumon_tui.render.time_columns import live_columns, past_columns
+from gpumon_tui.render.line_plot import Columns, LimitLine, PlotCurve, at_column
+from gpumon_tui.render.time_axis import live_columns, past_columns
 from gpumon_tui.screens.chart.layouts import (
     LAYOUTS,
     MAX_SMALL_CHARTS,
@@ -35,7 +35,6 @@ from gpumon_tui.screens.chart.layouts import (
     role_of,
 )
 from gpumon_tui.state import View
-from gpumon_tui.widgets.chart_columns import Columns, at_column
 
 SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "host.network_received")
 """Small charts of the host in display order; those without room are left out."""
