@@ -67,7 +67,7 @@ class Steps(Generic[T]):
                 board.steps -= 1  # the other zipped loader had no batch to go with this one
             if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - first_step:
                 run._left_loader = LeftLoader(board.events, clock())
-            if not run._loaders:
+            if not run._loaders and board.on:  # at the end of the process, the board's module may already be unloaded
                 board.end_steps()
 
     def _iterate_nested(self) -> Iterator[T]:
