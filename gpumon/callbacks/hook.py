@@ -7,7 +7,6 @@ A framework calls callbacks in its own order and from its own threads. It may al
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -18,6 +17,7 @@ from weakref import WeakSet
 
 from gpumon.tracking.active_run import ActiveRun, run
 from gpumon.tracking.batch_size import BatchSize
+from gpumon.tracking.notebook_cell import call_at_end_of_cell
 from gpumon.tracking.warn import warn_once
 
 _MAX_FRAMES = 64
@@ -61,23 +61,14 @@ def end_with_cell(hook: Endable) -> None:
     A paused hook is not ended, because an evaluation in a later cell may continue its run. Does nothing outside
     IPython. Does nothing in threads other than the main thread, because such threads may outlive a cell.
     """
-    shell = _shell()
-    if shell is None or threading.current_thread() is not threading.main_thread():
-        return
     reference = weakref.ref(hook)
 
-    def end(result: Any = None) -> None:
-        shell.events.unregister("post_run_cell", end)
+    def end(error: BaseException | None) -> None:
         hook = reference()
         if hook is not None and not hook.is_paused:
-            hook.end(getattr(result, "error_in_exec", None), failed=True)
+            hook.end(error, failed=True)
 
-    shell.events.register("post_run_cell", end)
-
-
-def _shell() -> Any:
-    interactive = sys.modules.get("IPython")
-    return interactive.get_ipython() if interactive is not None else None
+    call_at_end_of_cell(end)
 
 
 def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[object]) -> dict[str, Any]:

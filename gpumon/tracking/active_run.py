@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from itertools import count
 from math import inf
@@ -43,6 +44,7 @@ from gpumon.tracking.description import Description
 from gpumon.tracking.lifetime import code_of, keep, was_left_by_exception
 from gpumon.tracking.logged_values import number_of, whole
 from gpumon.tracking.metadata import RunMetadata, metadata_of
+from gpumon.tracking.notebook_cell import call_at_end_of_cell
 from gpumon.tracking.run_tags import AT_ONCE, RunTags, UnclosedEpoch
 from gpumon.tracking.warn import shown, warn_once
 
@@ -237,10 +239,14 @@ class ActiveRun(RunTags):
         if failed or isinstance(error, KeyboardInterrupt):
             self.end(error, failed=failed)
         else:
-            is_left = self._board.is_left or self._epoch is not None or self._left_epoch_just_now()
+            is_left = self.has_left_epoch()
             if self._epoch is not None and self._is_in_steps():
                 self._end_epoch(self._epoch, aborted=True)
             self.end(stopped=error is not None and is_left)
+
+    def has_left_epoch(self) -> bool:
+        """Return whether an epoch is open, or was left before its end."""
+        return self._board.is_left or self._epoch is not None or self._left_epoch_just_now()
 
     def stop(self) -> None:
         """End the run early on purpose, for example when a trial is pruned. It counts as stopped, not as failed."""
@@ -475,7 +481,18 @@ def _start(
     active_run.finds_framework = framework is None
     if log_to is not None and rank.rank == 0 and board.on:
         _attach_loggers(active_run, log_to, log_wait, places)
+    call_at_end_of_cell(partial(_end_if_interrupted, weakref.ref(active_run)))
     return active_run
+
+
+def _end_if_interrupted(reference: weakref.ref[ActiveRun], error: BaseException | None) -> None:
+    """End a run if the stop button of a notebook interrupted the cell that started it, in the middle of an epoch.
+
+    Without a `with` statement, the run cannot see the exception itself.
+    """
+    active_run = reference()
+    if active_run is not None and isinstance(error, KeyboardInterrupt) and active_run.has_left_epoch():
+        active_run.end(error)
 
 
 def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, places: Callable[[], paths.Places]) -> None:

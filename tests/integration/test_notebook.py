@@ -258,10 +258,22 @@ class TestRuns:
 class TestStopButton:
     """An interrupt ends the run with its cell."""
 
-    def test_run(self, lab: Lab) -> None:
-        source = "with gpumon.run('stopped', epochs=9) as r:\n    for e in r.epochs(): time.sleep(60)"
+    @pytest.mark.parametrize(
+        ("name", "source"),
+        [
+            ("in-with", "with gpumon.run('in-with', epochs=9) as r:\n    for e in r.epochs(): time.sleep(60)"),
+            ("kept", "r = gpumon.run('kept', epochs=9)\nfor e in r.epochs(): time.sleep(60)"),
+        ],
+    )
+    def test_run(self, lab: Lab, name: str, source: str) -> None:
         assert interrupted(lab, f"%%gpumon\n{source}") == ["KeyboardInterrupt"]
-        until(lambda: state(lab, "stopped") is RunState.INTERRUPTED)
+        until(lambda: state(lab, name) is RunState.INTERRUPTED)
+
+    def test_a_run_that_does_not_train_goes_on(self, lab: Lab) -> None:
+        source = "kept = gpumon.run('going-on')\nfor e in kept.epochs(2): pass\ntime.sleep(60)"
+        assert interrupted(lab, source) == ["KeyboardInterrupt"]
+        assert lab.notebook.value("kept.on")
+        lab.run("kept.finish()")
 
 
 class TestSampling:
