@@ -145,6 +145,12 @@ _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
 _OF_LIST = ("user", "name", "running", "tag", "where", "limit")
 """Options that only `runs list` has. The parser accepts them before any subcommand."""
 _WITH_JSON = ("show", "compare")
+CARD_FORMATS = {
+    "hf": "metadata for a model card on Hugging Face (YAML)",
+    "spdx": "SPDX 3.0.1 with the AI profile (JSON-LD)",
+    "cyclonedx": "CycloneDX 1.6 (JSON)",
+}
+"""Formats of `runs card`, with their help. The default is plain text."""
 _MAX_LIMIT = 1 << 62
 """Largest limit of a list. A larger number would not fit into SQLite's integers."""
 _DEFAULT_LIMIT = 50
@@ -162,6 +168,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("compare", "compare runs and mark differences larger than the variation between epochs", _compare_options),
         ("report", "write one run as a self-contained HTML page", _report_options),
         ("export", "export one run as CSV, JSON or Parquet", _export_options),
+        ("card", "print energy and emissions of one run for a model card", _card_options),
         ("rename", "give one of your runs another name", rename_options),
         ("note", "add a note, a line of text, to one of your runs", note_options),
         ("tag", "add or remove tags of one of your runs", tag_options),
@@ -239,6 +246,20 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="", help=f"output file ({_REPLACED}); default: stdout"
+    )
+
+
+def _card_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+    formats = parser.add_mutually_exclusive_group()
+    for name, text in CARD_FORMATS.items():
+        formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=text)
+    parser.add_argument(
+        "--country", metavar="CODE",
+        help="country of the electricity, such as FR, EU or WORLD (default: co2 in [cost] of the settings)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fine-tuning", action="store_true", help="the run is a fine-tuning (default: training from scratch)"
     )
 
 
@@ -384,8 +405,19 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
     _write(arguments.output, kind.make(record, traces, now, arguments.prices))
 
 
+def _card(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    from gpumon.reports.run_card import make_card, render
+
+    ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
+    card = make_card(
+        ledger.record(run.id), now, arguments.prices, getattr(arguments, "country", "") or "",
+        is_fine_tuning=getattr(arguments, "fine_tuning", False),
+    )  # fmt: skip
+    sys.stdout.write(render(card, getattr(arguments, "format", "") or ""))
+
+
 _ACTIONS = {
-    "list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export, **ACTIONS,
+    "list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export, "card": _card, **ACTIONS,
 }  # fmt: skip
 
 

@@ -101,6 +101,8 @@ class Prices(NamedTuple):
     """Power usage effectiveness: energy of the whole site divided by the energy of its computers."""
     co2: float = NAN
     """Grams of CO2 per kWh; NaN if not configured."""
+    country: str = ""
+    """Code of the country whose electricity has `co2`; empty if the number itself is configured."""
 
     def of_model(self, model: str) -> float:
         """Return the price of a GPU hour for a model.
@@ -127,6 +129,8 @@ def read_prices(table: Any) -> Prices:
     if "currency" not in table:
         raise ValueError('[cost] needs a currency, such as currency = "EUR"')
     values: dict[str, Any] = {name: _READERS[name](name, value) for name, value in table.items()}
+    if isinstance(table.get("co2"), str):
+        values["country"] = table["co2"].upper()
     return Prices(**{name.replace("-", "_"): value for name, value in values.items()})
 
 
@@ -149,6 +153,18 @@ def _amount(name: str, value: Any, minimum: float = 0.0) -> float:
 
 def _pue(name: str, value: Any) -> float:
     return _amount(name, value, 1.0)
+
+
+def _grams(name: str, value: Any) -> float:
+    """Parse grams of CO2 per kWh, or the code of a country."""
+    if not isinstance(value, str):
+        return _amount(name, value)
+    from gpumon.common.grid_intensity import find_grid  # only this setting uses it
+
+    grid = find_grid(value)
+    if grid is None:
+        raise ValueError(f"{name} in [cost]: no country {value!r} is known. Give a code such as FR, or grams per kWh")
+    return grid.grams
 
 
 def _by_model(name: str, value: Any) -> dict[str, float]:
@@ -192,7 +208,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "gpu-hour": _by_model,
     "kwh": _by_hour,
     "pue": _pue,
-    "co2": _amount,
+    "co2": _grams,
 }
 
 
