@@ -23,6 +23,8 @@ _NAME = re.compile(r"gpumon-(?:tui|web)-[0-9a-f]{16}", re.ASCII)
 _MIN_AGE = 60.0
 """A directory without a lock is removed only if it is at least this many seconds old. The owner of a younger directory
 may be about to lock it."""
+_REMOVALS = 10
+"""Number of times that the removal of a directory is tried."""
 _in_use: set[str] = set()
 
 
@@ -115,10 +117,15 @@ def _open_locked(path: str) -> int | None:
 
 
 def _remove(path: str) -> None:
-    """Remove a directory with its ledgers. If it contains any other file, keep it, because no view created it."""
-    with suppress(OSError):
-        for name in os.listdir(path):
-            if name.startswith(LEDGER):
-                with suppress(OSError):
-                    os.unlink(f"{path}/{name}")
-        os.rmdir(path)
+    """Remove a directory with its ledgers. If it contains any other file, keep it, because no view created it.
+
+    A thread of this process may be writing its ledger, and create a file after the directory was listed.
+    """
+    for _ in range(_REMOVALS):
+        with suppress(OSError):
+            for name in os.listdir(path):
+                if name.startswith(LEDGER):
+                    with suppress(OSError):
+                        os.unlink(f"{path}/{name}")
+            os.rmdir(path)
+            return
