@@ -36,7 +36,7 @@ from gpumon.common.errors import UsageError
 from gpumon.model import rocm_devices
 from gpumon.model.run import LARGEST, RunFacts
 from gpumon.model.vendors import AMD, IDENTIFIERS, NVIDIA
-from gpumon.tracking import context
+from gpumon.tracking import context, stack_dump
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, detect_framework, find_devices, has_driver_numbers, visible_uuids
 from gpumon.tracking.data_wait import Steps
@@ -479,6 +479,8 @@ def _start(
     metadata.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
     active_run = ActiveRun(board, planned, devices_in_use, restart, metadata)
     active_run.finds_framework = framework is None
+    if board.on:
+        stack_dump.prepare()
     if log_to is not None and rank.rank == 0 and board.on:
         _attach_loggers(active_run, log_to, log_wait, places)
     call_at_end_of_cell(partial(_end_if_interrupted, weakref.ref(active_run)))

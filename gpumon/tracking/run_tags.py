@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from gpumon.common.clock import SECOND
 from gpumon.model.run import LARGEST
-from gpumon.tracking import out_of_memory
+from gpumon.tracking import out_of_memory, stack_dump
 from gpumon.tracking.batch_size import BatchSize, read_batch_size, read_workers
 from gpumon.tracking.board import Board
 from gpumon.tracking.context import detect_framework
@@ -423,6 +423,7 @@ class RunTags:
         if self.listener is not None:
             self.listener.poll()
         self._board.repair_file()
+        stack_dump.check(now)
         self._published_steps += 1
         if not self._published_steps & (self._published_steps - 1):
             # CUDA may have been initialized, or the model moved, since the last check. Checks are made at 1, 2, 4, 8, …
