@@ -25,6 +25,7 @@ COMMANDS = {
     "why": "say why a training is slow, what to change, and what that saves",
     "status": "print GPUs, processes and runs once; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
+    "hang": "print where each process of a hanging run waits, and why",
     "wait": "wait until GPUs are free, then run a command on them",
     "notify": "tell a program or URL what happens to your runs",
     "runs": "list, show, compare, report and export runs, epoch by epoch",

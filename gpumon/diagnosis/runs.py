@@ -114,7 +114,7 @@ def stalled(run: RunContext) -> Iterator[Finding]:
         doing = f" in phase {run.phase}" if run.phase not in ("", TRAINING) else ""
         place = f" (epoch {run.epoch})" if run.epoch else ""
         summary = f"stalled: no progress{doing} for {units.duration(run.silent)}{place}"
-        action = "Check the output of the run, and what its processes wait for."
+        action = f"Its user can run 'gpumon hang {run.subject.id}' to see where each process waits."
         yield Finding("stalled", Severity.CRITICAL, run.subject, summary, action, {"silent": run.silent})
 
 

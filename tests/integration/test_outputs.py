@@ -41,6 +41,7 @@ WORDS: dict[str, list[list[str]]] = {
     "notify": [["notify"], ["notify", "--help"], ["notify", "no-such-program"], ["notify", "https://ntfy.sh/x"],
                ["notify", "--test", "/bin/false"]],
     "mcp": [["mcp"], ["mcp", "--help"], ["mcp", "--dir", "nowhere"]],
+    "hang": [["hang"], ["hang", "--help"], ["hang", "--json"], ["hang", "nobody"], ["hang", "--dir", "nowhere"]],
     "wait": [["wait"], ["wait", "--help"], ["wait", "--gpus", "0", "--", "true"],
              ["wait", "--memory", "x", "--", "true"], ["wait", "--dir", "nowhere", "--", "true"]],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
