@@ -11,7 +11,7 @@ MEASURES: Mapping[str, float] = {"hours": 3600.0, "idle-hours": 3600.0, "kwh": 3
 """What a cap can limit, with the factor from the unit in the settings to seconds, joules, or the currency: time for
 which GPUs are held, the part of it without work, energy, and the price of the held GPUs (of the energy, if GPUs have no
 price)."""
-_PERIODS = ("day", "week", "month")
+CAP_PERIODS = ("day", "week", "month")
 _MAX_NAMES = 10_000
 _LARGEST = 1e9
 
@@ -38,8 +38,8 @@ def read_caps(table: Any) -> Caps:
     if unknown:
         raise ValueError(f"unknown name '{unknown[0]}' in [caps]. Names: period, users, groups")
     period = table.get("period", "month")
-    if period not in _PERIODS:
-        raise ValueError(f"period in [caps] must be one of {', '.join(_PERIODS)}")
+    if period not in CAP_PERIODS:
+        raise ValueError(f"period in [caps] must be one of {', '.join(CAP_PERIODS)}")
     return Caps(period, _read_holders("users", table), _read_holders("groups", table))
 
 

@@ -90,7 +90,8 @@ def as_json(states: Sequence[CapState], prices: Prices | None) -> dict[str, Any]
         "currency": prices.currency if prices else None,
         "caps": [
             {
-                "group" if state.is_group else "user": state.holder, "measure": state.measure.replace("-", "_"),
+                "user": None if state.is_group else state.holder, "group": state.holder if state.is_group else None,
+                "measure": state.measure.replace("-", "_"),
                 "period": state.period, "limit": state.limit, "used": nullable(state.used.value),
                 "complete": state.used.complete, "begin": state.begin, "end": state.end,
                 "reached": nullable(state.reached), "forecast": nullable(state.forecast),

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from gpumon.common.caps import read_caps
 from gpumon.common.clock import SECOND
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import RunState, Sample, Tick
@@ -68,7 +69,8 @@ def make(directory: Path, days: int = 32, **more: Any) -> Served:
         recorder.add(one)
     recorder.close(PATIENCE)
     fill(path, [device().uuid], NOW, training(NOW), [SHAPES[-1]._replace(keep=days * 86400)])
-    served = Served(ticks, [str(book.path)], devices=4, **more)
+    caps = read_caps({"period": "day", "users": {"alice": {"hours": 1}}})
+    served = Served(ticks, [str(book.path)], devices=4, histories=[path], caps=caps, **more)
     served.now = NOW + 120
     served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]

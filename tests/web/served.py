@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from dash import Dash
 from starlette.routing import Mount, Route
 
+from gpumon.common.caps import Caps
 from gpumon.common.net import Address, listen
 from gpumon.common.privacy import EVERYBODY, SHOWN, People
 from gpumon.live import Live, LiveState
@@ -73,7 +74,7 @@ class Served:
         self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
         hosts: Iterable[str] = (), buckets: Buckets | None = None, work: Work | None = None, sessions: str = "",
         recording: Recording | None = None, histories: Iterable[str] = (), named: NamedTokens | None = None,
-        refused: str = "", people: People = EVERYBODY, played: str = "",
+        refused: str = "", people: People = EVERYBODY, played: str = "", caps: Caps | None = None,
     ) -> None:  # fmt: skip
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
@@ -88,7 +89,7 @@ class Served:
         self.gate.failed_logins = FailedLoginLog(refused)
         self.ledgers = list(ledgers)
         runs = self.runs = Runs(self.feed, lambda: self.ledgers, lambda: self.now, work, played=lambda: played)
-        accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work)
+        accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work, caps=caps)
         self.app: Dash = make_app(
             Sources(self.feed, runs, accounts, work or Inline(), recording),
             self.gate,

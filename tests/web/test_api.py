@@ -34,7 +34,7 @@ V1 = "/api/v1/"
 PARAMETERS: Mapping[str, type[BaseModel] | None] = {
     "status": None, "findings": now.FindingsParameters, "users": None, "series": series.SeriesParameters,
     "runs": runs.RunsParameters, "run": runs.RunParameters, "epochs": runs.EpochsParameters,
-    "events": events.EventsParameters, "accounts": accounts.AccountsParameters,
+    "events": events.EventsParameters, "accounts": accounts.AccountsParameters, "caps": None,
 }  # fmt: skip
 """The routes, and their parameters."""
 
@@ -291,6 +291,7 @@ def test_the_status_of_a_daemon_is_what_the_command_prints_of_the_same_tick(live
         for path, code in (
             ("series?metric=gpu.power", 200), (f"series?metric={many}&points=2000", 400), ("run?id=nope", 404),
             ("series?metric=gpu.power&gpu=99", 404), ("runs", 200), ("events", 200), ("accounts", 200),
+            ("caps", 200),
         ):  # fmt: skip
             assert ask(link, V1 + path)[0] == code, path
         for one in (mine, printed):
@@ -409,6 +410,14 @@ def test_accounts_are_grouped_and_say_what_was_not_seen(described: Any, client: 
     # Of 119 seconds, the ten without a sample are nobody's.
     assert held == pytest.approx({"alice": 109, "bob": 109}, abs=2)
     assert check(described, client, "accounts", {"by": by, "to": 9000})[1]["groups"] == []
+
+
+def test_caps_have_what_is_used_and_the_rate_at_which_the_rest_will_be(described: Any, client: Client) -> None:
+    status, found = check(described, client, "caps", {})
+    (cap,) = found["caps"]
+    assert (status, cap["user"], cap["group"], cap["measure"], cap["limit"]) == (200, "alice", None, "hours", 3600.0)
+    assert cap["used"] == pytest.approx(109, abs=2)
+    assert (cap["complete"], cap["reached"]) == (False, None), "ten seconds were not sampled"
 
 
 def test_hours_of_a_year_are_too_many(client: Client) -> None:

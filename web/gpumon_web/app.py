@@ -118,7 +118,8 @@ def make_app(
     add_routes(app.server, sources, views, error_log)
     add_comparison(app, sources, error_log)
     add_metrics(app.server, sources.feed)
-    add_api(app.server, ApiData(sources.feed, sources.runs, sources.figures), Sender(error_log), gate.cookie)
+    data = ApiData(sources.feed, sources.runs, sources.figures, sources.accounts.caps)
+    add_api(app.server, data, Sender(error_log), gate.cookie)
     return app
 
 

@@ -93,9 +93,11 @@ MOST = 4 * 2**20
 class ApiData:
     """Data of the server for all routes. Thread-safe."""
 
-    def __init__(self, feed: Feed, runs: Runs, work: Work) -> None:
+    def __init__(self, feed: Feed, runs: Runs, work: Work, caps: Callable[[], Future[Packed]]) -> None:
+        """`caps`: function that starts the answer of the route `caps`."""
         self.feed = feed
         self.runs = runs
+        self.caps = caps
         self.work = work
         """Worker in this process for tasks that would delay a tick."""
         self.answers = AnswerCache(limit=MOST)

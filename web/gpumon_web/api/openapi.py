@@ -12,10 +12,11 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.common.caps import CAP_PERIODS, MEASURES
 from gpumon.model.columns import PROCESSES, View, shown
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
-from gpumon.reports import events, history, status_json, usage
+from gpumon.reports import caps, events, history, status_json, usage
 from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, list_schema, object_schema, ref
 from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.period_totals import GROUPINGS
@@ -90,6 +91,19 @@ OWN: Mapping[str, Schema] = {
     "accounts": object_schema({
         "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
         "by": {"enum": list(GROUPINGS)}, "groups": list_schema("account_group"), "problem": ref("text"),
+    }),
+    "cap": object_schema({
+        "user": ref("text", "null for a cap of a group"), "group": ref("text", "null for a cap of a user"),
+        "measure": {"enum": [name.replace("-", "_") for name in MEASURES]}, "period": {"enum": list(CAP_PERIODS)},
+        "limit": {"type": "number", "description": "seconds, joules, or the currency"},
+        "used": ref("amount", "in the unit of `limit`, since `begin`"),
+        "complete": {"type": "boolean", "description": "whether all of it was measured; else it is a lower bound"},
+        "begin": {"type": "number"}, "end": {"type": "number"},
+        "reached": ref("amount", "when the cap was reached"),
+        "forecast": ref("amount", "when it will be reached, at the rate of the last 24 hours"),
+    }),
+    "caps": object_schema({
+        "schema": {"const": caps.SCHEMA}, "currency": ref("text"), "caps": list_schema("cap"),
     }),
     "gap": object_schema({
         "begin": {"type": "number"}, "end": {"type": "number"},

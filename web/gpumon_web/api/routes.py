@@ -92,6 +92,11 @@ def add_api(server: FastAPI, data: ApiData, send: Sender, cookie: str) -> None:
         """
         return await send(request, partial(accounts.start, data, query), "this")
 
+    @server.get(f"{V1}caps", dependencies=checks, **_about("caps", "Caps on usage"))
+    async def get_caps(request: Request, query: NoParameters) -> Response:
+        """The output of `gpumon history caps --json`: what is used of each cap, and when it will be reached."""
+        return await send(request, data.caps, "this")
+
     @lru_cache(_PREFIXES)
     def openapi_json(path: str) -> str:
         from gpumon_web.api.openapi import document  # slow to import, and rarely requested

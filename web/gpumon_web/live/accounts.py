@@ -70,6 +70,10 @@ class Accounts:
             "table", tuple(args.get(name, "") for name in _WINDOW), stored_values.accounts_csv, self._prices
         )
 
+    def caps(self) -> Future[Packed]:
+        """Return the state of each cap on usage, as `gpumon history caps --json` prints it."""
+        return self._ask("caps", (), stored_values.caps_answer, self._caps, self._groups, self._prices)
+
     def window(self, args: Args) -> UserWindow:
         """Return the time window given by the arguments."""
         return parse_window(args.get("period", ""), args.get("day", ""), args.get("zone", ""), self._now())

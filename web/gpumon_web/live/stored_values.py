@@ -14,6 +14,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.model.origin import Capability, Origin
 from gpumon.reports import run_json
+from gpumon.reports.caps import as_json as caps_json
 from gpumon.reports.missing_history import NO_HARDWARE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
@@ -99,6 +100,13 @@ def account_values(
     group = document["group"]
     users = [{"user": account.user} for account in group.accounts] if group else []
     return packed(_body(page, document, [*users, *({"user": user} for user in document["holding"])]))
+
+
+def caps_answer(
+    paths: Sequence[str], now: float, caps: Caps | None, groups: UserGroups | None, prices: Prices | None
+) -> Packed:
+    """Return the state of each cap on usage as JSON."""
+    return packed(caps_json(user_caps(paths, caps, groups, prices, "", now) if caps else [], prices))
 
 
 def event_values(
