@@ -14,6 +14,7 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
+from gpumon.hang.background import explain_in_background
 from gpumon.model.frame import RunState, Tick
 from gpumon.storage.events.log import EventBatch, EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower, HistoryPlugin
@@ -48,7 +49,7 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
         self._lock = Lock()
         self._holders = holders or HolderWatch()
         self._accounts = AccountBook()
-        self._events = EventBook()
+        self._events = EventBook(explain_in_background)
         self._pending: list[tuple[Tick, Sequence[HeldDevice]]] = []
         self._runs: list[tuple[str, RunState]] = []
         """Keys and states of the runs in the last tick."""

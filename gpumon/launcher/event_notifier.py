@@ -176,7 +176,17 @@ class EventNotifier:
             if self._is_new(key):
                 position = units.epoch_position(run.epoch, run.epochs, run.base) if run.epoch >= 0 else run.step_text
                 body = f"no progress for {units.duration(silent)}" + (f", at {position}" if position else "")
-                yield Notice(key, f"{clean(run.name, 60)}: stalled", body)
+                yield Notice(
+                    key, f"{clean(run.name, 60)}: stalled", f"{body}\n{self._why_stalled(run.id, frame)}".strip()
+                )
+
+    def _why_stalled(self, id: str, frame: Frame) -> str:
+        """Return one sentence on where the processes of a stalled run wait; empty if they cannot be read."""
+        from gpumon.hang.boards import read_own_runs  # loaded only when a run is stalled
+        from gpumon.hang.report import collect
+
+        ranks = next((ranks for ranks in read_own_runs(self._places, frame) if ranks.first.id == id), None)
+        return collect(ranks, self._now()).sentence if ranks is not None else ""
 
     def _cap_notices(self, caps: Sequence[CapState]) -> Iterator[Notice]:
         for state in caps:

@@ -61,6 +61,9 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
     ),
     EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
+    EventKind("stall_began", "run stalled", "critical", "When the run last made progress.", unseen=NOT_SEEN),
+    EventKind("stall_ended", "no longer stalled", "info",
+              "First sample in which the run made progress again, or the end of the run.", ends="stall_began"),
     EventKind(
         "throttling_began", "throttling began", "warning", "First sample with clocks lowered for this cause.",
         unseen=NOT_SEEN,

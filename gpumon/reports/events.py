@@ -171,6 +171,10 @@ def _kind_clauses(event: LoggedEvent) -> Iterator[str]:
         state = "" if state in event.kind.states else state  # the label of the kind already contains the state
         ending = exit_text(_fact(event, "exit_code"), _fact(event, "exit_signal"))
         yield from (part for part in (name if name not in event.subject.run else "", state, ending) if part)
+    if event.kind.name.startswith("stall_"):
+        yield from (part for part in (_text(event, "name"), _text(event, "phase")) if part not in event.subject.run)
+        yield from (f"step {units.count(step)}",) if isinstance(step := details.get("step"), int) and step else ()
+        yield from filter(None, (_text(event, "sentence"),))
     if event.kind.name == XID and isinstance(code := details.get("code"), int):
         times = details.get("times")
         yield f"{code}: {xid_of(code).meaning}"

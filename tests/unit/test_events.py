@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from math import isnan
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.throttling import CAUSES
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
@@ -20,10 +21,11 @@ from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
 from gpumon.model.process import Process
+from gpumon.model.run import RunFacts
 from gpumon.reports.events import details
 from gpumon.storage.events.device_watch import ClockWatch
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
-from gpumon.storage.events.run_watch import ProcessWatch
+from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
 from gpumon.storage.history.schema import TABLES, VERSION
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
@@ -547,3 +549,50 @@ def test_the_table_of_kinds_fits_together() -> None:
         assert not kind.ends or kind.ends in LASTING
         assert not kind.unseen or kind.unseen in names
     assert {kind.ends for kind in EVENT_KINDS} - {""} == set(LASTING), "what begins has a kind that ends it"
+
+
+class TestStall:
+    """A run that makes no progress from second 100 on, which is detected at second 160."""
+
+    def stalled(self, since: float = 100.0) -> Run:
+        return training(step=140, epoch=3, phase="validate", facts=RunFacts(stalled_since=NOON + since))
+
+    def ticks(self, end: int, runs: Sequence[Run] = ()) -> list[Tick]:
+        return [at(s, runs=[training() if s < 160 else self.stalled()] if s < end else runs) for s in range(11, 301)]
+
+    def test_lasts_from_the_last_progress_to_the_next(self, path: Path) -> None:
+        found = log(path, self.ticks(200, [training()]))
+        events = [event for event in found if event.kind.name.startswith("stall_")]
+        assert told(events) == [(100, "stall_began"), (200, "stall_ended")]
+        assert events[1].lasted == 100.0
+        assert (events[0].details["step"], events[0].details["phase"]) == (140, "validate")
+
+    def test_ends_with_the_run(self, path: Path) -> None:
+        found = log(path, self.ticks(200, [training(RunState.DIED)]))
+        times = {kind: time for time, kind in told(found)}
+        assert times["stall_began"] < times["stall_ended"] == times["run_died"]
+
+    def test_of_one_rank_is_none_while_another_makes_progress(self, path: Path) -> None:
+        other = training(rank=1)._replace(key=f"{KEY[:-1]}e")
+        found = log(path, [at(s, runs=[self.stalled(), other]) for s in range(160, 200)])
+        assert not [event for event in found if event.kind.name.startswith("stall_")]
+
+    def test_is_written_once_with_the_reason_when_it_is_found_out(self) -> None:
+        asked: list[str] = []
+        answers: list[str | None] = [None, None, "Rank 0 waits."]
+
+        def explain(ranks: Ranks) -> Callable[[], str | None]:
+            asked.append(ranks.first.id)
+            return lambda: answers.pop(0)
+
+        watch = RunWatch(explain)
+        events = [event for tick in self.ticks(301) for event in watch.add(tick)]
+        assert asked == ["resnet50-1a2b"]
+        assert [event.kind for event in events] == ["run_began", "stall_began"]
+        assert (events[1].details["sentence"], events[1].time_ns) == ("Rank 0 waits.", (NOON + 100) * SECOND)
+
+    def test_that_ends_before_its_reason_is_found_out_is_written_without_it(self) -> None:
+        watch = RunWatch(lambda ranks: lambda: None)
+        events = [event for tick in self.ticks(200, [training()]) for event in watch.add(tick)]
+        assert [event.kind for event in events] == ["run_began", "stall_began", "stall_ended"]
+        assert events[1].details["sentence"] == ""

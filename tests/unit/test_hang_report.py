@@ -11,6 +11,7 @@ import pytest
 from gpumon.analysis.ranks import Ranks
 from gpumon.cli.hang import choose
 from gpumon.common.errors import GpumonError, UsageError
+from gpumon.hang.background import explain_in_background
 from gpumon.hang.output import as_json, lines
 from gpumon.hang.places import PlaceKind, is_idle_worker, place_of, source_line, worker_place
 from gpumon.hang.process_state import ProcessState
@@ -19,6 +20,7 @@ from gpumon.hang.stacks import Frame, Stacks, ThreadStack
 from gpumon.model.frame import RunState
 from gpumon.model.run import RunFacts
 from tests.builders import TIME, run
+from tests.programs import until
 
 SITE = "/venv/lib/python3.11/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
@@ -184,6 +186,15 @@ class TestCollect:
         assert (reported.pid, reported.state) == (0, None)
         found = collect(Ranks((own,)), TIME / 1e9 + 100, over=0.01)
         assert (found.ranks[0].pid, found.silent) == (os.getpid(), pytest.approx(100.0))
+
+
+class TestInBackground:
+    def test_gives_a_sentence_for_own_runs_only(self) -> None:
+        own = Ranks((run(key=f"tag.{os.geteuid()}.1.a", pid=os.getpid()),))
+        sentence = explain_in_background(own)
+        assert str(os.getpid()) in until(sentence)
+        other = Ranks((run(key=f"tag.{os.geteuid() + 1}.1.a", pid=os.getpid()),))
+        assert explain_in_background(other)() == ""
 
 
 class TestChoice:

@@ -18,7 +18,7 @@ from gpumon.common.text import clean
 from gpumon.model.events import BY_NAME, TAKEN_BACK, Event, EventSubject, Key, parse_details, unseen_end
 from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
-from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
+from gpumon.storage.events.run_watch import Explain, ProcessWatch, RunWatch
 from gpumon.storage.history.buckets import max_interval
 from gpumon.storage.sqlite.cells import typed_rows
 
@@ -47,11 +47,14 @@ class EventBatch:
 
 
 class EventBook:
-    """Collects events from ticks until they are written."""
+    """Collects events from ticks until they are written.
 
-    def __init__(self) -> None:
+    `explain`: finds out why a run is stalled.
+    """
+
+    def __init__(self, explain: Explain | None = None) -> None:
         self._devices = DeviceWatch()
-        self._runs = RunWatch()
+        self._runs = RunWatch() if explain is None else RunWatch(explain)
         self._xids = XidWatch()
         self._processes = ProcessWatch()
         self._clock = ClockWatch()
@@ -122,6 +125,7 @@ class EventBook:
 
 
 _MAX_NAME_LENGTH = 100
+_MAX_TEXT_LENGTH = 600
 _MAX_DETAILS_LENGTH = 4000
 _SAME_EVENT_NS = 2 * SECOND
 """Two start events of one run are the same event if they are at most this many ns apart. This also applies to two end
@@ -273,4 +277,4 @@ def _json(details: Mapping[str, object]) -> str:
 
 
 def _limit_length(value: object) -> object:
-    return clean(value, 200) if isinstance(value, str) else value
+    return clean(value, _MAX_TEXT_LENGTH) if isinstance(value, str) else value

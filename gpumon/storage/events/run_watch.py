@@ -5,9 +5,10 @@ All processes of a run on this machine count as one run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 
-from gpumon.analysis.ranks import start_ns, unreported_end_ns
+from gpumon.analysis.ranks import Ranks, start_ns, unreported_end_ns
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -118,10 +119,30 @@ def _lasted(processes: Collection[_Process]) -> float:
     )
 
 
-class RunWatch:
-    """Detects the start, the end and other events of runs. A run has ended if all of its processes have ended."""
+Explain = Callable[[Ranks], Callable[[], str | None]]
+"""A function that begins to find out why a run is stalled. It returns at once. The function that it returns gives one
+sentence, which is empty if the reason cannot be found out, and None while that is not known yet."""
 
-    def __init__(self) -> None:
+
+@dataclass(slots=True)
+class _Stall:
+    """A run that is stalled."""
+
+    since: float
+    """Time of its last progress, in s since 1970."""
+    sentence: Callable[[], str | None]
+    is_reported: bool = False
+
+
+class RunWatch:
+    """Detects the start, the end and other events of runs. A run has ended if all of its processes have ended.
+
+    `explain`: finds out why a run is stalled.
+    """
+
+    def __init__(self, explain: Explain = lambda ranks: lambda: "") -> None:
+        self._explain = explain
+        self._stalls: dict[EventSubject, _Stall] = {}
         self._open: dict[EventSubject, dict[str, _Process]] = {}
         self._processes: dict[str, _Process] = {}
         """All processes in `_open`, by the key of their run."""
@@ -137,7 +158,7 @@ class RunWatch:
                 process.add_boundary(boundary)
             elif boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
                 self._reports.setdefault(boundary.run, []).append(boundary)
-        running, over = 0, self._over
+        running, stalled, over = 0, False, self._over
         for run in tick.runs:
             if run.key not in over:
                 running += run.state is _RUNNING
@@ -147,11 +168,14 @@ class RunWatch:
                     if len(self._open[process.subject]) == 1:
                         yield _run_began(process, tick)
                 process.run, process.tick = run, tick
+                stalled = stalled or run.facts.stalled_since > 0
                 if run.state is _RUNNING:
                     process.last_alive_ns = tick.monotonic_ns
         for boundary in tick.boundaries:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
+        if stalled or self._stalls:
+            yield from self._update_stalls(tick)
         for key in tick.withdrawn:
             yield from self._withdraw(key, tick)
         if running < len(self._processes):  # a process has ended or disappeared
@@ -174,6 +198,32 @@ class RunWatch:
         device = run.gpus[0] if len(run.gpus) == 1 else ""
         yield Event(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
+    def _update_stalls(self, tick: Tick) -> Iterator[Event]:
+        for subject, processes in self._open.items():
+            if all(process.is_over for process in processes.values()):
+                continue  # the stall ends with the run
+            ranks = Ranks(tuple(sorted((process.run for process in processes.values()), key=lambda run: run.rank)))
+            since, stall = ranks.stalled_since, self._stalls.get(subject)
+            if stall is not None and not is_known(since):
+                yield from self._end_stall(subject, tick.time_ns)
+            elif is_known(since):
+                stall = stall or self._stalls.setdefault(subject, _Stall(since, self._explain(ranks)))
+                if not stall.is_reported and (sentence := stall.sentence()) is not None:
+                    yield self._begin_stall(subject, stall, ranks.slowest, sentence)
+
+    def _begin_stall(self, subject: EventSubject, stall: _Stall, run: Run, sentence: str) -> Event:
+        stall.is_reported = True
+        details = {"name": run.name, "epoch": run.epoch, "step": run.step, "phase": run.phase, "sentence": sentence}
+        return Event(round(stall.since * SECOND), "stall_began", subject, details)
+
+    def _end_stall(self, subject: EventSubject, time_ns: int) -> Iterator[Event]:
+        """Yield the end of a stall. A stall that ends before its reason was found out is reported without it."""
+        stall, processes = self._stalls.pop(subject), self._open[subject].values()
+        run = next(process.run for process in processes)
+        if not stall.is_reported:
+            yield self._begin_stall(subject, stall, run, "")
+        yield Event(time_ns, "stall_ended", subject, {"name": run.name}, max(0.0, time_ns / SECOND - stall.since))
+
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Event]:
         """Remove a process that was withdrawn because another run describes the same work in more detail.
 
@@ -184,6 +234,7 @@ class RunWatch:
             processes = self._open[process.subject]
             del processes[key]
             if not processes:
+                self._stalls.pop(process.subject, None)
                 del self._open[process.subject]
                 yield retraction(tick.time_ns, "run_began", process.subject)
 
@@ -208,6 +259,8 @@ class RunWatch:
             "gpus": _gpus(process.run for process in processes.values()),
             **{key: int(value) for key, value in exits.items() if value},
         }
+        if subject in self._stalls:
+            yield from self._end_stall(subject, end)
         yield Event(end, kind, subject, details, _lasted(processes.values()))
         del self._open[subject]
         for key in processes:

@@ -40,7 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ALL: (),
     "critical": (),
     "warnings": (),
-    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory", "stall_began", "stall_ended"),
     "throttled": ("throttling_began", "throttling_ended"),
     "GPUs": ("gpu_lost", "gpu_back", XID, "driver_lost", "driver_reloaded"),
     "idle": ("idle_began", "idle_ended"),

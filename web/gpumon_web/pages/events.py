@@ -85,7 +85,7 @@ AGAIN, SOON = 20.0, 2.0
 MAX_LANES = 16
 """Most GPUs that each get a strip; with more, one strip has the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
-_GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started", RESTARTED.name)
+_GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "stall_ended", "run_began", "daemon_started", RESTARTED.name)
 _LEVELS = {"critical": "bad", "warning": "warn", "info": "mut"}
 TITLES = {ALL: "All", "attention": "Attention", "runs": "Runs", "health": "Health", "idle": "Idle", "daemon": "Daemon"}
 

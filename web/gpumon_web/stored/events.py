@@ -24,7 +24,7 @@ ALL = "all"
 KINDS: Mapping[str, tuple[str, ...]] = {
     ALL: (*BY_NAME, RESTARTED.name),
     "attention": (),
-    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory", "stall_began", "stall_ended"),
     "health": (
         "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
     ),
