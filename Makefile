@@ -37,7 +37,7 @@ test: $(VENV)/tests style $(VENV)/rewritten  ## everything that a change must pa
 	  { [ $$? -eq 1 ] && $(BIN)/python -m pytest $(AGAIN) -m "not slow and not gpu" $(ARGS); } || status=1; \
 	$(SAID)
 
-test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, all of the fuzzing, and every combination of sizes and frameworks
+test-all: $(VENV)/tests $(VENV)/jupyterlab style $(VENV)/rewritten  ## with soaks, all of the fuzzing, and every combination of sizes and frameworks
 	$(COMPILE)
 	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS) || status=1; $(SAID)
 
@@ -100,6 +100,11 @@ $(VENV)/sphinx: pyproject.toml | $(VENV)/installed
 $(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
 	sh tests/setup.sh $(BIN)
 	@touch $@ $(VENV)/installed
+
+# In an environment of its own: it has fifty packages that gpumon and its tests do not need.
+$(VENV)/jupyterlab: | $(VENV)/bin/python
+	@$(BIN)/python -m venv $@ && $@/bin/pip install --quiet --disable-pip-version-check 'jupyterlab>=4' || \
+	  { rm -rf $@; echo "JupyterLab cannot be installed here: its test will say so" >&2; }
 
 # pytest rewrites the assertions of every test module when it loads it, for some ten seconds, and each worker would do so.
 $(VENV)/rewritten: $(wildcard tests/*.py tests/*/*.py) | $(VENV)/tests
