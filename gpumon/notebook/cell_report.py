@@ -94,6 +94,7 @@ def html_table(
         f'<th style="{style}">{escape(column.title)}</th>' for column, style in zip(columns, styles, strict=True)
     )
     last = [f"<td>{chart}</td>" for chart in charts] or [""] * len(rows)
+    head += f'<th style="{_LEFT}">{escape(GPU_BY_KEY["history"].title)}</th>' if charts else ""
     body = "".join(f"<tr>{_html_cells(row, styles)}{end}</tr>" for row, end in zip(rows, last, strict=True))
     below = "".join(f"<div>{escape(note)}</div>" for note in notes)
     return f'<table class="gpumon"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}'

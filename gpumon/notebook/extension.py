@@ -17,6 +17,7 @@ from typing import Any, ParamSpec
 
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, places
+from gpumon.common.procfs import has_own_pids
 from gpumon.common.text import clean
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
 from gpumon.live import Live, follow
@@ -145,7 +146,7 @@ class MeasuredCell:
         """Return the report on the cell after its end. `number`: execution count. `show_all`: see `CellCost.costs`."""
         with self._lock:
             cost = self._cost
-            gpus = cost.costs(self._peaks, show_all=show_all or cost.is_unattributed)
+            gpus = cost.costs(self._peaks, show_all=show_all or (cost.is_unattributed and has_own_pids()))
             return CellReport(number, self._started, cost.seconds, gpus, [*notes, *self._notes(gpus)])
 
     def _notes(self, gpus: Sequence[GpuCost]) -> list[str]:

@@ -36,7 +36,7 @@ class Lab:
         self.stub = stub
         self.live_dir = directory / "live"
         self.live_dir.mkdir(mode=0o700)
-        self.env = environment(self.live_dir, stub.env())
+        self.env = {**environment(self.live_dir, stub.env()), "GPUMON_SOURCE": "nvml"}
         self.notebook = Notebook(self.env, directory)
 
     @property

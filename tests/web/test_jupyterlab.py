@@ -56,7 +56,7 @@ def server(stub: Stub, tmp_path: Path) -> Iterator[str]:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     notebook.metadata["kernelspec"] = {"name": "tested", "display_name": "tested", "language": "python"}
     nbformat.write(notebook, home / "measured.ipynb")
-    env = environment(live_dir, stub.env())
+    env = {**environment(live_dir, stub.env()), "GPUMON_SOURCE": "nvml"}
     own = {"PYTHONPATH": SOURCES, "JUPYTER_PATH": str(tmp_path / "data"), "HOME": str(home)}
     options = {
         "ServerApp.root_dir": home, "ServerApp.ip": "127.0.0.1", "ServerApp.port": 0, "IdentityProvider.token": "",
