@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import __version__
 from gpumon.cli.doctor.bundle import write_bundle
+from gpumon.cli.doctor.computing import FRAMEWORKS, framework_checks
 from gpumon.cli.doctor.environment import environment_checks
 from gpumon.cli.doctor.files import daemon_checks, file_checks, running_daemon
 from gpumon.cli.doctor.gpus import GPUS, check_gpus
@@ -80,6 +81,10 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bundle", metavar="FILE", help="also write a file for bug reports, without names, addresses and UUIDs"
     )
+    parser.add_argument(
+        "--framework", choices=FRAMEWORKS,
+        help="also multiply matrices for two seconds on each visible GPU, and compare with the card's peak",
+    )  # fmt: skip
     add_places(parser)
 
 
@@ -118,11 +123,13 @@ def _sections(arguments: Namespace) -> list[CheckSection]:
     gpus = check_gpus(places, arguments)
     daemon, no_daemon_reason = running_daemon(places)
     files = file_checks(places, arguments.history_size, daemon)
+    computing = framework_checks(flags.framework) if flags.framework else []
     host, environment, packages = machine_sections(Machine(gpus=gpus.facts), encoding=sys.stdout.encoding or "")
     return [
         CheckSection("GPUs", [*examine_hardware(gpus.readable), *gpus.checks]),
         host,
         environment,
+        CheckSection("Computing", computing),
         CheckSection("Daemon and files", [*settings, *daemon_checks(places, daemon, no_daemon_reason), *files]),
         packages,
     ]
