@@ -32,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     _isolate(config)
     # Messages name commands as a shell finds them: as with an activated environment.
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell lets what it starts in the background ignore Ctrl-C, and programs of tests would inherit that.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell lets what it starts in the background ignore Ctrl-C, and nohup a hang-up. Programs of tests inherit that.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     gc.disable()  # until all tests are loaded: looking at them again and again is a fifth of that
 
 

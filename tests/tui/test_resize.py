@@ -88,6 +88,7 @@ def test_the_first_frame_is_on_screen_only_once_it_is_laid_out(monkeypatch: pyte
         display(app, *of)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.pause()  # the picture of a view that waits for its first frame
         monkeypatch.setattr(App, "_display", seen)
         feed.advance(3)
         app.poll()
