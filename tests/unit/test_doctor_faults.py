@@ -16,6 +16,7 @@ import pytest
 from gpumon.cli.doctor import first_line, machine_sections
 from gpumon.cli.doctor import packages as doctor_packages
 from gpumon.cli.doctor.bundle import Scrubber, write_bundle
+from gpumon.cli.doctor.driver_modes import mode_checks, query_modes
 from gpumon.cli.doctor.gpus import GpuChecks, check_frame
 from gpumon.cli.doctor.kernel_log import KERNEL_LOG
 from gpumon.cli.doctor.machine import Machine, Packages
@@ -33,6 +34,10 @@ KERNEL = "6.8.0-45-generic"
 GPUS = ("0000:01:00.0", "0000:02:00.0")
 UPTIME = 10 * 86400.0
 IDLE = {"utilization": 0.0, "memory_used": 0.0, "temperature": 40.0}
+
+
+MODES = "0, Default, Enabled\n1, Default, Enabled\n"
+"""What nvidia-smi prints of the modes of two GPUs."""
 
 
 @dataclass
@@ -53,6 +58,7 @@ class Tree:
     missing: Mapping[str, Availability] = field(default_factory=dict)
     reads: bool = True
     """Whether the driver can be read."""
+    modes: str = MODES
     library: Callable[[], str] | None = None
     while_asleep: Callable[[], None] = lambda: None
 
@@ -135,7 +141,7 @@ class Tree:
             str(self.root), self.environ, Packages([str(self.root / "site")]), gpus.facts,
             open_error=self._open_error,
             filesystem_size=lambda path: self.shm, usable_cpus=lambda: self.cpus,
-            sleep=lambda seconds: self.while_asleep(), uptime=lambda: UPTIME,
+            driver_modes=lambda: self.modes, sleep=lambda seconds: self.while_asleep(), uptime=lambda: UPTIME,
         )  # fmt: skip
         installation = find_installation(
             str(self.root), self.library, lambda path: not self.errors.get(path.removeprefix(str(self.root))), KERNEL
@@ -211,6 +217,13 @@ class Fault:
     """Part of the printed remedy."""
     mend: Callable[[Tree], object] | None = None
     """What the remedy does on this machine; None if no command mends it."""
+
+
+def modes(printed: str) -> Callable[[Tree], None]:
+    def change(tree: Tree) -> None:
+        tree.modes = printed
+
+    return change
 
 
 def no_gpu(tree: Tree) -> None:
@@ -540,6 +553,10 @@ FAULTS = (
         lambda tree: (tree.drop_package("keras"), tree.package("keras", "3.15.0")),
     ),
     Fault("GPU lost", "GPU 1", lost),
+    *(
+        Fault(mode, "compute mode", modes(f"{MODES[:20]}1, {mode}, Enabled\n"), "-i 1 -c DEFAULT", modes(MODES))
+        for mode in ("Exclusive_Process", "Prohibited")
+    ),
     Fault(
         "GPU needs a reset", "GPU 1", lambda tree: tree.states.__setitem__(1, Availability.RESET_REQUIRED),
         "--gpu-reset",
@@ -615,6 +632,36 @@ class TestNoFalseAlarm:
         tree.remove("dev/char/195:255")
         tree.remove("proc/800")
         assert not bad(tree.checks())
+
+
+class TestDriverModes:
+    def test_persistence_is_a_note(self, tree: Tree) -> None:
+        tree.modes = "0, Default, Disabled\n1, Default, Enabled\n"
+        assert bad(tree.checks()) == []
+        (check,) = [check for check in tree.checks() if check.name == "persistence"]
+        assert (check.condition, "GPU 0:" in check.text) == (Condition.NOTE, True)
+
+    @pytest.mark.parametrize(
+        "printed", ["", "No devices were found\n", "0, [N/A], [N/A]\n", "x, Prohibited, Enabled\n"]
+    )
+    def test_other_output_is_ignored(self, printed: str) -> None:
+        assert list(mode_checks(printed)) == []
+
+    def test_are_read_with_nvidia_smi(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert query_modes() == ""
+        program = tmp_path / "nvidia-smi"
+        for script, printed in (("echo 0, Default, Enabled", "0, Default, Enabled\n"), ("echo failed; exit 9", "")):
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+            assert query_modes() == printed
+
+    def test_a_driver_that_hangs_is_not_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gpumon.cli.doctor.driver_modes._TIMEOUT", 0.2)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        assert query_modes() == ""
 
 
 def test_a_kernel_log_that_may_not_be_read_is_a_note(tree: Tree) -> None:

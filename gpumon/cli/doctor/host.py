@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 
+from gpumon.cli.doctor.driver_modes import mode_checks
 from gpumon.cli.doctor.machine import Machine
 from gpumon.common.check_result import Check, Condition
 from gpumon.model.units import bytes_binary, counted
@@ -38,6 +39,8 @@ def host_checks(machine: Machine) -> Iterator[Check]:
         yield from _iommu(machine, bound)
         yield from _device_links(machine)
         yield from _profilers(machine)
+        if machine.gpus.names:  # the driver answers, so nvidia-smi does not hang either
+            yield from mode_checks(machine.driver_modes())
     yield from _shared_memory(machine)
     yield from _cpus(machine)
     yield from _memory_limit(machine)

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import metadata
 from typing import NamedTuple
 
+from gpumon.cli.doctor.driver_modes import query_modes
 from gpumon.common.paths import read_regular
 from gpumon.common.procfs import has_own_pids, read_stat
 
@@ -116,6 +117,7 @@ class Machine:
     open_error: Callable[[str], int] = _open_error
     filesystem_size: Callable[[str], int] = _filesystem_size
     usable_cpus: Callable[[], int] = lambda: len(os.sched_getaffinity(0))
+    driver_modes: Callable[[], str] = query_modes
     sleep: Callable[[float], None] = time.sleep
     uptime: Callable[[], float] = time.monotonic
     """Returns the seconds since boot, by the clock of the kernel log."""
