@@ -53,4 +53,5 @@ def mode_checks(modes: str) -> Iterator[Check]:
             yield Check("compute mode", Condition.WARNING, text, f"'sudo nvidia-smi -i {','.join(indexes)} -c DEFAULT'")
     if indexes := [index for index, _, persistence in rows if persistence == "Disabled"]:
         text = f"persistence mode is off on GPU {', '.join(indexes)}: the first program on an unused GPU waits for it"
-        yield Check("persistence", Condition.NOTE, text, "'sudo nvidia-smi -pm 1' keeps the GPUs started")
+        remedy = f"'sudo nvidia-smi -i {','.join(indexes)} -pm 1' keeps these GPUs started"
+        yield Check("persistence", Condition.NOTE, text, remedy)
