@@ -153,7 +153,7 @@ _OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 FREE_OR_NOT = frozenset((_BUSY, _ALLOCATED, _HELD, GpuState.ASLEEP, GpuState.FREE, GpuState.DIVIDED))
 """States that prove whether a GPU is free. "No GPU is free" is reported only if every GPU has one of these states."""
-_TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided by MIG"}
+_TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided"}
 
 
 class Observed(NamedTuple):

@@ -216,7 +216,7 @@ class Sample(NamedTuple):
     def reason(self) -> str:
         """Text that says why the sample has no values."""
         is_lost_instance = self.state is Availability.LOST and self.device.is_instance
-        return "the driver lost this MIG instance" if is_lost_instance else self.state.reason
+        return "the driver lost this instance" if is_lost_instance else self.state.reason
 
     @property
     def condition(self) -> Availability:

@@ -101,7 +101,7 @@ _REASONS = {
     Availability.SHARED_WITH_HOST: "shared with the host",
     Availability.IN_MIG_MODE: "the driver does not report it in MIG mode",
     Availability.OF_WHOLE_GPU: "only the whole GPU reports it",
-    Availability.OF_INSTANCES: "only the MIG instances of this GPU report it",
+    Availability.OF_INSTANCES: "only the instances or partitions of this GPU report it",
     Availability.OF_OTHER_DIE: "the other die of the card reports it for both",
 }
 
@@ -411,9 +411,12 @@ NEEDS: Mapping[str, str] = {
 listed."""
 
 
-def why_missing(metric: str, why: Availability) -> str:
-    """Return why a GPU lacks a metric. If the metric is not supported, add which GPU or driver is required."""
-    need = NEEDS.get(metric, "") if why is Availability.NOT_SUPPORTED else ""
+def why_missing(metric: str, why: Availability, needs: Mapping[str, str] = NEEDS) -> str:
+    """Return why a GPU lacks a metric. If the metric is not supported, add which GPU or driver is required.
+
+    `needs`: the requirements of the GPU's vendor.
+    """
+    need = needs.get(metric, "") if why is Availability.NOT_SUPPORTED else ""
     return f"{why.reason} (needs {need})" if need else why.reason
 
 

@@ -6,8 +6,39 @@ such a command has no effect, because no other machine has a GPU with this UUID.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpumon.model.device import Device
-from gpumon.model.vendors import find_vendor
+from gpumon.model.metrics import ENERGY_COUNTER, NEEDS, why_missing
+from gpumon.model.vendors import NVIDIA, VENDORS, find_vendor
+
+_OTHER_NEEDS: Mapping[str, str] = {
+    "gpu.fan": "fans of its own",
+    "gpu.event_reasons": "a driver that reports the causes of throttling",
+    "gpu.throttled_sw_power": "MI300 or newer",
+    "gpu.throttled_hw_thermal": "MI300 or newer",
+    "gpu.throttled_hw_power_brake": "MI300 or newer",
+    "gpu.ecc_corrected": "a card with RAS counters",
+    "gpu.ecc_uncorrected": "a card with RAS counters",
+    "gpu.temperature_memory": "a sensor in the memory, as HBM has",
+    ENERGY_COUNTER: "a card with an energy counter; the energy is the sum of the power since the daemon started",
+}
+"""Requirements as in `metrics.NEEDS`, for GPUs of other vendors than NVIDIA."""
+
+
+def missing_reason(device: Device, metric: str) -> str:
+    """Return why a device lacks a metric that is in `Device.missing`."""
+    is_nvidia = find_vendor(device.name, device.uuid) in (NVIDIA, None)
+    return why_missing(metric, device.missing[metric], NEEDS if is_nvidia else _OTHER_NEEDS)
+
+
+def may_have(device: Device, metric: str) -> bool:
+    """Return whether GPUs of the device's vendor may have a metric. Views do not list the others as missing."""
+    vendor = find_vendor(device.name, device.uuid)
+    return vendor is None or not any(
+        metric.startswith(other.own_metrics) for other in VENDORS if other is not vendor and other.own_metrics
+    )
+
 
 STOP_DAEMON = "stop gpumon ('gpumon daemon stop')"
 """First step of a reset, because a driver does not reset a GPU that any program has open."""
@@ -32,7 +63,8 @@ def reset(device: Device) -> str:
     vendor = find_vendor(device.name, device.uuid)
     with_command = command(device, vendor.reset) if vendor else ""
     how = f" with '{with_command}'" if with_command else f" ({device.parent or device.uuid})"
-    instances = ", which removes its MIG instances" if device.is_instance or device.is_divided else ""
+    is_divided = vendor is NVIDIA and (device.is_instance or device.is_divided)
+    instances = ", which removes its MIG instances" if is_divided else ""
     return f"end all processes on it, {STOP_DAEMON}, then reset this GPU alone{how}{instances}"
 
 

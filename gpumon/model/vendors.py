@@ -45,6 +45,8 @@ class Vendor(NamedTuple):
     container. `looked_for` describes what gpumon searched for."""
     clock_events: tuple[tuple[int, str, str], ...] = ()
     """Bits of `gpu.event_reasons`, each with its name and a short name for a column."""
+    own_metrics: tuple[str, ...] = ()
+    """Beginnings of the names of metrics that only GPUs of this vendor have."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
     """Values of `gpu.recovery_action`. Each has the action that the driver requires, advice for the user, and whether
     the GPU runs nothing until the action. The advice is a template for `gpumon.model.remedies.advice`."""
@@ -77,6 +79,28 @@ NVIDIA = Vendor(
         (0x40, "heat (hardware)", "heat (hw)"),
         (0x80, "power brake", "power brake"),
         (0x100, "display clock", "display"),
+    ),
+    own_metrics=(
+        "gpu.nvlink_",
+        "gpu.mig_",
+        "gpu.xid",
+        "gpu.rows_remapped_",
+        "gpu.remapping_",
+        "gpu.retirement_",
+        "gpu.sm_",
+        "gpu.tensor_",
+        "gpu.fp",
+        "gpu.dram_",
+        "gpu.graphics_activity",
+        "gpu.pcie_sent_rate",
+        "gpu.pcie_received_rate",
+        "gpu.jpeg_",
+        "gpu.optical_flow_",
+        "gpu.throttled_sync_boost",
+        "gpu.recovery_action",
+        "gpu.performance_state",
+        "gpu.utilization_low",
+        "gpu.idle_share",
     ),
     recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; value 5 differs between driver branches 580 and 615
         (1, "a reset of the GPU", "{reset}", True),

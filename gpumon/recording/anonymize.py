@@ -17,6 +17,7 @@ from gpumon.model.frame import EVALUATION, TRAINING, Boundary, Frame, Run, Sampl
 from gpumon.model.origin import Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.run import PAUSED
+from gpumon.model.vendors import PARTS, WHOLE
 from gpumon.recording.codec import nanoseconds
 from gpumon.recording.content import Context, DecodedParts, RecordedFrame
 
@@ -77,9 +78,9 @@ class Anonymizer:
     def _uuid(self, uuid: str) -> str:
         """Return the replacement of a UUID.
 
-        The prefix stays, because it shows the vendor, and whether this is a MIG instance.
+        The prefix stays, because it shows the vendor, and whether this is a part of a GPU.
         """
-        kind = next((kind for kind in ("MIG", "GPU") if uuid.startswith(f"{kind}-")), "DEVICE")
+        kind = next((prefix.rstrip("-") for prefix in (*PARTS, *WHOLE) if uuid.startswith(prefix)), "DEVICE")
         return self._name(kind, uuid)
 
     def _pid(self, pid: int) -> int:

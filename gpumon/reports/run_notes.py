@@ -124,7 +124,7 @@ def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
     if origin:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."
     if total.value("sampled") > 0:
-        return "The driver reported no utilization for this run's GPUs. It reports none for MIG instances."
+        return "The driver reported no utilization for this run's GPUs. It reports none for instances of a GPU."
     return f"No GPU of this run was sampled{' yet' if is_running else ''}."
 
 

@@ -11,8 +11,9 @@ from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.columns import PROCESS_BY_KEY
 from gpumon.model.frame import Frame
-from gpumon.model.metrics import Availability, title_within, why_missing
+from gpumon.model.metrics import Availability, title_within
 from gpumon.model.process import Process
+from gpumon.model.remedies import may_have, missing_reason
 from gpumon.reports.text_table import draw, text_column
 
 
@@ -35,8 +36,9 @@ def _missing_metrics(frame: Frame) -> Iterator[str]:
     gpus: dict[tuple[str, str], list[str]] = {}
     for sample in frame.samples:
         by_reason: dict[str, list[str]] = {}
-        for name, why in sorted(sample.device.missing.items()):
-            by_reason.setdefault(why_missing(name, why), []).append(title_within(name))
+        for name in sorted(sample.device.missing):
+            if may_have(sample.device, name):
+                by_reason.setdefault(missing_reason(sample.device, name), []).append(title_within(name))
         for reason, titles in by_reason.items():
             gpus.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
     for (reason, titles_text), labels in gpus.items():

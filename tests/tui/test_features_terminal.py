@@ -81,7 +81,7 @@ def test_which_gpu_is_free_is_said_in_words(wide: Terminal) -> None:
 def test_mig_instances_have_rows_of_their_own(wide: Terminal) -> None:
     opened(wide, "1")
     screen = matched(wide, r"^. 3:0 .*1\.0/10 .*root +python")
-    assert re.search(r"^.   3  .*divided by MIG", screen, re.MULTILINE)
+    assert re.search(r"^.   3  .*divided", screen, re.MULTILINE)
     assert re.search(r"^. 3:1 .*2\.0/10", screen, re.MULTILINE)
 
 

@@ -127,7 +127,7 @@ def test_status_shows_each_instance_with_its_label_and_its_processes() -> None:
     newest = frame_of(tick(1, [gpu(), FIRST, SECOND_PART], [on(FIRST, user="alice")]))
     _, whole, first, second, *_ = lines(newest, Origin("nvml"), Driver(), "node1", "")
     assert whole.split()[0] == "0"
-    assert whole.endswith("divided by MIG")
+    assert whole.endswith("divided")
     assert first.split()[:3] == ["0:0", "MIG", "1g.10gb"]
     assert first.endswith("allocated  alice: python 1.0 GiB")
     assert second.endswith("free")
@@ -176,7 +176,7 @@ def told_lost(*samples: Sample) -> list[tuple[str, str]]:
 
 
 def test_an_instance_that_is_lost_alone_is_told_of_and_one_that_is_lost_with_its_gpu_is_not() -> None:
-    assert told_lost(gpu(), lost(FIRST), SECOND_PART) == [("GPU 0:0", "the driver lost this MIG instance")]
+    assert told_lost(gpu(), lost(FIRST), SECOND_PART) == [("GPU 0:0", "the driver lost this instance")]
     assert told_lost(lost(gpu()), lost(FIRST), lost(SECOND_PART)) == [("GPU 0", "the driver lost this GPU")]
 
 

@@ -34,4 +34,4 @@ def test_memory_and_power_are_added_up_once(served: Served) -> None:
 
 def test_an_instance_has_a_page_by_its_label(served: Served) -> None:
     assert served.told("gpu", id="0:1")["values"]["uuid"] == SECOND_PART.device.uuid
-    assert served.told("gpu", id="0")["values"]["no_processes"] == "Its processes are on its MIG instances."
+    assert served.told("gpu", id="0")["values"]["no_processes"] == "Its processes are on its instances."

@@ -17,9 +17,10 @@ from gpumon.diagnosis.live_findings import LOOK_BACK
 from gpumon.live import WAITING, LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, Sample
-from gpumon.model.metrics import HOST_INDEX, Metric, why_missing
+from gpumon.model.metrics import HOST_INDEX, Metric
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
+from gpumon.model.remedies import missing_reason
 from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOWS, ChartWindow, available_windows
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
@@ -462,5 +463,6 @@ class View:
     def why_missing(self, metric: Metric) -> str:
         """Return why the subject has no values of a metric, as displayed; empty if the reason is unknown."""
         sample = self.sample
-        reason = sample.device.missing.get(metric.name) if sample else None
-        return f"not available: {why_missing(metric.name, reason)}" if reason is not None else ""
+        if sample is None or metric.name not in sample.device.missing:
+            return ""
+        return f"not available: {missing_reason(sample.device, metric.name)}"

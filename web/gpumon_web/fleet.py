@@ -26,10 +26,11 @@ from gpumon.diagnosis.live_findings import findings, is_recent
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame, Run, RunState, Sample
-from gpumon.model.metrics import PROCESSES, Availability, why_missing
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
 from gpumon.model.process import Process
+from gpumon.model.remedies import missing_reason
 from gpumon.model.vendors import NVIDIA, short_name
 from gpumon.reports.figures.run_chart import MEMORY_COLORS
 from gpumon.reports.run_json import nullable
@@ -197,7 +198,7 @@ def gpu_row(
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,
         "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
         "runs": [ranks.first.id for ranks in status.runs],
-        "missing": {name: why_missing(name, why) for name, why in sorted(device.missing.items()) if name in _SHOWN},
+        "missing": {name: missing_reason(device, name) for name in sorted(device.missing) if name in _SHOWN},
     }
 
 

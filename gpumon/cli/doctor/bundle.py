@@ -30,7 +30,7 @@ _PACKAGES = re.compile(
     re.IGNORECASE,
 )
 """Distributions that are included. Others may be private."""
-_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{1,12})*")
+_UUID = re.compile(r"\b(GPU|MIG|XCP-\d{1,2})-[0-9a-fA-F]{8,16}(?:-[0-9a-fA-F]{1,12})*")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b|(?<![\w:])(?=[0-9a-fA-F:]*::)[0-9a-fA-F:]{3,39}(?![\w:])")
 """An IPv4 address, or an IPv6 address with `::`, as link-local and most others have."""
 _LOGIN = re.compile(r"(?<=://)[^\s/@]+@")

@@ -32,6 +32,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.remedies import clause
 from gpumon.model.units import counted
+from gpumon.model.vendors import AMD, NVIDIA, find_vendor
 from gpumon.model.xids import Xid, worse, xid_of
 from gpumon.storage.events.query import EventFilter, read_events
 
@@ -128,9 +129,12 @@ def check_frame(
     if not answering:
         return GpuChecks(checks)
     devices = [sample.device for sample in samples]
+    vendors = [find_vendor(device.name, device.uuid) for device in devices]
+    own = [device for device, vendor in zip(devices, vendors, strict=True) if vendor in (NVIDIA, None)]
     facts = GpuFacts(
-        tuple(device.name for device in devices), tuple(device.uuid for device in devices), driver.version_of("CUDA")
-    )
+        tuple(device.name for device in own), tuple(device.uuid for device in own), driver.version_of("CUDA"),
+        has_amd=AMD in vendors,
+    )  # fmt: skip
     return GpuChecks(checks, len(samples), facts)
 
 

@@ -51,10 +51,12 @@ class GpuFacts:
     """Facts about the GPUs that were read; all are empty if none could be read."""
 
     names: tuple[str, ...] = ()
-    """Model of each GPU."""
+    """Model of each GPU that CUDA can use."""
     uuids: tuple[str, ...] = ()
     cuda: str = ""
     """Newest CUDA version that the driver supports, such as `12.4`."""
+    has_amd: bool = False
+    """Whether there is an AMD GPU."""
 
 
 class Packages:

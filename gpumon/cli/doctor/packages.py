@@ -27,7 +27,7 @@ def package_checks(machine: Machine, encoding: str = "utf-8") -> list[Check]:
     packages, gpus = machine.packages, machine.gpus
     python = Check("Python", Condition.OK, f"{platform.python_version()} in {sys.prefix}")
     return [
-        python, *_terminal(encoding), *_bindings(packages), *_frameworks(packages, bool(gpus.names)),
+        python, *_terminal(encoding), *_bindings(packages), *_frameworks(packages, gpus),
         *_torch_build(packages, gpus), *_torch_companions(packages), *_tensorflow(machine), *_jax(packages, gpus),
         *_mixed_libraries(packages),
     ]  # fmt: skip
@@ -52,7 +52,8 @@ def _bindings(packages: Packages) -> Iterator[Check]:
         yield Check(_BINDINGS, Condition.OK, version or "unknown version")
 
 
-def _frameworks(packages: Packages, has_gpu: bool) -> Iterator[Check]:
+def _frameworks(packages: Packages, gpus: GpuFacts) -> Iterator[Check]:
+    has_gpu = bool(gpus.names)
     names = (*_FRAMEWORKS, *(name.replace("_", "-") for name in OLDEST))
     versions = {name: version for name in names if (version := packages.version(name))}
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -67,6 +68,9 @@ def _frameworks(packages: Packages, has_gpu: bool) -> Iterator[Check]:
         remedy = f"'{pip(f'install --force-reinstall torch --index-url {_TORCH_INDEX}cu126')}'" if has_gpu else ""
         text = f"{torch} uses no GPU" if torch.endswith(_CPU_BUILD) else f"{torch} uses only AMD GPUs"
         yield Check("torch", Condition.WARNING if has_gpu else Condition.NOTE, text, remedy)
+    elif torch and gpus.has_amd and not has_gpu and _ROCM_BUILD not in torch:
+        remedy = f"'{pip(f'install --force-reinstall torch --index-url {_TORCH_INDEX}rocm6.4')}'"
+        yield Check("torch", Condition.WARNING, f"{torch} uses no AMD GPU", remedy)
 
 
 _CUDA_BUILDS = ((11, 8), (12, 6), (12, 8), (13, 0))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN
+from gpumon.common.text import clean
 from gpumon.model.device import by_number
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_METRICS, PROCESSES, Availability
@@ -218,9 +219,14 @@ class DrmSource:
 def _read_driver(root: str, cards: Sequence[Card]) -> Driver:
     """Return the version of the kernel driver, or of the kernel that contains it, and of ROCm."""
     kernel = read_text(f"{root}/proc/sys/kernel/osrelease")
-    versions = []
+    versions, in_kernel = [], []
     for name in sorted({card.driver for card in cards}):
-        version = read_text(f"{root}/sys/module/{name}/version") or (f"of Linux {kernel}" if kernel else "")
-        versions.append(f"{name} {version}".rstrip())
+        version = read_text(f"{root}/sys/module/{name}/version")
+        if version:
+            versions.append(f"{name} {clean(version, 32)}")
+        else:
+            in_kernel.append(name)
+    if in_kernel:
+        versions.append(" and ".join(in_kernel) + (f" of Linux {clean(kernel, 64)}" if kernel else ""))
     rocm = read_text(f"{root}/opt/rocm/.info/version") if any(card.driver == AMDGPU for card in cards) else ""
-    return Driver(", ".join(versions), f"ROCm {rocm.partition('-')[0]}" if rocm else "")
+    return Driver(", ".join(versions), clean(f"ROCm {rocm.partition('-')[0]}", 32) if rocm else "")

@@ -161,7 +161,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -
 def legend(sample: Sample, run: Run | None, cells: int) -> Line:
     """Return the parts of memory with color, size in GiB, and memory pressure."""
     if sample.device.is_divided:
-        return [Segment(fit("divided by MIG: its instances have the memory", cells).rstrip(), theme.DIM)]
+        return [Segment(fit("divided: its instances have the memory", cells).rstrip(), theme.DIM)]
     breakdown = breakdown_of(sample)
     if breakdown is None:
         return [Segment("breakdown unknown", theme.DIM)]

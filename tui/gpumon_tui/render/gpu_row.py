@@ -28,7 +28,7 @@ from gpumon_tui.render.text_width import Line, LineBuilder, fit, length, width
 BRACKET = ("┌", "│", "└")
 """Glyphs for the first, middle and last GPU of a run."""
 SHORT_STATES = {
-    "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
+    "allocated, idle": "idle", "heat-throttled": "throttled", "state unknown": "unknown",
     "no GPU driver answers": "no driver",
 }  # fmt: skip
 """Short forms of states; next to the user of the GPU, "idle" means allocated and idle."""

@@ -263,7 +263,7 @@ def holder_lines(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
         state = GpuState(gpu.about["state"])
         is_empty = bool(gpu.about["empty"]) and state is not GpuState.DIVIDED
         words = "No process is on it." if is_empty else "Who is on it is not known."
-        sentence = "Its MIG instances have the work." if state is GpuState.DIVIDED else words
+        sentence = "Its instances have the work." if state is GpuState.DIVIDED else words
         lines.append(line(text(sentence, "mut", is_now=is_empty)))
     return lines
 
@@ -363,7 +363,7 @@ def _memory_part(total: float, title: str, size: float, user: str, color: str) -
 def no_processes_text(about: Cells, now: Now) -> str | Cells:
     """Return the sentence shown without processes: there are none, none are listed, or they are unknown."""
     if about["state"] == GpuState.DIVIDED.value:
-        return "Its processes are on its MIG instances."
+        return "Its processes are on its instances."
     if about["processes_unknown"]:
         if not now.processes_known:
             return "This recording has no process data."
