@@ -14,6 +14,7 @@ from benchmarks.usage import ROOT
 
 PROGRAMS = {
     "nvml_calls": "driver calls per GPU and second",
+    "drm": "reading AMD GPUs from files",
     "daemon_cpu": "CPU and memory of the daemon",
     "status": "`gpumon status` from start to end",
     "ledger": "a ledger of 2000 runs and 200 000 epochs",

@@ -68,14 +68,14 @@ def test_clients_use_engines_and_memory(card: trees.Card, engine: str, tmp_path:
 def test_hidden_clients_are_no_idle_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path, [I915])
     machine.tree.add(Program(61, I915, client=1, vram=900 * MIB, engines={"render": 0.5}))
-    real = os.listdir
+    real = os.open
 
-    def refuse(path: str) -> list[str]:
+    def refuse(path: str, flags: int, *rest: int) -> int:
         if str(path).endswith("/61/fd"):
             raise PermissionError(13, "denied")
-        return real(path)
+        return real(path, flags, *rest)
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     watched(machine, 5)
     missing = machine.one(6.0).device.missing
     assert {missing[key] for key in ("gpu.utilization", "gpu.memory_used", PROCESSES)} == {Availability.NO_PERMISSION}

@@ -115,14 +115,14 @@ class TestDrawing:
         machine.tree.add(Program(51, card, client=9))
         nodes = tmp_path / "sys/class/kfd"
         nodes.rename(tmp_path / "sys/class/none")  # no ROCm
-        real = os.listdir
+        real = os.open
 
-        def refuse(path: str) -> list[str]:
+        def refuse(path: str, flags: int, *rest: int) -> int:
             if str(path).endswith("/51/fd"):
                 raise PermissionError(13, "denied")
-            return real(path)
+            return real(path, flags, *rest)
 
-        monkeypatch.setattr(os, "listdir", refuse)
+        monkeypatch.setattr(os, "open", refuse)
         machine.reading(1.0)
         assert machine.one(2.0).device.missing[PROCESSES] is Availability.NO_PERMISSION
 

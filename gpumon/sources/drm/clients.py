@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gpumon.common.numbers import LARGEST, NAN, is_known
@@ -137,22 +138,23 @@ class ClientScanner:
         self._open = found
 
     def _device_descriptors(self, pid: str) -> list[str]:
-        folder = f"{self._proc}/{pid}/fd"
         found: list[str] = []
         try:
-            names = os.listdir(folder)
+            folder = os.open(f"{self._proc}/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except PermissionError:
             self.is_complete = False
             return found
         except OSError:  # the process has ended
             return found
-        for name in names:
-            try:
-                target = os.readlink(f"{folder}/{name}")
-            except OSError:  # closed in the meantime
-                continue
-            if target.startswith(_NODES):
-                found.append(name)
+        try:
+            for name in os.listdir(folder):
+                with suppress(OSError):  # closed in the meantime
+                    if os.readlink(name, dir_fd=folder).startswith(_NODES):
+                        found.append(name)
+        except OSError:  # the process has ended
+            return found
+        finally:
+            os.close(folder)
         return found
 
     def read(self) -> list[Client]:

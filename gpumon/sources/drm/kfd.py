@@ -111,6 +111,8 @@ def _read_process(folder: str, pid: int) -> Iterator[KfdProcess]:
     numbers = {number for kind, _, number in names if kind in ("vram", "stats") and number.isascii()}
     for number in sorted(number for number in numbers if number.isdigit() and len(number) < 11):
         memory = parse_number(read_bytes(f"{folder}/vram_{number}", 64))
+        if memory == 0:  # the process has opened the node, but does nothing on it
+            continue
         units = parse_number(read_bytes(f"{folder}/stats_{number}/cu_occupancy", 64))
         if memory > 0 or units > 0:
             yield KfdProcess(pid, int(number), memory if memory >= 0 else NAN, units if units >= 0 else NAN)
