@@ -194,10 +194,10 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
         return GpuState.STALE
     if sample.state is _ASLEEP:
         return GpuState.ASLEEP
+    if sample.device.is_divided:
+        return GpuState.DIVIDED
     utilization = sample.values[_UTILIZATION]
     if not math.isfinite(utilization):
-        if sample.device.is_divided:
-            return GpuState.DIVIDED
         utilization = work_share(sample)
         if not math.isfinite(utilization):
             return _unmeasured(sample, held)

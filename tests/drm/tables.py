@@ -88,7 +88,9 @@ def make_table(version: tuple[int, int], values: Mapping[str, int]) -> bytes:
     ctypes.memset(ctypes.addressof(table), 0xFF, ctypes.sizeof(table))
     table.structure_size, table.format_revision, table.content_revision = ctypes.sizeof(table), *version
     for name, value in values.items():
-        if isinstance(getattr(table, name, None), ctypes.Array):
+        if name.startswith("partition"):
+            table.xcp[int(name.removeprefix("partition"))].gfx_busy_inst[0] = value
+        elif isinstance(getattr(table, name, None), ctypes.Array):
             getattr(table, name)[0] = value
         elif hasattr(table, name):
             setattr(table, name, value)

@@ -23,7 +23,11 @@ def test_the_card_has_the_values_and_each_partition_its_memory_size(tmp_path: Pa
     whole, *parts = machine.read(3.0)
     assert whole.device.is_divided
     assert known(whole)["power"] == pytest.approx(CARD.power_draw(3.0), rel=0.01)
-    assert [known(part) for part in parts] == [{"memory_total": 24 * GIB}] * 8
+    assert [known(part)["memory_total"] for part in parts] == [24 * GIB] * 8
+    assert [known(part)["utilization"] for part in parts] == pytest.approx(
+        [CARD.partition_busy(n) / 100 for n in range(8)]
+    )
+    assert {key for part in parts for key in known(part)} == {"memory_total", "utilization"}
     for part in parts:
         assert part.device.parent == whole.device.uuid
         assert part.device.missing["gpu.power"] is Availability.OF_WHOLE_GPU

@@ -56,6 +56,9 @@ class Card:
     def busy(self, t: float) -> int:
         return round(55 + 40 * math.sin(t / 7 + self.phase))
 
+    def partition_busy(self, number: int) -> int:
+        return 10 * number
+
     def memory_busy(self, t: float) -> int:
         return round(30 + 25 * math.sin(t / 5 + self.phase))
 
@@ -339,7 +342,8 @@ class Tree:
             "socket_power": 0 if card.is_second_die else round(card.power_draw(t)), "indep_throttle_status": 0,
             "current_gfxclk": card.clock(t) // 1_000_000,
         }  # fmt: skip
-        return {**table, **throttling(t)}
+        shares = {f"partition{number}": card.partition_busy(number) for number in range(card.partitions)}
+        return {**table, **throttling(t), **(shares if card.partitions > 1 else {})}
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ class AmdCard:
         self._card = card
         self.uses_host_memory = is_integrated
         """Whether the GPU is part of a processor, so that the memory of programs is the host's."""
+        self.partition_shares: tuple[float, ...] = ()
+        """Utilization of each partition at the last read, if the table has it."""
         self.clients = ClientUse()
         """Not used, because the driver reports the use of the whole card."""
         self._sensors: Sensors | None = None
@@ -68,6 +70,7 @@ class AmdCard:
         sensors, files = self._sensors, self._files
         data = files["gpu_metrics"].read(LONGEST)
         table = parse_table(data) if data else MetricsTable(why=files["gpu_metrics"].why)
+        self.partition_shares = table.partition_shares
         if table.values is not None:
             self.uses_host_memory = table.is_apu
         is_slow_due = monotonic_ns >= self._slow_at

@@ -23,6 +23,8 @@ class Reader(Protocol):
 
     uses_host_memory: bool
     """Whether the memory of programs on the GPU is the host's."""
+    partition_shares: tuple[float, ...]
+    """Utilization of each partition at the last read; empty if it is not reported."""
     clients: ClientUse
     """What all programs on the card use together."""
 
@@ -81,6 +83,11 @@ class DrmDevice:
     def uses_host_memory(self) -> bool:
         """Whether the memory of programs on this GPU is the host's."""
         return self._reader.uses_host_memory
+
+    @property
+    def partition_shares(self) -> tuple[float, ...]:
+        """Utilization (0 to 1) of each partition at the last read; empty if it is not reported."""
+        return self._reader.partition_shares
 
     def close(self) -> None:
         """Close all files."""

@@ -53,6 +53,8 @@ class IntelCard:
     def __init__(self, card: Card, *, is_integrated: bool) -> None:
         self._card = card
         self.uses_host_memory = is_integrated
+        self.partition_shares: tuple[float, ...] = ()
+        """Empty, because no Intel GPU is divided."""
         self.clients = ClientUse()
         """Replaced by the source's thread whenever it has read the clients."""
         self._link = PciLink(card.folder)

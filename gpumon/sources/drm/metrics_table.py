@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from gpumon.common.numbers import NAN
 from gpumon.model.metrics import Availability
 
 LONGEST = 65_536
@@ -122,6 +123,11 @@ _LAYOUTS = {
     (2, 4): _fields(*_V2_2),
     (3, 0): _fields(*_V3_0),
 }
+_PARTITION_SIZES = {(1, 6): 168, (1, 7): 232, (1, 8): 440}
+"""Bytes of the statistics of a partition, which follow the fields of these versions. They begin with `_BUSY`."""
+_BUSY = struct.Struct("<8I")
+"""Utilization in % of each part (XCC) of a partition; all ones for parts that it does not have."""
+_MAX_PARTITIONS = 8
 _LIST = (1, 9)
 """Version whose content is a list of attributes in place of a structure."""
 _COUNT, _ENCODING = struct.Struct("<i"), struct.Struct("<Q")
@@ -150,6 +156,8 @@ class MetricsTable:
     None if the table could not be parsed."""
     why: Availability = Availability.OK
     """Reason why the table could not be parsed."""
+    partition_shares: tuple[float, ...] = ()
+    """Utilization (0 to 1) of each partition; NaN if absent. Empty if the table has no statistics of partitions."""
 
     @property
     def is_apu(self) -> bool:
@@ -177,7 +185,21 @@ def parse_table(data: bytes) -> MetricsTable:
     data = data[:size]
     values = _parse_list(data) if version == _LIST else _parse_fields(data, _LAYOUTS[version])
     why = Availability.OK if values is not None else Availability.UNRELIABLE
-    return MetricsTable(format_, content, values, why)
+    shares = _partition_shares(data, version) if values is not None and version in _PARTITION_SIZES else ()
+    return MetricsTable(format_, content, values, why, shares)
+
+
+def _partition_shares(data: bytes, version: tuple[int, int]) -> tuple[float, ...]:
+    last, size = _LAYOUTS[version][-1], _PARTITION_SIZES[version]
+    begin = last.offset + _SIZES[last.code] * last.count
+    begin += -begin % 8
+    shares = []
+    for number in range(_MAX_PARTITIONS):
+        if begin + size * number + _BUSY.size > len(data):
+            break
+        busy = [percent for percent in _BUSY.unpack_from(data, begin + size * number) if percent <= 100]
+        shares.append(sum(busy) / len(busy) / 100 if busy else NAN)
+    return tuple(shares)
 
 
 def _parse_fields(data: bytes, fields: tuple[_Field, ...]) -> dict[str, int] | None:

@@ -1,7 +1,7 @@
 """The partitions of a card that is divided, such as an MI300X in mode CPX.
 
-The driver reports utilization, power and temperature for the whole card. For a partition it reports nothing, or a copy
-of the card's values, so a partition has only its memory size and its processes.
+The driver reports power, temperature and used memory for the whole card. For a partition it reports nothing, or a copy
+of the card's values. So a partition has its memory size, its processes, and the utilization if the table has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpumon.model.vendors import AMD
 from gpumon.sources.drm.files import read_text
 from gpumon.sources.drm.kfd import Node
 
-_TOTAL = GPU_INDEX["gpu.memory_total"]
+_TOTAL, _UTILIZATION = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.utilization"]
 _TOO_EARLY: Mapping[str, Availability] = {PROCESSES: Availability.TOO_EARLY}
 _NO_VALUES = [NAN] * len(GPU_METRICS)
 
@@ -27,8 +27,8 @@ class Partitions:
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
         self._mode = ""
-        self._devices: dict[int, tuple[Device, Mapping[str, Availability], Device]] = {}
-        """By number of the partition: its device, and the card and the reasons that the device was made of."""
+        self._devices: dict[int, tuple[tuple[Device, Mapping[str, Availability], bool], Device]] = {}
+        """By number of the partition: its device, after what the device was made of."""
         self.process_reasons: dict[int, Mapping[str, Availability]] = {}
         """Reasons of `PROCESSES` and `PROCESS_SHARES` by number of the partition."""
 
@@ -45,27 +45,35 @@ class Partitions:
         if not is_divided:
             self._devices, self.process_reasons = {}, {}
 
-    def samples(self, whole: Sample) -> list[Sample]:
-        """Return the samples of all partitions. `whole`: sample of the card, which has all other values."""
-        return [self._sample(node, whole) for node in self._nodes]
+    def samples(self, whole: Sample, shares: Sequence[float]) -> list[Sample]:
+        """Return the samples of all partitions.
 
-    def _sample(self, node: Node, whole: Sample) -> Sample:
+        `whole`: sample of the card, which has all other values. `shares`: utilization of each partition.
+        """
+        return [self._sample(node, whole, shares) for node in self._nodes]
+
+    def _sample(self, node: Node, whole: Sample, shares: Sequence[float]) -> Sample:
         values = list(_NO_VALUES)
         if whole.state is Availability.OK:
             values[_TOTAL] = node.memory
+            values[_UTILIZATION] = shares[node.partition] if node.partition < len(shares) else NAN
         reasons = self.process_reasons.get(node.partition, _TOO_EARLY)
+        has_share = is_known(values[_UTILIZATION])
+        key = whole.device, reasons, has_share
         known = self._devices.get(node.partition)
-        if known is None or known[0] is not whole.device or known[1] != reasons:
-            known = self._devices[node.partition] = whole.device, reasons, self._device(node, whole.device, reasons)
-        return Sample(known[2], whole.state, values, age=whole.age, monotonic_ns=whole.monotonic_ns)
+        if known is None or known[0] != key:
+            device = self._device(node, whole.device, reasons, has_share=has_share)
+            known = self._devices[node.partition] = key, device
+        return Sample(known[1], whole.state, values, age=whole.age, monotonic_ns=whole.monotonic_ns)
 
-    def _device(self, node: Node, whole: Device, reasons: Mapping[str, Availability]) -> Device:
+    def _device(self, node: Node, whole: Device, reasons: Mapping[str, Availability], *, has_share: bool) -> Device:
+        known = {"gpu.memory_total": is_known(node.memory), "gpu.utilization": has_share}
         missing = {
             metric: Availability.NOT_SUPPORTED
             if whole.missing.get(metric) is Availability.NOT_SUPPORTED
             else Availability.OF_WHOLE_GPU
             for metric in FROM_DRIVERS
-            if not (metric == "gpu.memory_total" and is_known(node.memory))
+            if not known.get(metric, False)
         }
         return Device(
             partition_uuid(whole.uuid, node.partition), whole.index, f"{whole.name} {self._mode}".rstrip(),

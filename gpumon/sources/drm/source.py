@@ -136,7 +136,7 @@ class DrmSource:
         samples = []
         for row in self._rows.values():
             whole = row.sample(monotonic)
-            samples += [whole, *row.partitions.samples(whole)]
+            samples += [whole, *row.partitions.samples(whole, row.device.partition_shares)]
         samples.sort(key=lambda sample: by_number(sample.device))
         return [Reading(monotonic, time, samples, self._processes)]
 
