@@ -28,6 +28,7 @@ def test_the_card_has_the_values_and_each_partition_its_memory_size(tmp_path: Pa
         [CARD.partition_busy(n) / 100 for n in range(8)]
     )
     assert {key for part in parts for key in known(part)} == {"memory_total", "utilization"}
+    assert {part.device.name for part in parts} == {"AMD Instinct MI300X OAM CPX"}
     for part in parts:
         assert part.device.parent == whole.device.uuid
         assert part.device.missing["gpu.power"] is Availability.OF_WHOLE_GPU

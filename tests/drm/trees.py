@@ -108,7 +108,7 @@ def mi300x(number: int = 0, partitions: int = 1, table: tuple[int, int] = (1, 6)
         unique_id=f"{0xA1B2C3D4E5F60718 + number:016x}", table=table, temperatures=("junction", "mem"),
         power=("power1_input",), vram=192 * GIB, watts=500.0, has_fan=False, partitions=partitions, compute_units=304,
         phase=float(number), node=2 + number * partitions,
-        extra={"power1_cap": "750000000", "temp2_crit": "100000", "current_compute_partition": "CPX"},
+        extra={"power1_cap": "750000000", "temp2_crit": "100000"},
     )  # fmt: skip
 
 
@@ -230,6 +230,8 @@ class Tree:
             for name, text in card.extra.items():
                 if name.startswith(("temp", "power")):
                     put(hwmon / name, text)
+        if card.partitions > 1:
+            put(self.folder(card) / "current_compute_partition", "CPX")
         for partition in range(card.partitions):
             self._make_node(card, partition)
         put(self.root / "dev/kfd", "")
