@@ -154,7 +154,8 @@ def measured(seconds: float = 10.0, utilization: float = 0.9, **values: float | 
         "run_used_peak": 41.5 * GIB, "run_reserved_peak": 40 * GIB, "run_allocated_peak": 31 * GIB,
         "run_allocated_mean": 26 * GIB, "run_inactive_split_peak": 1.2 * GIB, "throttled_share": 0.0,
         "capped_share": 0.3, "temperature_start": 58.0, "temperature_mean": 62.0, "temperature_peak": 66.0,
-        "clock_sm_mean": 1.755e9, **values,
+        "clock_sm_mean": 1.755e9, "tensor_throughput_mean": 0.42, "sm_activity_mean": 0.71, "fp32_activity_mean": 0.08,
+        **values,
     }  # fmt: skip
     assert set(found) == {column.key for column in USAGE}
     return found

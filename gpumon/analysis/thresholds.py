@@ -89,6 +89,9 @@ STRAGGLER = 0.1
 TraceML 0.5 warns from 0.1 of a step and calls 0.2 critical."""
 SLOWER_RANK = 0.5
 """A rank is reported if the utilization of its GPUs is below this share of the median of the other ranks."""
+TENSOR_IDLE, SM_BUSY = 0.05, 0.5
+"""A training does not use tensor cores if its tensor throughput is below the first share although the SM activity is at
+least the second one. NVIDIA calls an SM activity below 50 % likely ineffective."""
 LOW_UTILIZATION = 0.7
 """A training is reported if the utilization is lower than this for 95 % of the time. SageMaker's rules for low
 utilization and for the batch size use 70 %."""

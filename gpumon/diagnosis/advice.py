@@ -61,6 +61,16 @@ _COMPILE: Mapping[str, str] = {
     "jax": "Raise the batch size, or run several steps in one call: jax.lax.scan.",
     _OTHERS: "Raise the batch size.",
 }
+_PRECISION: Mapping[str, str] = {
+    "torch": "Train in mixed precision: torch.autocast('cuda', dtype=torch.bfloat16), or at least in TF32: "
+    "torch.set_float32_matmul_precision('high').",
+    "lightning": "Train in mixed precision: Trainer(precision='bf16-mixed').",
+    "transformers": "Train in mixed precision: TrainingArguments(bf16=True, tf32=True).",
+    "accelerate": "Train in mixed precision: Accelerator(mixed_precision='bf16').",
+    "keras": "Train in mixed precision: keras.mixed_precision.set_global_policy('mixed_bfloat16').",
+    "jax": "Compute in jnp.bfloat16, or set jax.config.update('jax_default_matmul_precision', 'tensorfloat32').",
+    _OTHERS: "Train in a 16-bit format, with sizes that are multiples of 8.",
+}
 _BATCH: Mapping[str, str] = {
     "transformers": "Raise per_device_train_batch_size",
     _OTHERS: "Raise the batch size",
@@ -127,6 +137,11 @@ def save_less(framework: str, times: int) -> str:
 def fill_steps(framework: str) -> str:
     """Return how to give the GPU more work per step."""
     return _choose(_COMPILE, framework)
+
+
+def lower_precision(framework: str) -> str:
+    """Return how to use the tensor cores."""
+    return _choose(_PRECISION, framework)
 
 
 def raise_batch(framework: str, batch: int) -> str:

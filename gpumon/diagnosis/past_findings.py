@@ -116,6 +116,7 @@ SLOW: Mapping[str, str] = {
     "slow_checkpoints": "slow checkpoints",
     "between_epochs": "time between epochs",
     "low_utilization": "low utilization",
+    "no_tensor_cores": "no tensor cores",
     "epoch_outlier": "one slow epoch",
     "first_epoch": "slow first epoch",
     "slower_epochs": "slower each epoch",

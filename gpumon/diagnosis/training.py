@@ -16,6 +16,7 @@ from gpumon.analysis.thresholds import JUDGED_SECONDS
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Gain, Subject
 from gpumon.model.frame import TRAINING, RunState
+from gpumon.model.metrics import NEEDS
 from gpumon.storage.ledger.aggregate import step_summaries
 from gpumon.storage.ledger.records import EpochRow, Record, UsageRow
 from gpumon.storage.ledger.row_keys import OTHER, WHOLE_EPOCH, WHOLE_RUN
@@ -260,6 +261,8 @@ def unjudged(training: Training) -> list[Unjudged]:
         missing.append(Unjudged("time per step", "no steps were counted"))
     if not is_known(training.mean("utilization_mean")):
         missing.append(Unjudged("use of the GPU", "no GPU of the run was sampled"))
+    elif not is_known(training.mean("tensor_throughput_mean")):
+        missing.append(Unjudged("tensor cores", f"not measurable on this card: needs {NEEDS['gpu.tensor_throughput']}"))
     elif not is_known(training.memory_total):
         missing.append(Unjudged("memory", "the size of the memory is not recorded"))
     return missing

@@ -277,6 +277,14 @@ EPOCHS: tuple[Column, ...] = (
     _peak("temperature_peak", "Temperature, peak", "temp max", Unit.CELSIUS, "Highest temperature reading.",
           "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "clock", Unit.HERTZ, "Mean clock of the multiprocessors.", "gpu.clock_sm"),
+    _mean("tensor_throughput_mean", "Tensor throughput", "tensor", Unit.RATIO,
+          "Mean share of the peak of the tensor cores: their activity × SM clock / highest SM clock. It counts padding "
+          "and recomputed work, so it is not the model FLOPs utilization (MFU).", "gpu.tensor_throughput",
+          View.FILES | View.COMMAND | View.COMPARE),
+    _mean("sm_activity_mean", "SM activity", "SM", Unit.RATIO, "Mean share of the time in which multiprocessors had "
+          "work, averaged over all.", "gpu.sm_activity"),
+    _mean("fp32_activity_mean", "FP32 activity", "FP32", Unit.RATIO, "Mean share of the time in which the "
+          "multiprocessors calculated in FP32, without tensor cores.", "gpu.fp32_activity"),
     _own("energy_least", "Energy, at least", "≥energy", Unit.JOULES,
          "Energy, or a lower bound of it if there is a gap in the readings at a boundary.",
          over_devices=OverDevices.SUM, over_time=OverTime.SUM),

@@ -305,6 +305,12 @@ GPU_METRICS: tuple[Metric, ...] = (
            limit="gpu.memory_total"),
     Metric("gpu.mig_instances", "MIG instances", "MIG", Unit.COUNT,
            "Number of MIG instances of the GPU. 0 if there are none, even if MIG mode is on."),
+    Metric("gpu.clock_sm_max", "Highest SM clock", "CLKMAX", Unit.HERTZ,
+           "Highest clock of the multiprocessors that the card allows."),
+    Metric("gpu.tensor_throughput", "Tensor throughput", "TSHARE", Unit.RATIO,
+           "Share of the peak of the tensor cores: their activity × SM clock / highest SM clock. It counts padding and "
+           "recomputed work, and nothing outside tensor cores, so it is not the model FLOPs utilization (MFU). The "
+           "clock is sampled twice per value."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
@@ -406,6 +412,7 @@ NEEDS: Mapping[str, str] = {
         "a driver newer than 470, which reports its own reservation, and the memory of each process; not in WSL"
     ),
     "gpu.mig_instances": "a GPU with MIG",
+    "gpu.tensor_throughput": _GPM,
 }
 """The GPU or driver that a metric requires, by name of the metric. Nearly every card has the metrics that are not
 listed."""

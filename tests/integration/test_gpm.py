@@ -15,6 +15,7 @@ from gpumon.live import follow
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, Availability
 from tests.nvml import GPM, Stub, build
+from tests.nvml.truth import FIXED, clock_sm
 from tests.programs import daemon, environment, gpumon, until
 from tests.sourced import Gpu, Source, nvml_source
 
@@ -77,6 +78,26 @@ def test_means_over_a_minute_are_the_truth_within_one_percent(source: Source, st
     for index in range(8):
         for name, truth in truths(stub, index, 0.0, 60.0).items():
             assert sum(gpus[index].values[name] for gpus in read) / 60 == pytest.approx(truth.expected, rel=0.01)
+
+
+@pytest.mark.parametrize("seconds", [20, 60])
+def test_the_share_of_the_tensor_peak_is_within_half_a_point_of_the_truth(
+    seconds: int, source: Source, stub: Stub
+) -> None:
+    begun = 0.3  # the clock changes every 15 s, and not just when it is read
+    source(begun)
+    read = [source(begun + second).gpus for second in range(1, seconds + 1)]
+    t0, parts = stub._file.t0_ns, 10 * seconds
+    for index in range(8):
+        moments = [begun + part / 10 for part in range(parts)]
+        truth = sum(
+            stub.gpm(TENSOR, index, t0 + round(begin * SECOND), t0 + round((begin + 0.1) * SECOND))
+            * clock_sm(index, begin + 0.05)
+            / FIXED["gpu.clock_sm_max"](index)
+            for begin in moments
+        )
+        mean = sum(gpus[index].values["gpu.tensor_throughput"] for gpus in read) / seconds
+        assert mean == pytest.approx(truth / parts, abs=0.005)
 
 
 def test_a_value_after_a_gap_is_the_mean_of_the_gap(source: Source, stub: Stub) -> None:

@@ -80,6 +80,7 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlDeviceGetMarginTemperature": (HANDLE, Written(pynvml.c_nvmlMarginTemperature_v1_t)),
     "nvmlDeviceGetNvLinkState": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetClockInfo": (HANDLE, UINT, Written(c_uint)),
+    "nvmlDeviceGetMaxClockInfo": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetTemperature": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetCurrentClocksEventReasons": _WIDE,
     "nvmlDeviceGetCurrentClocksThrottleReasons": _WIDE,

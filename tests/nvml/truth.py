@@ -145,6 +145,7 @@ FIXED: dict[str, Callable[[int], int]] = {
     "gpu.temperature_shutdown": lambda gpu: 92,
     "gpu.jpeg_utilization": lambda gpu: (3 * gpu + 2) % 60,
     "gpu.optical_flow_utilization": lambda gpu: (5 * gpu + 9) % 60,
+    "gpu.clock_sm_max": lambda gpu: 1980,
 }
 
 

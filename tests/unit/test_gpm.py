@@ -15,7 +15,7 @@ import pytest
 from gpumon.cli.options import resolve_options
 from gpumon.common.errors import UsageError
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReader
+from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, TENSOR_THROUGHPUT, GpmReader
 from gpumon.sources.nvml.values import DeviceValues
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
@@ -77,7 +77,29 @@ def test_percents_are_ratios_and_rates_are_bytes_a_second() -> None:
     assert (card.read(), card.read()) == (0, 0)
     assert card.answers.values[SM] == 0.625
     assert card.answers.values[SENT] == 3 * 2**20
-    assert card.answers.values.keys() == set(GPM_METRICS)
+    assert card.answers.values.keys() == set(GPM)
+
+
+def test_the_share_of_the_tensor_peak_is_activity_times_the_mean_clock_over_the_highest() -> None:
+    card = Card()
+    card.values = {"gpu.tensor_activity": 50.0}
+    card.answers.values.update({"gpu.clock_sm": 2e9, "gpu.clock_sm_max": 2e9})
+    card.read()
+    card.answers.values["gpu.clock_sm"] = 1e9
+    card.read()
+    assert card.answers.values[TENSOR_THROUGHPUT] == pytest.approx(0.5 * 1.5 / 2)
+    card.read()
+    assert card.answers.values[TENSOR_THROUGHPUT] == pytest.approx(0.25)
+
+
+def test_without_the_highest_clock_there_is_no_share_of_the_tensor_peak() -> None:
+    card = Card()
+    card.answers.values["gpu.clock_sm"] = 2e9
+    card.answers.set_missing("gpu.clock_sm_max", Availability.NOT_SUPPORTED)
+    card.read()
+    card.read()
+    assert TENSOR_THROUGHPUT not in card.answers.values
+    assert card.answers.missing[TENSOR_THROUGHPUT] is Availability.NOT_SUPPORTED
 
 
 def test_there_is_no_mean_before_the_second_sample() -> None:
@@ -159,7 +181,7 @@ def test_a_call_that_fails_gives_its_code(function: str) -> None:
     card.library.answers[function] = held
     for _ in range(2):
         assert card.read() == 0
-    assert card.answers.values.keys() == set(GPM_METRICS)
+    assert card.answers.values.keys() == set(GPM)
 
 
 def test_no_mean_reaches_over_a_time_in_which_the_device_was_gone() -> None:

@@ -129,7 +129,8 @@ def test_a_buffer_that_is_too_short_is_seen() -> None:
 def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
     """Each function of nvidia-ml-py for one of ours, to be called with plausible arguments."""
     arguments: dict[str, tuple[Any, ...]] = {
-        "nvmlDeviceGetClockInfo": (HANDLE, 1), "nvmlDeviceGetTemperature": (HANDLE, 0),
+        "nvmlDeviceGetClockInfo": (HANDLE, 1), "nvmlDeviceGetMaxClockInfo": (HANDLE, 1),
+        "nvmlDeviceGetTemperature": (HANDLE, 0),
         "nvmlDeviceGetNvLinkState": (HANDLE, 0), "nvmlDeviceGetTemperatureThreshold": (HANDLE, 1),
         "nvmlDeviceGetHandleByIndex": (0,), "nvmlDeviceGetFieldValues": (HANDLE, [83, 185]),
         "nvmlDeviceGetProcessUtilization": (HANDLE, 0), "nvmlDeviceGetSamples": (HANDLE, 1, 0),

@@ -169,6 +169,11 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[Change], Sequence[Change], dic
         [usage(utilization_p95=0.72, utilization_mean=0.6, idle_share=0.1), waits("0.01")],
         [usage(utilization_p95=0.95, utilization_mean=0.9, idle_share=0.01), waits("0.01")], {},
     ),
+    "no_tensor_cores": (
+        [usage(tensor_throughput_mean=0.01, sm_activity_mean=0.8, fp32_activity_mean=0.4)],
+        [usage(tensor_throughput_mean=0.06, sm_activity_mean=0.8, fp32_activity_mean=0.4)],
+        [usage(tensor_throughput_mean=0.4, sm_activity_mean=0.8, fp32_activity_mean=0.1)], {},
+    ),
     "mostly_idle": (
         [usage(idle_share=0.6), waits("0.02")], [usage(idle_share=0.45), waits("0.02")],
         [usage(idle_share=0.02), waits("0.02")], {},
@@ -195,6 +200,8 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[Change], Sequence[Change], dic
 """For each kind: a training that raises it, one that comes close, one in which it has cleared while it runs."""
 
 
+BELOW = ("low_utilization", "no_tensor_cores")
+"""Kinds whose number is below the limit."""
 UNPREDICTED = ("memory_growth", "shared_gpu", "allocator_retries", "fragments")
 """Kinds whose action saves memory, or time that nothing measures."""
 
@@ -225,7 +232,7 @@ class TestRule:
         assert (finding.gain is None) == (kind in UNPREDICTED)
         assert finding.gain is None or 0 <= finding.gain.low < finding.gain.high <= 1
         measured = next(iter(finding.evidence.values()))
-        assert (measured - finding.threshold) * (-1 if kind == "low_utilization" else 1) >= 0
+        assert (measured - finding.threshold) * (-1 if kind in BELOW else 1) >= 0
 
 
 def test_every_rule_has_a_case() -> None:
@@ -358,6 +365,12 @@ class TestRunsThatCannotBeJudged:
         summaries = aggregate.epoch_summaries(record)
         missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
         assert [one.what for one in missing] == ["time of the epochs"]
+
+    def test_lack_the_tensor_throughput_on_an_older_card(self, tmp_path: Path) -> None:
+        record = record_of(tmp_path, sql("UPDATE usage SET tensor_throughput_mean = NULL"))
+        summaries = aggregate.epoch_summaries(record)
+        missing = not_judged(record, aggregate.run_total(record, summaries), summaries)
+        assert [one.what for one in missing] == ["tensor cores"]
 
     def test_are_said_to_be_unsampled(self, tmp_path: Path) -> None:
         record = record_of(tmp_path, sql("DELETE FROM usage"))

@@ -100,6 +100,7 @@ READ: dict[str, tuple[str, float]] = {
     "gpu.energy": ("n.nvmlDeviceGetTotalEnergyConsumption(h[g])", 1e3),
     "gpu.temperature": ("n.nvmlDeviceGetTemperature(h[g], 0)", 1),
     "gpu.temperature_memory": ("field(g, 82)", 1),
+    "gpu.clock_sm_max": ("n.nvmlDeviceGetMaxClockInfo(h[g], n.NVML_CLOCK_SM)", 1e-6),
     "gpu.clock_sm": ("n.nvmlDeviceGetClockInfo(h[g], n.NVML_CLOCK_SM)", 1e-6),
     "gpu.clock_memory": ("n.nvmlDeviceGetClockInfo(h[g], n.NVML_CLOCK_MEM)", 1e-6),
     "gpu.event_reasons": ("n.nvmlDeviceGetCurrentClocksEventReasons(h[g])", 1),

@@ -16,6 +16,7 @@ from typing import Any
 import pynvml
 
 from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.sources.nvml.library import Function, GpmPair, Library
 from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availability
@@ -43,7 +44,9 @@ GPM: dict[str, int] = {
 }
 """NVML_GPM_METRIC_ ids. They have the same meaning in every nvml.h since release 525, which is the first release with
 GPM."""
-GPM_METRICS = tuple(GPM)
+TENSOR_THROUGHPUT = "gpu.tensor_throughput"
+_CLOCK, _HIGHEST_CLOCK = "gpu.clock_sm", "gpu.clock_sm_max"
+GPM_METRICS = (*GPM, TENSOR_THROUGHPUT)
 GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
 """Metrics that are withheld while GPM is switched off, each with the reason."""
 _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
@@ -76,6 +79,8 @@ class GpmReader:
         self._sampled_at = 0
         """Time at which the newest sample was taken (ns, CLOCK_MONOTONIC); 0 if there is none."""
         self._generation = 0
+        self._clock = NAN
+        """SM clock at the newest sample in hertz."""
         record = pynvml.c_nvmlGpmMetricsGet_t()
         record.version, record.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(GPM)
         for i, metric_id in enumerate(GPM.values()):
@@ -115,6 +120,7 @@ class GpmReader:
                 self._newest, self._sampled_at = older, at
                 for name in GPM_METRICS:
                     device.set_missing(name, Availability.TOO_EARLY)
+                self._clock = device.values.get(_CLOCK, NAN)
                 return code
             if at - self._sampled_at < _MIN_DISTANCE:
                 return code  # the last values stay, and the next sample overwrites this one
@@ -125,7 +131,21 @@ class GpmReader:
         self._newest, self._sampled_at = older, at
         if code == SUCCESS:
             self._store(device)
+            self._store_throughput(device)
         return code
+
+    def _store_throughput(self, device: DeviceValues) -> None:
+        """Store the share of the tensor cores' peak, from the mean of the clocks at both samples."""
+        clock, highest = device.values.get(_CLOCK, NAN), device.values.get(_HIGHEST_CLOCK, NAN)
+        mean = (self._clock + clock) / 2 if is_known(self._clock) else clock
+        self._clock = clock
+        share = device.values.get("gpu.tensor_activity", NAN) * mean / highest if highest > 0 else NAN
+        if share >= 0:
+            device.values[TENSOR_THROUGHPUT] = min(1.0, share)
+            return
+        needed = [name for name in ("gpu.tensor_activity", _CLOCK, _HIGHEST_CLOCK) if name not in device.values]
+        reason = device.missing.get(needed[0]) if needed else None
+        device.set_missing(TENSOR_THROUGHPUT, reason or Availability.NOT_SUPPORTED)
 
     def _open(self, handle: Any) -> tuple[int, GpmPair | None]:
         """Check whether this device has GPM, and borrow a pair of samples."""

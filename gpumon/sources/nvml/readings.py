@@ -319,6 +319,9 @@ CALLS: tuple[Call, ...] = (
     _codec("gpu.optical_flow_utilization", 120.0, "nvmlDeviceGetOfaUtilization"),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
     _number("gpu.pcie_width", 30.0, "nvmlDeviceGetCurrPcieLinkWidth"),
+    _number(
+        "gpu.clock_sm_max", 600.0, "nvmlDeviceGetMaxClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,),
+    ),
     _number("gpu.pcie_generation_max", 600.0, "nvmlDeviceGetMaxPcieLinkGeneration"),
     _number("gpu.pcie_width_max", 600.0, "nvmlDeviceGetMaxPcieLinkWidth"),
     _number(

@@ -45,7 +45,11 @@ _THROTTLE_AT = 87.0
 """Temperature in °C at which the clocks are lowered. The simulated card reports the margin to this threshold, but not
 the threshold."""
 
+_MAX_CLOCK = 1980e6
+"""Highest SM clock in Hz."""
+
 CONSTANT = {
+    "gpu.clock_sm_max": _MAX_CLOCK,
     "gpu.pcie_generation_max": 5.0,
     "gpu.pcie_width_max": 16.0,
     "gpu.pcie_replays": 3.0,
@@ -186,6 +190,8 @@ class SimulatedGpu:
         wave = watts / speed * (math.cos(self._angle) - math.cos(speed * time + self._angle))
         temperature = self.temperature.value(time)
         is_busy = self.job is not None
+        clock = 1e6 * (1980 - 15 * round(14 * max(0.0, load - 0.7)) if is_busy else 345)
+        activities = activity(load, self.job.tensor if self.job else 0.0)
         return {
             **dict.fromkeys(_ALWAYS_ZERO, 0.0),
             **CONSTANT,
@@ -199,7 +205,7 @@ class SimulatedGpu:
             "gpu.energy": self._energy + self.power.integral(time) + wave,
             "gpu.temperature": float(round(temperature)),
             "gpu.temperature_memory": float(round(temperature + 6 + 8 * load)),
-            "gpu.clock_sm": 1e6 * (1980 - 15 * round(14 * max(0.0, load - 0.7)) if is_busy else 345),
+            "gpu.clock_sm": clock,
             "gpu.clock_memory": 2619e6,
             "gpu.event_reasons": float(0x1 if load == 0 else 0x4 if self.throttled.value(time) else 0x0),
             "gpu.throttled_sw_power": self.throttled.integral(time),
@@ -217,7 +223,8 @@ class SimulatedGpu:
             "gpu.power_instant": power + 4 * math.sin(9 * time + self._angle),
             "gpu.temperature_margin": margin(float(round(temperature))),
             "gpu.memory_unattributed": _DRIVER,
-            **activity(load, self.job.tensor if self.job else 0.0),
+            **activities,
+            "gpu.tensor_throughput": round(activities["gpu.tensor_activity"] * clock / _MAX_CLOCK, 4),
             **self._dips.values(time),
             **(self._faults if time >= FAULTS_FROM else {}),
         }

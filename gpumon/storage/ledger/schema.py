@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.model.columns import USAGE
 from gpumon.storage.sqlite.write import FileKind
 
-VERSION = 4
+VERSION = 5
 """`PRAGMA user_version`; increased with each change of the tables."""
 
 TABLES = f"""

@@ -24,7 +24,8 @@ NVML nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned type, unsigned *meg
 {
     BEGIN(nvmlDeviceGetMaxClockInfo, device);
     NEED(type < CLOCK_TYPES, NVML_ERROR_INVALID_ARGUMENT);
-    *megahertz = maximum_mhz[type];
+    NEED(type != SM || supported(&call, METRIC_CLOCK_SM_MAX), NVML_ERROR_NOT_SUPPORTED);
+    *megahertz = type == SM ? (unsigned)reading(&call, METRIC_CLOCK_SM_MAX) : maximum_mhz[type];
     return NVML_SUCCESS;
 }
 

@@ -137,6 +137,8 @@ uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool c
         return temperature(gpu, s) + 9 + gpu % 4;
     case METRIC_CLOCK_SM:
         return clock_sm(gpu, s);
+    case METRIC_CLOCK_SM_MAX:
+        return 1980;
     case METRIC_CLOCK_MEMORY:
         return gpu % 2 == 0 ? 2619 : 1593;
     case METRIC_EVENT_REASONS:
