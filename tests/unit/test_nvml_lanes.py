@@ -11,8 +11,8 @@ from threading import Event
 import pytest
 
 from gpumon.common.clock import SECOND, SystemClock
+from gpumon.sources import executor as executor_module
 from gpumon.sources.executor import PendingCall, WorkerPool
-from gpumon.sources.nvml import executor as executor_module
 from tests.programs import until
 
 LONG = 30 * SECOND
