@@ -20,7 +20,9 @@ CAUSES = tuple(
 """Counters of throttling that needs attention. The power limit is not included, because every full load reaches it."""
 IDLE = "idle"
 """A clock event reason that is not throttling. Views show it as the state of the GPU."""
-SEVERE_REASONS = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
+SEVERE_REASONS = frozenset(
+    ("heat (driver)", "heat (hardware)", "memory heat", "regulator heat", "hardware slowdown", "power brake")
+)
 """Reasons that need attention, because the clocks are lowered neither by the workload nor by the power limit."""
 
 

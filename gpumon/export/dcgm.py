@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from gpumon.common.numbers import is_known
 from gpumon.export.family import Family, gauge, label_text
 from gpumon.export.snapshot import DialectRow, GpuFacts, Labels, Snapshot, UserNames, find_job, row_families
+from gpumon.model.device import Device
 from gpumon.model.process import pod_parts
+from gpumon.model.vendors import NVIDIA, find_vendor
 
 _MEBI = 2.0**-20
 _PERCENT = 100.0
@@ -134,10 +136,16 @@ def _identity(gpu: GpuFacts) -> tuple[str, ...]:
     number = str(device.index) if device.index >= 0 else ""
     profile = _PROFILE.search(device.name) if device.is_instance else None
     return (
-        number, device.parent or device.uuid, label_text(device.address), f"nvidia{number}" if number else "",
+        number, device.parent or device.uuid, label_text(device.address), _device_file(device, number),
         label_text(device.name), profile[0] if profile else "",
         str(device.instance) if device.is_instance else "",
     )  # fmt: skip
+
+
+def _device_file(device: Device, number: str) -> str:
+    """Return the name of a GPU's device file in /dev, as NVIDIA names it; empty for other vendors."""
+    is_nvidia = find_vendor(device.name, device.uuid) in (NVIDIA, None)
+    return f"nvidia{number}" if number and is_nvidia else ""
 
 
 def _pod(gpu: GpuFacts, users: UserNames) -> tuple[str, str]:

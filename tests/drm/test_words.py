@@ -18,6 +18,7 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.remedies import missing_reason
 from gpumon.reports.status_details import details
+from gpumon_web.health import checks
 from tests.builders import frame_of, sample, tick
 from tests.drm import trees
 from tests.drm.reading import Machine
@@ -67,6 +68,13 @@ def test_details_of_a_machine(cards: list[trees.Card], tmp_path: Path) -> None:
     assert [line for line in lines if OF_NVIDIA.search(line)] == []
     reasons = {missing_reason(one.device, name) for one in samples for name in one.device.missing}
     assert [reason for reason in reasons if OF_NVIDIA.search(reason)] == []
+
+
+@pytest.mark.parametrize("kind", DEVICES)
+def test_health_of_a_page(kind: str) -> None:
+    titles = [check["title"] for check in checks(sample(0)._replace(device=DEVICES[kind]))]
+    assert [title for title in titles if OF_NVIDIA.search(title)] == []
+    assert len(titles) == 4
 
 
 @pytest.mark.parametrize("kind", ["whole", "partition"])

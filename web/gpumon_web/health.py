@@ -16,6 +16,7 @@ from gpumon.diagnosis.gpu import NOTHING, nothing_found
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Unit
+from gpumon.model.remedies import may_have
 from gpumon.model.xids import xid_of
 from gpumon.reports.figures.document import Cells
 from gpumon.storage.events.device_watch import QUIET
@@ -50,7 +51,8 @@ def checks(
 
     For a GPU that does not answer, only its faults are listed, marked as of its last answer.
     """
-    results = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample, faults), _thresholds(sample)]
+    xid = [_xid(sample)] if may_have(sample.device, "gpu.xid") else []
+    results = [_throttling(sample, throttled), _ecc(sample), *xid, _link(sample, faults), _thresholds(sample)]
     return results if sample.state is Availability.OK else [_mark_outdated(check) for check in results]
 
 
