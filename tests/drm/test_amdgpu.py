@@ -209,6 +209,13 @@ class TestIdentity:
         assert devices[0].address == "0000:03:00.0"
         assert machine.source.driver().version == f"amdgpu of Linux {KERNEL}"
 
+    def test_a_serial_number_that_cannot_be_read_is_known_to_kfd(self, tmp_path: Path) -> None:
+        card = trees.mi300x()
+        machine = Machine(tmp_path, [card])
+        (machine.tree.folder(card) / "unique_id").unlink()
+        machine.reopen()
+        assert machine.one(1.0).device.uuid == f"GPU-{card.unique_id}"
+
     def test_a_card_that_is_in_no_list_has_its_number(self, tmp_path: Path) -> None:
         assert Machine(tmp_path, [trees.apu()]).one(1.0).device.name == "AMD GPU 15bf"
 

@@ -41,9 +41,10 @@ class Reader(Protocol):
 class DrmDevice:
     """Reads one card. Devices share no state, so each device may be read by its own thread."""
 
-    def __init__(self, card: Card, index: int, clock: Clock, root: str = "") -> None:
+    def __init__(self, card: Card, index: int, clock: Clock, root: str = "", serial: int = 0) -> None:
+        """`serial`: serial number of the card according to KFD, for a card whose own file cannot be read."""
         self.card = card
-        self.uuid = card_uuid(card)
+        self.uuid = card_uuid(card, serial)
         self._clock = clock
         self._values = CardValues()
         self._values.set_missing(PROCESSES, Availability.NOT_SUPPORTED)
@@ -94,9 +95,12 @@ class DrmDevice:
         self._reader.close()
 
 
-def card_uuid(card: Card) -> str:
-    """Return the identifier of a card: its serial number as ROCm writes it, or else its address on the PCI bus."""
-    number = unique_id(card)
+def card_uuid(card: Card, serial: int = 0) -> str:
+    """Return the identifier of a card: its serial number as ROCm writes it, or else its address on the PCI bus.
+
+    `serial`: serial number from another source, used if the card's own file cannot be read.
+    """
+    number = unique_id(card) or (f"{serial:016x}" if 0 < serial < 1 << 64 else "")
     if number:
         return f"GPU-{number}"
     return f"{'AMD' if card.driver == AMDGPU else 'INTEL'}-{card.address}"

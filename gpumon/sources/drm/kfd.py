@@ -33,6 +33,8 @@ class Node:
     """Number of compute units; 0 if unknown."""
     memory: float
     """Device memory of the node in bytes; NaN if unknown."""
+    serial: int = 0
+    """Serial number of the card; 0 if unknown. Partitions may have different numbers."""
 
 
 def read_nodes(root: str = "") -> list[Node]:
@@ -70,12 +72,13 @@ def _read_node(folder: str, number: int) -> Node | None:
         partition=location >> 28 & 0xF,
         compute_units=simd_count // per_unit if per_unit > 0 else 0,
         memory=_local_memory(f"{folder}/mem_banks"),
+        serial=_integer(properties, "unique_id"),
     )
 
 
 def _integer(fields: dict[str, str], name: str) -> int:
     text = fields.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 21 else 0
 
 
 def _local_memory(folder: str) -> float:

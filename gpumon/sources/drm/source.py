@@ -193,13 +193,14 @@ class DrmSource:
     def _apply(self, scan: _Scan) -> None:
         """Add rows for new cards. A card that left the bus is lost; one whose driver was unbound gets no row."""
         self._scanned = scan
-        order = {node.address: node.number for node in reversed(scan.nodes)}
+        first = {node.address: node for node in reversed(scan.nodes)}
         present = {card.key: card for card in scan.cards}
-        for card in sorted(scan.cards, key=lambda card: (order.get(card.address, 1 << 16), card.key)):
+        for card in sorted(scan.cards, key=lambda card: _position(card, first.get(card.address))):
             row = self._rows.get(card.key)
             if row is None or row.is_lost:
                 index = self._indexes.setdefault(card.key, len(self._indexes))
-                row = self._rows[card.key] = _Row(DrmDevice(card, index, self._clock, self._root))
+                serial = first[card.address].serial if card.address in first else 0
+                row = self._rows[card.key] = _Row(DrmDevice(card, index, self._clock, self._root, serial))
             row.partitions.update([node for node in scan.nodes if node.address == card.address], card.folder)
         for key in [key for key in self._rows if key not in present]:
             self._remove(key)
@@ -214,6 +215,11 @@ class DrmSource:
             del self._rows[key]
         else:
             row.is_lost = True
+
+
+def _position(card: Card, node: Node | None) -> tuple[int, str]:
+    """Return a sort key: cards are in ROCm's order, and then by address."""
+    return (node.number if node is not None else 1 << 16), card.key
 
 
 def _read_driver(root: str, cards: Sequence[Card]) -> Driver:
