@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,26 @@ from tests.drm.trees import Program, Tree
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, environment, gpumon, status, until
 
+TRAINING = """
+import sys, time, types
+import gpumon
+
+ASCII = sys.argv[1].encode().hex()
+UUID = "-".join((ASCII[:8], ASCII[8:12], ASCII[12:16], ASCII[16:20], ASCII[20:]))
+allocated = {"current": 3 << 30, "peak": 3 << 30}
+stats = {"reserved_bytes": {"all": {"current": 4 << 30}}, "allocated_bytes": {"all": allocated}}
+cuda = types.SimpleNamespace(
+    is_initialized=lambda: True, device_count=lambda: 1, current_device=lambda: 0,
+    get_device_properties=lambda index: types.SimpleNamespace(uuid=UUID),
+    memory_stats_as_nested_dict=lambda index: stats,
+)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda, version=types.SimpleNamespace(hip="6.4", cuda=None))
+with gpumon.run("on-rocm", epochs=1000) as run:
+    for epoch in run.epochs():
+        for step in run.steps(range(10)):
+            time.sleep(0.05)
+"""
+"""A training with a torch on ROCm of our own making, whose card has the serial number in its argument."""
 IN_TREE = ["unshare", "--mount", "bash", "-c", 'mount --bind "$0" /sys && exec "$@"']
 """A command in a mount namespace of its own, in which a folder is /sys."""
 
@@ -85,6 +106,17 @@ def test_a_card_that_leaves_the_bus_keeps_the_rest(tree: Tree, env: dict[str, st
     found = until(lambda: (now := gpus(env))["AMD Instinct MI300X OAM"]["state"] == "lost" and now)
     assert found["AMD Radeon RX 6800"]["state"] == "asleep"
     assert found["NVIDIA H100 80GB HBM3"]["power"] > 0
+
+
+def test_a_run_of_torch_on_rocm_is_on_its_card(tree: Tree, env: dict[str, str]) -> None:
+    card = tree.cards[0]
+    with subprocess.Popen([sys.executable, "-c", TRAINING, card.unique_id], env=env) as process:
+        tree.programs.append(Program(process.pid, card, kfd_vram=5 << 30, units=304))
+        tree.write(0.0)
+        gpu = until(lambda: (now := gpus(env)[card.name])["run"] and now["run_used"] and now)
+        process.kill()
+    assert gpu["run"]["name"] == "on-rocm"
+    assert (gpu["run_allocated"], gpu["run_reserved"], gpu["run_used"]) == (3 << 30, 4 << 30, 5 << 30)
 
 
 def test_a_process_of_kfd_is_shown_with_its_user(tree: Tree, env: dict[str, str]) -> None:
