@@ -110,6 +110,11 @@ class CellCost:
         return self._last is not None
 
     @property
+    def has_gpus(self) -> bool:
+        """Whether a GPU was sampled."""
+        return bool(self._uses)
+
+    @property
     def is_complete(self) -> bool:
         """Whether a frame after the end of the cell was added."""
         return self._last is not None and 0 < self.ended <= self._last.monotonic_ns

@@ -150,7 +150,7 @@ class MeasuredCell:
             return CellReport(number, self._started, cost.seconds, gpus, [*notes, *self._notes(gpus)])
 
     def _notes(self, gpus: Sequence[GpuCost]) -> list[str]:
-        if not self._cost.has_frames:
+        if not self._cost.has_gpus:
             return []
         if not gpus:
             return ["no process of this notebook was seen on a GPU"]
@@ -299,8 +299,8 @@ class Extension:
     def _report(self, cell: MeasuredCell, result: Any) -> CellReport:
         arguments = is_measured(str(result.info.raw_cell)) and not _is_bare(str(result.info.raw_cell))
         notes = [f"{_CELL} takes no arguments: they are ignored"] if arguments else []
-        if not cell.has_frames:
-            notes.append(self._problem() or "the cell ended before the first sample")
+        if problem := self._problem() or ("" if cell.has_frames else "the cell ended before the first sample"):
+            notes.append(problem)
         with self._lock:
             simulated = Capability.LIVE not in self._live.origin().capabilities
         return cell.report(result.execution_count or 0, notes, show_all=simulated)

@@ -23,8 +23,8 @@ from gpumon.live import Live
 
 LOCK = "notebooks"
 """Name of the file in the live directory that each notebook locks."""
-_RETRY_EVERY = 30.0
-"""Minimum seconds between two attempts to start a daemon."""
+_RETRY_AFTER, _MAX_RETRY_AFTER = 30.0, 960.0
+"""Seconds between the first two attempts to start a daemon, and between the last ones. Each pause is twice as long."""
 _START_TIMEOUT = 60.0
 """Maximum seconds to wait for a daemon's first sample. A driver may take a while to load."""
 
@@ -45,18 +45,20 @@ class NotebookSampling:
         self._lock: UsageLock | None = None
         self._thread: Thread | None = None
         self._next_try = 0.0
+        self._pause = _RETRY_AFTER
 
     def ensure(self) -> None:
         """Start a daemon in the background if none is running. Does not wait for it."""
         if self._thread is not None and self._thread.is_alive():
             return
         if is_alive := self._live.is_alive():
-            self.problem, self._next_try = "", 0.0
+            self.problem, self._next_try, self._pause = "", 0.0, _RETRY_AFTER
             if self._lock is not None:
                 return
         if time.monotonic() < self._next_try:
             return
-        self._next_try = time.monotonic() + _RETRY_EVERY
+        self._next_try = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _MAX_RETRY_AFTER)
         try:
             path = f"{make_live_dir(self._places)}/{LOCK}"
             self._lock = self._lock or UsageLock(path)
@@ -83,6 +85,8 @@ class NotebookSampling:
             self.problem = self._start(self._places, path)
         except Exception as error:  # must not disturb the notebook
             self.problem = f"{type(error).__name__}: {error}"
+        if not self.problem:
+            self._next_try, self._pause = 0.0, _RETRY_AFTER
 
 
 def start_daemon(places: Places, lock: str) -> str:

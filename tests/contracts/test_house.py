@@ -82,6 +82,11 @@ def test_the_terminal_view_loads_no_driver_and_no_numpy() -> None:
     assert loaded & {"numpy", "psutil", "pynvml", "dash", "plotly", "torch"} == set()
 
 
+def test_a_notebook_loads_no_driver_and_no_view() -> None:
+    loaded = loaded_by("import gpumon.notebook")
+    assert loaded & {"numpy", "psutil", "pynvml", "textual", "dash", "plotly", "torch", "IPython"} == set()
+
+
 WEB = ("dash", "plotly", "fastapi", "starlette", "uvicorn", "httptools")
 OPTIONAL = (
     "numpy",

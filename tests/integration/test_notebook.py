@@ -313,12 +313,23 @@ class TestSampling:
         lab = Lab(stub, tmp_path)
         lab.stub.driver_error = 9
         with lab.notebook.started():
-            lab.run(LOAD)
-            outputs = until(
-                lambda: said if "GPU" in (said := lab.run("%%gpumon\n6 * 7"))[-1]["data"]["text/plain"] else None
-            )
-        assert outputs[0]["data"]["text/plain"] == "42"
-        assert len(tables(outputs)) == 1
+            lab.run(f"{LOAD}\nimport gpumon.notebook")
+            until(lambda: lab.sampler)
+            outputs = lab.run("%%gpumon\n6 * 7")
+            assert outputs[0]["data"]["text/plain"] == "42"
+            assert len(tables(outputs)) == 1
+            assert lab.last_cell()["notes"] == [follow(Places(explicit=str(lab.live_dir))).origin().problem]
+
+    def test_a_daemon_that_cannot_start_is_a_note(self, stub: Stub, tmp_path: Path) -> None:
+        lab = Lab(stub, tmp_path)
+        lab.live_dir.rmdir()
+        lab.live_dir.write_text("not a directory")
+        with lab.notebook.started():
+            lab.run(f"{LOAD}\nimport gpumon.notebook")
+            (table,) = tables(lab.run("%%gpumon\npass"))
+            (note,) = lab.last_cell()["notes"]
+        assert str(lab.live_dir) in note
+        assert note in table["text/plain"]
 
 
 class TestTerminal:
