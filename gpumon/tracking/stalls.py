@@ -35,6 +35,11 @@ class StallLimits:
     phases: float = 3.0
     """A phase may take this many times as long as its longest earlier occurrence."""
 
+    @property
+    def least(self) -> float:
+        """No work is stalled before this many seconds."""
+        return min(self.step, self.start, self.phase)
+
 
 LIMITS = StallLimits()
 _MIN_STEPS = 3
@@ -95,7 +100,10 @@ class StallDetector:
             return 0
         is_counting = not progress.is_in_steps and progress.step > self._begin.step
         since = self._begin.written_ns if is_counting else progress.written_ns
-        return since if (now_ns - since) / SECOND > self._limit(progress) else 0
+        seconds = (now_ns - since) / SECOND
+        if seconds <= self._limits.least:
+            return 0  # while steps come, no limit needs to be computed
+        return since if seconds > self._limit(progress) else 0
 
     def _begin_activity(self, last: Progress | None, progress: Progress) -> None:
         if last is not None and (last.activity in self._longest or len(self._longest) < _MAX_PHASES):
@@ -105,7 +113,7 @@ class StallDetector:
 
     def _add_steps(self, last: Progress, progress: Progress) -> None:
         seconds, steps = (progress.written_ns - last.written_ns) / SECOND, progress.step - last.step
-        if seconds > self._step_limit():
+        if seconds > self._limits.least and seconds > self._step_limit():
             self._gaps.append(seconds)
         if steps > 0:
             self._step_seconds.append(seconds / steps)

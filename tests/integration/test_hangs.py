@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ from gpumon.hang.process_state import children_of
 from gpumon.hang.report import HangReport, collect
 from gpumon.tracking.stalls import StallLimits
 from gpumon.tracking.tag_reader import TagReader
-from tests.programs import PATIENCE, environment, gpumon
+from tests.nvml import Stub
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 RANKS, CULPRIT = 3, 1
@@ -111,7 +113,6 @@ def test_the_sentence_names_rank_and_place(way: str, tmp_path: Path) -> None:
     assert waiting == {"`barrier`" if way == "endless_validation" else "`all_reduce`"} or way == "never_joined"
     assert report.silent < LIMITS.start + PROMPT
     assert report.is_stalled
-    print(way, report.sentence)
 
 
 class TestCommand:
@@ -150,3 +151,53 @@ with gpumon.run("slow-net") as run:
 
     def test_without_a_run_is_an_error(self, env: dict[str, str]) -> None:
         assert gpumon("hang", env=env).returncode == EXIT_FAILED
+
+
+STALLS = """
+import gpumon, time
+def oversleep(): time.sleep(120)
+with gpumon.run("net", epochs=1) as run:
+    with run.epoch(0):
+        for step in run.steps(range(60)):
+            if step == 30: oversleep()
+            time.sleep(0.2)
+"""
+
+
+@pytest.mark.slow
+def test_a_stall_is_in_every_view_with_its_reason(stub: Stub, live_dir: Path, tmp_path: Path) -> None:
+    env = environment(live_dir, stub.env())
+    target = tmp_path / "receive"
+    target.write_text(f'#!/bin/sh\ncat >> "{tmp_path}/messages"\n')
+    target.chmod(0o755)
+    with daemon(env=env):
+        notifier = subprocess.Popen(command("notify", str(target)), env=env)
+        training = subprocess.Popen([sys.executable, "-c", STALLS], env=env)
+        try:
+            found = until(lambda: [f for f in findings(env) if f["kind"] == "stalled"], 3 * PATIENCE)
+            assert found[0]["evidence"]["silent"] > 58  # times are rounded, and the sample is later than the boards
+            events = until(lambda: logged(env, "stall_began"))
+            assert "`oversleep`" in events[0]["details"]["sentence"]
+            assert "`oversleep`" in until(
+                lambda: (tmp_path / "messages").exists() and (tmp_path / "messages").read_text()
+            )
+            assert json.loads(gpumon("hang", "--json", env=env).stdout)["stalled"]
+            (ended,) = until(lambda: logged(env, "stall_ended"), 3 * PATIENCE)
+            assert ended["lasted"] == pytest.approx(120, abs=5)
+            assert not [f for f in findings(env) if f["kind"] == "stalled"]
+        finally:
+            notifier.terminate()
+            notifier.wait(PATIENCE)
+            training.kill()
+            training.wait(PATIENCE)
+
+
+def findings(env: dict[str, str]) -> list[dict[str, Any]]:
+    document: dict[str, Any] = json.loads(gpumon("status", "--json", env=env).stdout)
+    found: list[dict[str, Any]] = document["findings"]
+    return found
+
+
+def logged(env: dict[str, str], kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(gpumon("history", "events", "--json", env=env).stdout)["events"]
+    return [event for event in found if event["kind"] == kind]
