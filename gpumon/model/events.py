@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from gpumon.common.numbers import NAN
+
+EventGroup = Literal["runs", "throttling", "gpus", "idle", "daemon"]
+"""Groups of kinds, from which the filters of both views derive. `daemon`: the daemon itself, and what it records."""
+EVENT_GROUPS: tuple[EventGroup, ...] = get_args(EventGroup)
 
 
 class EventKind(NamedTuple):
@@ -15,6 +19,7 @@ class EventKind(NamedTuple):
 
     name: str
     """Name of the kind in files and JSON."""
+    group: EventGroup
     label: str
     """Name of the kind in text for people."""
     severity: str
@@ -40,51 +45,45 @@ XID = "xid"
 LEFT_OUT = "processes_left_out"
 CLOCK_SET = "clock_set"
 EVENT_KINDS: tuple[EventKind, ...] = (
-    EventKind("daemon_started", "daemon started", "info", "First sample of the daemon.", unseen="daemon_stopped"),
-    EventKind(
-        "daemon_stopped", "daemon stopped", "info",
-        "When the daemon was stopped. If it was killed: when it last wrote.", ends="daemon_started",
-    ),
-    EventKind(
-        "run_began", "run began", "info",
-        "When the run's first process on this machine began to report. It started some time before.",
-        unseen=NOT_SEEN,
-    ),
-    EventKind(
-        "run_ended", "run ended", "info",
-        "When the run's last process on this machine reported its end. A failed run is `critical` and has the label "
-        "\"run failed\".",
-        ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")}),
-    ),
-    EventKind(
-        "run_died", "run died", "critical", "When the run was last seen alive. It did not report its end.",
-        ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
-    ),
-    EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
-    EventKind("stall_began", "run stalled", "critical", "When the run last made progress.", unseen=NOT_SEEN),
-    EventKind("stall_ended", "no longer stalled", "info",
+    EventKind("daemon_started", "daemon", "daemon started", "info", "First sample of the daemon.",
+              unseen="daemon_stopped"),
+    EventKind("daemon_stopped", "daemon", "daemon stopped", "info",
+              "When the daemon was stopped. If it was killed: when it last wrote.", ends="daemon_started"),
+    EventKind("run_began", "runs", "run began", "info",
+              "When the run's first process on this machine began to report. It started some time before.",
+              unseen=NOT_SEEN),
+    EventKind("run_ended", "runs", "run ended", "info",
+              "When the run's last process on this machine reported its end. A failed run is `critical` and has the "
+              "label \"run failed\".",
+              ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")})),
+    EventKind("run_died", "runs", "run died", "critical",
+              "When the run was last seen alive. It did not report its end.",
+              ends="run_began", states=MappingProxyType({"died": ("run died", "critical")})),
+    EventKind("out_of_memory", "runs", "out of memory", "critical",
+              "When the allocation failed, by the training's clock."),
+    EventKind("stall_began", "runs", "run stalled", "critical", "When the run last made progress.", unseen=NOT_SEEN),
+    EventKind("stall_ended", "runs", "no longer stalled", "info",
               "First sample in which the run made progress again, or the end of the run.", ends="stall_began"),
-    EventKind(
-        "throttling_began", "throttling began", "warning", "First sample with clocks lowered for this cause.",
-        unseen=NOT_SEEN,
-    ),
-    EventKind(
-        "throttling_ended", "throttling ended", "info", "Last sample with clocks lowered for this cause.",
-        ends="throttling_began",
-    ),
-    EventKind("idle_began", "allocated but idle", "warning",
+    EventKind("throttling_began", "throttling", "throttling began", "warning",
+              "First sample with clocks lowered for this cause.", unseen=NOT_SEEN),
+    EventKind("throttling_ended", "throttling", "throttling ended", "info",
+              "Last sample with clocks lowered for this cause.", ends="throttling_began"),
+    EventKind("idle_began", "idle", "allocated but idle", "warning",
               "When the GPU was last busy. If it never was: when it was first seen.", unseen=NOT_SEEN),
-    EventKind("idle_ended", "no longer idle", "info", "First sample in which the GPU was busy or no longer held.",
-              ends="idle_began"),
-    EventKind("gpu_lost", "GPU lost", "critical", "First sample in which the GPU was lost.", unseen=NOT_SEEN),
-    EventKind("gpu_back", "GPU back", "info", "First sample in which the GPU answered again.", ends="gpu_lost"),
-    EventKind("driver_lost", "driver lost", "critical", "First sample without the driver.", unseen=NOT_SEEN),
-    EventKind("driver_reloaded", "driver reloaded", "warning", "First sample in which the driver answered again.",
-              ends="driver_lost"),
-    EventKind(XID, "XID error", "warning", "When the driver reported the error. The severity depends on the code."),
-    EventKind(LEFT_OUT, "processes left out", "warning", "First sample with more processes than gpumon records."),
-    EventKind(CLOCK_SET, "clock set", "info", "First sample after the machine's clock was set, in the new time."),
-    EventKind(NOT_SEEN, "end not seen", "info",
+    EventKind("idle_ended", "idle", "no longer idle", "info",
+              "First sample in which the GPU was busy or no longer held.", ends="idle_began"),
+    EventKind("gpu_lost", "gpus", "GPU lost", "critical", "First sample in which the GPU was lost.", unseen=NOT_SEEN),
+    EventKind("gpu_back", "gpus", "GPU back", "info", "First sample in which the GPU answered again.", ends="gpu_lost"),
+    EventKind("driver_lost", "gpus", "driver lost", "critical", "First sample without the driver.", unseen=NOT_SEEN),
+    EventKind("driver_reloaded", "gpus", "driver reloaded", "warning",
+              "First sample in which the driver answered again.", ends="driver_lost"),
+    EventKind(XID, "gpus", "XID error", "warning",
+              "When the driver reported the error. The severity depends on the code."),
+    EventKind(LEFT_OUT, "daemon", "processes left out", "warning",
+              "First sample with more processes than gpumon records."),
+    EventKind(CLOCK_SET, "daemon", "clock set", "info",
+              "First sample after the machine's clock was set, in the new time."),
+    EventKind(NOT_SEEN, "daemon", "end not seen", "info",
               "When a lasting event was last observed. Its end was not observed."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}

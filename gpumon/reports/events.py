@@ -234,7 +234,7 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the new daemon.")
+RESTARTED = EventKind("daemon_restarted", "daemon", "daemon restarted", "info", "First sample of the new daemon.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 

@@ -16,7 +16,7 @@ from gpumon.analysis.throttling import CAUSES
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.daemon.followers import ActivityRecorder
-from gpumon.model.events import BY_NAME, EVENT_KINDS, LASTING
+from gpumon.model.events import BY_NAME
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
@@ -539,16 +539,6 @@ def test_a_machine_that_was_suspended_has_not_set_its_clock(slept: float, events
     later = [one._replace(time_ns=one.time_ns + 1800 * SECOND) for one in ticks[4:]]
     found = [event for one in [*ticks[:4], *later] for event in watch.add(one)]
     assert [event.details["seconds"] for event in found] == events
-
-
-def test_the_table_of_kinds_fits_together() -> None:
-    names = [kind.name for kind in EVENT_KINDS]
-    assert len(set(names)) == len(names)
-    for kind in EVENT_KINDS:
-        assert kind.severity in ("info", "warning", "critical")
-        assert not kind.ends or kind.ends in LASTING
-        assert not kind.unseen or kind.unseen in names
-    assert {kind.ends for kind in EVENT_KINDS} - {""} == set(LASTING), "what begins has a kind that ends it"
 
 
 class TestStall:

@@ -15,7 +15,6 @@ import pytest
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.daemon.followers import ActivityRecorder
-from gpumon.model.events import EVENT_KINDS
 from gpumon.model.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.recorder import HistoryRecorder
@@ -24,7 +23,6 @@ from tests.programs import PATIENCE
 from tests.unit.conftest import Printed
 
 GIB = 2.0**30
-DOCS = Path(__file__).parents[2] / "docs" / "read" / "history.md"
 
 
 @pytest.fixture
@@ -189,9 +187,3 @@ def test_the_overview_has_accounts_and_events(filled: float, capsys: pytest.Capt
 def test_without_a_file_it_says_what_to_start(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "events"]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
-
-
-def test_the_page_has_every_kind_with_its_meaning() -> None:
-    page = DOCS.read_text(encoding="utf-8")
-    rows = {kind.name: f"| `{kind.name}` | {kind.label} | {kind.severity} | {kind.help} |" for kind in EVENT_KINDS}
-    assert [name for name, row in rows.items() if row not in page] == []

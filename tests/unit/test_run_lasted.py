@@ -120,7 +120,7 @@ def test_agree(tmp_path: Path, how: dict[str, Any], seconds: float, state: RunSt
 
 @pytest.mark.parametrize("seconds", [0.162, 3.7, 59.4, 119.0, 7199.0])
 def test_lasted_as_listed(seconds: float) -> None:
-    ended = EventKind("run_ended", "run ended", "info", "")
+    ended = EventKind("run_ended", "runs", "run ended", "info", "")
     event = LoggedEvent(0, ended, EventSubject(run="r"), "", seconds, 0, {})
     written = units.fine_duration(seconds)
     assert details(event) == f"after {written}"

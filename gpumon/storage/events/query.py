@@ -133,7 +133,7 @@ def _read(
     rows = [*typed_rows(untyped, int, str, str, str, str, str, REAL | None, int | None, str)]
     events = []
     for time, kind_name, device, user, run, cause, lasted, until, details_json in reversed(rows):
-        kind = BY_NAME.get(kind_name) or EventKind(kind_name, kind_name.replace("_", " "), "info", "")
+        kind = BY_NAME.get(kind_name) or EventKind(kind_name, "daemon", kind_name.replace("_", " "), "info", "")
         details = parse_details(details_json)
         if not is_named:
             details = {

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
-from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, Event, EventSubject
+from gpumon.model.events import BY_NAME, EVENT_GROUPS, LASTING, NOT_SEEN, Event, EventGroup, EventSubject
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words, with_restarts
 from gpumon.storage.events.query import LoggedEvent
 from gpumon.storage.history.buckets import Grid
@@ -36,16 +36,18 @@ MAX_LOG_AGE = 120.0
 The times at which open events were last seen are written once a minute and read some seconds later.
 """
 ALL = "all"
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    ALL: (),
+GROUPS: Mapping[str, tuple[EventGroup, ...]] = {
+    ALL: EVENT_GROUPS,
     "critical": (),
     "warnings": (),
-    "runs": ("run_began", "run_ended", "run_died", "out_of_memory", "stall_began", "stall_ended"),
-    "throttled": ("throttling_began", "throttling_ended"),
-    "GPUs": ("gpu_lost", "gpu_back", XID, "driver_lost", "driver_reloaded"),
-    "idle": ("idle_began", "idle_ended"),
+    "runs": ("runs",),
+    "throttled": ("throttling",),
+    "GPUs": ("gpus",),
+    "idle": ("idle",),
 }
-"""Kinds by the name of their group; groups of severities are empty, because severity is a property of each event."""
+"""Groups of kinds by the filter that shows them. Filters of severities have none, because severity is a property of
+each event.
+"""
 _SEVERITIES = {"critical": "critical", "warnings": "warning"}
 _ENDS_OF_DAEMONS = ("daemon_stopped", RESTARTED.name)
 """Kinds without a duration of their own: the daemon's running time up to the event could be mistaken for its down
@@ -267,11 +269,11 @@ def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mappi
     return f"GPU {','.join(map(str, indexes))}"
 
 
-def is_in_group(row: EventRow, group: str) -> bool:
-    """Whether a row belongs to a group."""
-    if group in _SEVERITIES:
-        return row.severity == _SEVERITIES[group]
-    return group == ALL or row.event.kind.name in GROUPS[group]
+def is_in_group(row: EventRow, name: str) -> bool:
+    """Whether the filter `name` of `GROUPS` shows a row."""
+    if name in _SEVERITIES:
+        return row.severity == _SEVERITIES[name]
+    return row.event.kind.group in GROUPS[name]
 
 
 def group_counts(rows: Sequence[EventRow]) -> dict[str, int]:

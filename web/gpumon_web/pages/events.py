@@ -18,7 +18,7 @@ from gpumon.reports.usage import device_name
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
-from gpumon_web.stored.events import ALL, HOURS, KINDS, is_in_group
+from gpumon_web.stored.events import ALL, GROUPS, HOURS, is_in_group
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -138,7 +138,7 @@ def kept(document: Cells) -> StoredValues:
     events: Sequence[LastedEvent] = document["events"]
     devices = [strip["device"] for strip in document["strips"]]
     labels = {device.uuid: str(device.number) for device in devices if device.number >= 0}
-    group = document["group"] if document["group"] in KINDS else ALL
+    group = document["group"] if document["group"] in GROUPS else ALL
     gpu, user = document["gpu"], document["user"]
     candidates = [
         event
@@ -146,7 +146,7 @@ def kept(document: Cells) -> StoredValues:
         if (not gpu or gpu in _gpus(event, labels)) and (not user or event.event.subject.user == user)
     ]
     is_readable = document["has_history"] and not document["problem"]
-    counts = {name: sum(is_in_group(event.event, name) for event in candidates) for name in KINDS}
+    counts = {name: sum(is_in_group(event.event, name) for event in candidates) for name in GROUPS}
     matches = [event for event in candidates if is_in_group(event.event, group)]
     query, running = document["q"].strip().lower(), document.get("running")
     if query:  # also searches events beyond `MAX_ROWS`
@@ -169,7 +169,7 @@ def kept(document: Cells) -> StoredValues:
         "groups": [
             {"text": f"{TITLES[name]} {counts[name] if is_readable else ''}".rstrip(), "title": "",
              "is_pressed": name == group, "arg": "group", "value": name}
-            for name in KINDS if counts[name] or name in (ALL, "attention", group)
+            for name in GROUPS if counts[name] or name in (ALL, "attention", group)
         ],
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
         "people": pick("user", "user", user, [(name, name) for name in users]),

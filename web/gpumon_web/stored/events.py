@@ -7,8 +7,8 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.model.events import BY_NAME
-from gpumon.reports.events import RESTARTED, with_restarts
+from gpumon.model.events import EVENT_GROUPS, EventGroup
+from gpumon.reports.events import with_restarts
 from gpumon.storage.events.query import ALL as ANY
 from gpumon.storage.events.query import LoggedEvent, count_events, read_events
 from gpumon_web.stored.holder_strips import last_hours
@@ -21,22 +21,20 @@ MAX_EVENTS = 5000
 MAX_NEW_EVENTS = 99
 """Upper limit of the count of new events."""
 ALL = "all"
-KINDS: Mapping[str, tuple[str, ...]] = {
-    ALL: (*BY_NAME, RESTARTED.name),
+GROUPS: Mapping[str, tuple[EventGroup, ...]] = {
+    ALL: EVENT_GROUPS,
     "attention": (),
-    "runs": ("run_began", "run_ended", "run_died", "out_of_memory", "stall_began", "stall_ended"),
-    "health": (
-        "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
-    ),
-    "idle": ("idle_began", "idle_ended"),
-    "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out", "clock_set"),
-}  # fmt: skip
-"""Kinds of events by group. "attention" has none, because it is defined by severity."""
+    "runs": ("runs",),
+    "health": ("throttling", "gpus"),
+    "idle": ("idle",),
+    "daemon": ("daemon",),
+}
+"""Groups of kinds by the filter that shows them. "attention" has none, because it is defined by severity."""
 
 
-def is_in_group(event: LoggedEvent, group: str) -> bool:
-    """Whether an event belongs to a group."""
-    return event.severity != "info" if group == "attention" else event.kind.name in KINDS[group]
+def is_in_group(event: LoggedEvent, name: str) -> bool:
+    """Whether the filter `name` of `GROUPS` shows an event."""
+    return event.severity != "info" if name == "attention" else event.kind.group in GROUPS[name]
 
 
 def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, Any]:
@@ -60,7 +58,7 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
 
 
 def count_new_events(paths: Sequence[str], since: float, now: float) -> int:
-    """Count the events after `since` that need attention, up to `NEWS`; 0 if no history can be read."""
+    """Count the events after `since` that need attention, up to `MAX_NEW_EVENTS`; 0 if no history can be read."""
     try:
         events = read_events(paths[0], since, now + 1, limit=MAX_EVENTS) if paths else []
     except GpumonError:
