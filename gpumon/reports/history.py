@@ -68,14 +68,6 @@ _REST = "MISSING"
 """Heading of the column with the time that was not sampled."""
 _MIN_ESTIMATED = 0.005
 """A total is marked as estimated if at least this share of the window is estimated."""
-_HEADINGS = {
-    "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
-    "ecc_uncorrected": "ECC-U",
-}  # fmt: skip
-_KEEP = {
-    "energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3, "nvlink_sent": 3,
-    "nvlink_received": 3, "ecc_corrected": 1, "ecc_uncorrected": 4,
-}  # fmt: skip
 
 
 def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
@@ -87,7 +79,7 @@ def text(totals: WindowTotals, width: int = 0) -> Iterator[str]:
     names = [clean(device.uuid, 100) for device in devices]
     if width and not has_indexes:
         names = distinct(names, max(13, width // 3))
-    columns += [TextColumn(_heading(kind), _KEEP.get(kind.name, 5)) for kind in TOTALS]
+    columns += [TextColumn(kind.heading, kind.keep) for kind in TOTALS]
     cells = [_column(kind, [totals.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
     missing = [_missing(totals.devices[device.uuid]) for device in devices]
     rows = [
@@ -145,10 +137,6 @@ def _as_json(total: Total, kind: TotalKind) -> dict[str, Any]:
         "estimated_seconds": total.estimated_seconds,
         "complete": total.is_complete,
     }
-
-
-def _heading(kind: TotalKind) -> str:
-    return _HEADINGS.get(kind.name) or BY_NAME[kind.metric].column
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.model.metrics import GPU_METRICS
 from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.open import open_history
@@ -17,6 +18,7 @@ from gpumon.storage.history.query import History
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.history.window_totals import TOTALS
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = sorted(
@@ -83,3 +85,11 @@ def test_small_charts_of_the_browser_show_the_usual_window() -> None:
     scripts = (ROOT / "web/gpumon_web/assets").glob("*.js")
     found = [number for path in scripts for number in re.findall(r"const WINDOW = (\d+);", path.read_text())]
     assert set(found) == {str(DEFAULT_WINDOW.seconds)}
+
+
+def test_each_total_of_a_window_has_a_name_a_heading_and_a_metric_of_its_table() -> None:
+    names, headings = [kind.name for kind in TOTALS], [kind.heading for kind in TOTALS]
+    assert len(set(names)) == len(names)
+    assert len(set(headings)) == len(headings)
+    assert all(heading.isupper() for heading in headings)
+    assert {kind.metric for kind in TOTALS} <= {metric.name for metric in GPU_METRICS}

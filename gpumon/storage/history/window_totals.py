@@ -16,7 +16,7 @@ from gpumon.common.numbers import is_known
 from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame
-from gpumon.model.metrics import GPU_METRICS, Unit
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, Unit
 from gpumon.storage.history.block import MetricCells
 from gpumon.storage.history.cell import HistoryCell, weights
 from gpumon.storage.history.counters import PAUSE
@@ -210,12 +210,18 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class TotalKind:
-    """Defines a total: its name, its metric, its unit, and a function that computes its value from the sum."""
+    """A total, which is a row of `TOTALS`."""
 
     name: str
+    """Name of the total in JSON and CSV."""
+    heading: str
+    """Heading of its column in the table."""
     metric: str
     unit: Unit
     value: Callable[[WindowSum], float]
+    """Function that computes the value from the sum of the metric."""
+    keep: int = 5
+    """Importance of the column. The least important columns are left out where there is little room."""
 
 
 def _growth(window: WindowSum) -> float:
@@ -236,16 +242,16 @@ def _gauge_growth(window: WindowSum) -> float:
 
 
 TOTALS: tuple[TotalKind, ...] = (
-    TotalKind("energy", "gpu.energy", Unit.JOULES, _growth),
-    TotalKind("utilization", "gpu.utilization", Unit.RATIO, _mean),
-    *(TotalKind(name.partition(".")[2], name, Unit.RATIO, _mean) for name in THROTTLED),
-    TotalKind("memory_peak", "gpu.memory_used", Unit.BYTES, _peak),
-    TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _growth),
-    TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _growth),
-    TotalKind("nvlink_sent", "gpu.nvlink_sent", Unit.BYTES, _growth),
-    TotalKind("nvlink_received", "gpu.nvlink_received", Unit.BYTES, _growth),
-    TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _gauge_growth),
-    TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _gauge_growth),
+    TotalKind("energy", "ENERGY", "gpu.energy", Unit.JOULES, _growth, keep=9),
+    TotalKind("utilization", "UTIL", "gpu.utilization", Unit.RATIO, _mean, keep=8),
+    *(TotalKind(name.partition(".")[2], BY_NAME[name].column, name, Unit.RATIO, _mean) for name in THROTTLED),
+    TotalKind("memory_peak", "MEM PEAK", "gpu.memory_used", Unit.BYTES, _peak, keep=7),
+    TotalKind("pcie_sent", "PCI-TX", "gpu.pcie_sent", Unit.BYTES, _growth, keep=3),
+    TotalKind("pcie_received", "PCI-RX", "gpu.pcie_received", Unit.BYTES, _growth, keep=3),
+    TotalKind("nvlink_sent", "NVL-TX", "gpu.nvlink_sent", Unit.BYTES, _growth, keep=3),
+    TotalKind("nvlink_received", "NVL-RX", "gpu.nvlink_received", Unit.BYTES, _growth, keep=3),
+    TotalKind("ecc_corrected", "ECC-C", "gpu.ecc_corrected_lifetime", Unit.COUNT, _gauge_growth, keep=1),
+    TotalKind("ecc_uncorrected", "ECC-U", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _gauge_growth, keep=4),
 )
 """All totals. The totals of throttling are the fraction of time throttled, for each cause."""
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
