@@ -11,7 +11,7 @@ from gpumon.model.device import Device
 from gpumon.model.events import Event, EventSubject
 from gpumon.storage.events.log import EventBatch, write_events
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, write_accounts
+from gpumon.storage.usage.account import USER_COLUMNS, DeviceUse, write_accounts
 from gpumon.storage.usage.hours import AccountBook, DeviceHourKey, UserHourKey
 
 _USERS = [f"user-{number:02}" for number in range(24)]
@@ -42,11 +42,11 @@ def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) ->
             busy, energy = chance.uniform(2400, 3500), chance.uniform(1.8e6, 2.4e6)
             users = [user] if chance.random() > _SHARED else [user, chance.choice(_USERS)]
             free, idle = 50.0, 3550.0 - busy
-            of_device = {
-                **dict.fromkeys(("observed", "identified", "judged", "metered"), 3600.0), "held": 3550.0, "busy": busy,
-                "idle_held": idle, "energy": energy, "free": free, "free_energy": 72 * free,
-            }  # fmt: skip
-            book.devices[DeviceHourKey(hour, uuid)] = [of_device[column] for column in DEVICE_COLUMNS]
+            use = DeviceUse(
+                **dict.fromkeys(("observed", "identified", "judged", "metered"), 3600.0), held=3550.0, busy=busy,
+                idle_held=idle, energy=energy, free=free, free_energy=72 * free,
+            )  # fmt: skip
+            book.devices[DeviceHourKey(hour, uuid)] = [*use]
             for name in set(users):
                 part = 1 / len(set(users)) * chance.uniform(0.9, 1.0)
                 of_user = {

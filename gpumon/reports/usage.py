@@ -18,7 +18,7 @@ from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.text_table import TextColumn, draw, text_column
-from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account, named_use
 from gpumon.storage.usage.query import StoredDevice
 
@@ -200,6 +200,8 @@ FIELDS = (
 are summed by group, with the name of the user or group in the column `user`; `unknown` for unknown users, and for work
 that cannot be divided among users; `free` for time without users; `unseen` for time that was not sampled; `total` for
 all sampled time."""
+TOTAL_KEYS = tuple(name for name in DeviceUse._fields if not name.startswith("free"))
+"""Keys of the total in JSON. Free time has an object of its own."""
 COLUMNS = (
     TextColumn("", 90, right=False, max_width=32),
     text_column(USER_BY_KEY["user"], max_width=24),
@@ -330,10 +332,7 @@ def _group_json(group: AccountGroup, holder: str) -> dict[str, Any]:
         "unknown": {"held": group.rest.held, "busy": group.rest.busy, "energy": group.rest.energy},
         "free": {"seconds": use.free, "energy": use.free_energy},
         "unseen": group.unseen,
-        "total": {
-            "observed": use.observed, "identified": use.identified, "judged": use.judged, "held": use.held,
-            "busy": use.busy, "idle_held": use.idle_held, "metered": use.metered, "energy": use.energy,
-        },
+        "total": {name: getattr(use, name) for name in TOTAL_KEYS},
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.reports.usage import lines
 from gpumon.storage.history.schema import TABLES, VERSION
-from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.hours import AccountBook
 from gpumon.storage.usage.period_totals import summary
 from gpumon.storage.usage.query import StoredAccounts, by_user, group_hours, read_accounts, total, unattributed
@@ -73,7 +73,7 @@ def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy(path: Path) -> No
     found = kept(path, seconds(0, 101, lambda s: ([busy(energy=300.0 * s)], [process()])))
     assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 100, 30_000)]
     use = total(found.hours)
-    assert use == (100, 100, 100, 100, 100, 0, 100, 30_000, 0, 0)
+    assert use == DeviceUse(observed=100, identified=100, judged=100, held=100, busy=100, metered=100, energy=30_000)
     assert unattributed(use, by_user(found.hours)) == Account("")
     assert [(one.uuid, one.number, one.name) for one in found.devices] == [(device().uuid, 0, "NVIDIA H100")]
 

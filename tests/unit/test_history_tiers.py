@@ -33,6 +33,7 @@ from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import GPU_COLUMNS, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
 from gpumon.storage.history.write import seal, write
 from gpumon.storage.sqlite.write import open_to_write
+from gpumon.storage.usage.account import DeviceUse
 from tests.builders import device, sample, tick
 
 GPU = device().uuid
@@ -466,7 +467,8 @@ def test_accounts_and_events_are_kept_for_a_year_and_those_that_go_on_for_longer
         connection.execute("BEGIN")
         for hour in range(now - year - 5, now):
             connection.execute("INSERT INTO account VALUES (?, 'GPU-1', 'alice', 1, 1, 1, 0, 1, 1)", (hour,))
-            connection.execute("INSERT INTO device_hour VALUES (?, 'GPU-1', 1, 1, 1, 1, 1, 0, 1, 1, 0, 0)", (hour,))
+            sums = ", ".join("1" for _ in DeviceUse._fields)
+            connection.execute(f"INSERT INTO device_hour VALUES (?, 'GPU-1', {sums})", (hour,))
             until = 5 if hour == now - year - 3 else None
             row = (hour * 3600 * 10**9, until)
             connection.execute("INSERT INTO event VALUES (?, 'gpu_lost', '', '', '', '', '', NULL, ?, '{}')", row)

@@ -20,7 +20,7 @@ from gpumon.ring.sums import Sums, SumTable
 from gpumon.ring.takeover import SUMS_ROOM, plan_layout
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.usage import counters as meter_module
-from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.counters import UseMeter
 from gpumon.storage.usage.running_sums import Totals, totals_from_sums
 from tests.builders import TIME, device, process, sample, tick
@@ -71,7 +71,9 @@ def each_second(last: int, make: Callable[[int], tuple[Sequence[Sample], Sequenc
 def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy() -> None:
     found = totals(metered(each_second(100, lambda s: ([on(0.8, 300.0 * s)], [process()]))))
     one = found.devices[UUID]
-    assert one.use == (100, 100, 100, 100, 100, 0, 100, 30_000, 0, 0)
+    assert one.use == DeviceUse(
+        observed=100, identified=100, judged=100, held=100, busy=100, metered=100, energy=30_000
+    )
     assert (one.now.utilized, one.now.measured) == (pytest.approx(80.0), 100.0)
     assert one.state is GpuState.BUSY
     assert dict(found.users) == {(UUID, "alice"): Account("alice", 100, 100, 100, 0, 100, 30_000)}

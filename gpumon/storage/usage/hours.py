@@ -32,7 +32,7 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.vendors import PARTS
 from gpumon.storage.history.buckets import is_gap, max_interval
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
 from gpumon.storage.usage.energy_meter import EnergyMeter
 
 _HOUR = HOUR * SECOND
@@ -46,13 +46,21 @@ _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLO
 
 _facts = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
 
-_DIVIDED_WEIGHTS = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
+_DIVIDED_WEIGHTS = DeviceUse(metered=1.0, energy=1.0)
 
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
 _METERED, _JOULES, _FREE_JOULES = map(DEVICE_COLUMNS.index, ("metered", "energy", "free_energy"))
 
 _USER_METERED, _USER_JOULES = map(USER_COLUMNS.index, ("metered", "energy"))
+
+_MEASURES = {"metered": 1, "energy": 2, "free_energy": 2}
+"""For each column, the value of a span that it sums: 1 for the metered seconds, 2 for the energy. The other columns sum
+the length of the span."""
+
+_device_values = itemgetter(*(_MEASURES.get(name, 0) for name in DEVICE_COLUMNS))
+
+_user_values = itemgetter(*(_MEASURES.get(name, 0) for name in USER_COLUMNS))
 
 _Key = TypeVar("_Key")
 
@@ -128,16 +136,14 @@ class _DeviceHour:
 
     def flush(self) -> None:
         """Add the span to the sums, and start a new span with the same state."""
-        seconds, metered, joules = self.seconds, self.metered, self.joules
-        if not (seconds or metered or joules):
+        span = self.seconds, self.metered, self.joules
+        if not any(span):
             return
         self.seconds = self.metered = self.joules = 0.0
         sums = self.sums
-        values = (seconds, seconds, seconds, seconds, seconds, seconds, metered, joules, seconds, joules)
-        sums[:] = map(add, sums, map(mul, self.weights, values))
-        user_values = (seconds, seconds, seconds, seconds, metered, joules)
+        sums[:] = map(add, sums, map(mul, self.weights, _device_values(span)))
         for account, weights in self.shares:
-            account[:] = map(add, account, map(mul, weights, user_values))
+            account[:] = map(add, account, map(mul, weights, _user_values(span)))
 
 
 class AccountBook:
@@ -333,16 +339,33 @@ class AccountBook:
         if not device.is_whole and state is _ALLOCATED:
             is_judged = is_known(work_share(gpu.sample))
         busy, idle, free = state is _BUSY, state is _HELD, held is False
-        device.weights = tuple(
-            map(float, (True, gpu.is_identified, is_judged, held is True, busy, idle, True, True, free, free))
+        device.weights = DeviceUse(
+            observed=1.0,
+            identified=float(gpu.is_identified),
+            judged=float(is_judged),
+            held=float(held is True),
+            busy=float(busy),
+            idle_held=float(idle),
+            metered=1.0,
+            energy=1.0,
+            free=float(free),
+            free_energy=float(free),
         )
         shares = []
         for user, share in _user_shares(gpu):
             known = is_known(share)
             judged = is_judged and (known or not busy)
             factor = share if known else 0.0
-            weights = (1.0, float(judged), factor * busy, float(judged and idle), float(known), factor)
-            shares.append((self._account(device, uuid, user), weights))
+            weights = Account(
+                user,
+                held=1.0,
+                judged=float(judged),
+                busy=factor * busy,
+                idle_held=float(judged and idle),
+                metered=float(known),
+                energy=factor,
+            )
+            shares.append((self._account(device, uuid, user), weights[1:]))
         device.shares = shares
 
     def _account(self, device: _DeviceHour, uuid: str, user: str) -> list[float]:

@@ -18,7 +18,6 @@ from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
 from gpumon.reports import caps, events, history, status_json, usage
 from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, list_schema, object_schema, ref
-from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.period_totals import GROUPINGS
 from gpumon_web.api import now
 from gpumon_web.auth.http_errors import V1
@@ -86,7 +85,7 @@ OWN: Mapping[str, Schema] = {
         }),
         "free": object_schema({"seconds": ref("amount"), "energy": ref("amount", "joules")}),
         "unseen": ref("amount", "seconds without data, over all GPUs: no daemon ran, or the GPU did not respond"),
-        "total": object_schema({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
+        "total": object_schema({name: ref("amount") for name in usage.TOTAL_KEYS}),
     }),
     "accounts": object_schema({
         "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
