@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from gpumon.export.scrape import Exporter
 
 NATIVE, DCGM = "native", "dcgm"
-PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
+PORTS = {
+    NATIVE: 9401,
+    DCGM: 9400,
+    "jobstats": 9445,
+}
 """Default TCP port of each dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)

@@ -295,7 +295,8 @@ EPOCHS: tuple[Column, ...] = (
 )  # fmt: skip
 """Values of an epoch, a phase, a row of steps, the time between epochs, or a whole run."""
 USAGE: tuple[Column, ...] = tuple(column for column in EPOCHS if column.over_devices is not OverDevices.NONE)
-"""Columns that the ledger stores for each device, in the order of a row's values. A new column needs a migration."""
+"""Columns that the ledger stores for each device, in the order of a row's values. A new column needs a new `VERSION`
+in `storage/ledger/schema.py`."""
 BESIDE_EPOCHS: tuple[Column, ...] = (
     Column("epoch", "Epoch", "epoch", None, "Number of the epoch, as the training counts it.", 100, View.TABLES,
            largest_first=True),

@@ -1,7 +1,8 @@
 """The table of sources, `KINDS`. Names, help, detection, metrics and capabilities of sources derive from it.
 
-To add a source, add a package with `METRICS`, `detect` and `make` to this folder, and a row to the table. A package is
-imported only when it is used, so that a machine needs the driver bindings only for its own hardware.
+To add a source, add a package with `METRICS`, `detect`, `make` and, for hardware, `examine` to this folder, and a row
+to the table. A package is imported only when it is used, so that a machine needs the driver bindings only for its own
+hardware.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,7 +19,7 @@ PAGES = [CONTRIBUTING, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")
 VIEWS = {name: ROOT / name / f"gpumon_{name}" for name in ("tui", "web")}
 GUIDES = (ARCHITECTURE, CONTRIBUTING, EXTENDING)
 TREE = ("gpumon", "tui", "web", "tests", "docs", "benchmarks", "examples")
-MADE = re.compile(r"^(?:# |\+\+\+ )(\S+\.py)$", re.MULTILINE)
+MADE = re.compile(r"^(?:# |\+\+\+ )(\S+\.(?:py|toml|json))$", re.MULTILINE)
 """A file that an example makes or changes."""
 TESTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py")))
 
@@ -46,7 +48,8 @@ def anchors(page: Path) -> set[str]:
 def test_every_path_that_a_guide_names_is_there(page: Path) -> None:
     """Those that an example makes count for its own page only."""
     made = set(MADE.findall(page.read_text(encoding="utf-8")))
-    paths = {word for word in quoted(page) if word.split("/")[0] in TREE and "/" in word and " " not in word}
+    words = {word.partition("::")[0] for word in quoted(page)}
+    paths = {word for word in words if word.split("/")[0] in TREE and "/" in word and " " not in word}
     assert paths
     assert {path for path in paths - made if not (ROOT / path).exists()} == set()
 
@@ -72,6 +75,20 @@ def test_every_test_that_a_guide_names_is_there(page: Path) -> None:
     files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     named = {word for word in quoted(page) if re.fullmatch(r"test_\w+(\.py)?", word)}
     assert {word for word in named if word not in files and f"def {word}(" not in TESTS} == set()
+
+
+def test_every_test_on_the_page_on_extending_is_found_where_it_says() -> None:
+    """A test that is named without its file is in `tests/contracts`, and runs with them."""
+    folder = ROOT / "tests" / "contracts"
+    contracts = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("test_*.py"))
+    named = {match for word in quoted(EXTENDING) if (match := re.fullmatch(r"(?:(tests/\S+\.py)::)?(test_\w+)", word))}
+    assert len(named) > 40
+    lost = set()
+    for file, test in (match.groups() for match in named):
+        text = (ROOT / file).read_text(encoding="utf-8") if file else contracts
+        if f"def {test}(" not in text:
+            lost.add(f"{file or 'tests/contracts'}: {test}")
+    assert lost == set()
 
 
 def test_every_folder_stands_in_the_drawing() -> None:
@@ -118,19 +135,87 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", EXTENDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def hunks() -> Iterator[tuple[str, str]]:
-    """Each hunk of the diffs on the page on extending: its file, and the lines that it expects there."""
+MOST_ADDED = 40
+"""Most lines that additions may have put at a place where the page adds some."""
+VERSION = "VERSION = N"
+"""How the page writes the version of a file's tables, which each change increases."""
+
+
+class Hunk(NamedTuple):
+    """A hunk of a diff: its lines with their signs."""
+
+    path: str
+    lines: tuple[str, ...]
+
+    @property
+    def removed(self) -> set[str]:
+        return {line[1:] for line in self.lines if line[:1] == "-"}
+
+    @property
+    def kept(self) -> str:
+        return "".join(f"{line[1:]}\n" for line in self.lines if line[:1] != "+")
+
+    def pattern(self) -> re.Pattern[str]:
+        """What the file must have: the lines of the hunk, with more lines only where it adds some."""
+        gap = rf"((?:.*\n){{0,{MOST_ADDED}}}?)"
+        parts = [
+            gap if is_added else re.escape("".join(f"{line[1:]}\n" for line in lines))
+            for is_added, lines in groupby(self.lines, key=lambda line: line[:1] == "+")
+        ]
+        return re.compile("^" + "".join(parts[1:] if parts[0] == gap else parts), re.MULTILINE)
+
+    def is_found_once(self, text: str) -> bool:
+        return bool(self.kept) and len(self.pattern().findall(text)) == 1
+
+    def apply(self, text: str) -> str:
+        """Add the lines of the hunk, after those that are at this place already."""
+        match = self.pattern().search(text)
+        assert match is not None
+        gaps = iter(match.groups())
+        parts: list[str] = []
+        for is_added, lines in groupby(self.lines, key=lambda line: line[:1] == "+"):
+            parts += [next(gaps)] if is_added and parts else []
+            parts += [f"{line[1:]}\n" for line in lines if line[:1] != "-"]
+        return _with_version(text[: match.start()] + "".join(parts) + text[match.end() :])
+
+
+def _with_version(text: str) -> str:
+    return re.sub(r"^VERSION = (?:\d+|N \+ 1)$", VERSION, text, flags=re.MULTILINE)
+
+
+def hunks() -> Iterator[Hunk]:
+    """Each hunk of the diffs on the page on extending."""
     for diff in re.split(r"^\+\+\+ ", "".join(blocks("diff")), flags=re.MULTILINE)[1:]:
         path, *parts = re.split(r"\n@@\n", diff.replace("\n@@\n", "\n\n@@\n"))
         for part in parts:
-            yield path.strip(), "".join(f"{line[1:]}\n" for line in part.strip("\n").split("\n") if line[:1] != "+")
+            yield Hunk(path.strip(), tuple(part.strip("\n").split("\n")))
+
+
+def changed_files(page: Iterable[Hunk]) -> dict[str, str]:
+    return {path: _with_version((ROOT / path).read_text(encoding="utf-8")) for path in {hunk.path for hunk in page}}
 
 
 def test_the_diffs_of_the_page_on_extending_apply() -> None:
-    expected = list(hunks())
-    assert len(expected) > 20
-    files = {path: (ROOT / path).read_text(encoding="utf-8") for path, _ in expected}
-    assert [(path, lines) for path, lines in expected if not lines or files[path].count(lines) != 1] == []
+    page = list(hunks())
+    assert len(page) > 20
+    files = changed_files(page)
+    lost = [(hunk.path, hunk.kept) for hunk in page if not hunk.is_found_once(files[hunk.path])]
+    assert lost == [], (
+        "these lines of diffs in docs/inside/extending.md are not in their file, or more than once: "
+        "copy the lines before and after the addition from the file to the page"
+    )
+
+
+def test_following_the_page_on_extending_leaves_its_diffs_true() -> None:
+    page = list(hunks())
+    files = changed_files(page)
+    for hunk in page:
+        files[hunk.path] = hunk.apply(files[hunk.path])
+    assert {line for hunk in page for line in hunk.removed} <= {VERSION}, "an addition only adds lines"
+    lost = [(hunk.path, hunk.kept) for hunk in page if not hunk.is_found_once(files[hunk.path])]
+    assert lost == [], (
+        "the additions of docs/inside/extending.md change these lines of its own diffs: show other lines there"
+    )
 
 
 def defined(module: str) -> set[str]:

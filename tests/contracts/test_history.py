@@ -6,21 +6,25 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gpumon.model.metrics import GPU_METRICS
-from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS
+from gpumon.storage.history.buckets import DEFAULT_WINDOW, WINDOWS, Grid
 from gpumon.storage.history.file import HistoryFile
-from gpumon.storage.history.open import open_history
-from gpumon.storage.history.query import History
+from gpumon.storage.history.open import open_history, open_tiers
+from gpumon.storage.history.query import History, Query
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.history.tiered_history import StoredTier
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.history.window_totals import TOTALS
+from tests.builders import device
+from tests.months import fill
 
 ROOT = Path(__file__).parents[2]
+GPU = device(0).uuid
 OUTSIDE = sorted(
     path
     for folder in ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
@@ -85,6 +89,24 @@ def test_small_charts_of_the_browser_show_the_usual_window() -> None:
     scripts = (ROOT / "web/gpumon_web/assets").glob("*.js")
     found = [number for path in scripts for number in re.findall(r"const WINDOW = (\d+);", path.read_text())]
     assert set(found) == {str(DEFAULT_WINDOW.seconds)}
+
+
+def test_each_tier_of_the_file_answers_on_the_grid_of_a_query(tmp_path: Path) -> None:
+    path, end = str(tmp_path / "history.sqlite"), 86400.0 * 365
+    fill(path, [GPU], end, lambda *_: (1.0, 2.0, 3.0), [shape._replace(keep=shape.block) for shape in SHAPES])
+    with closing(HistoryFile(path, now=lambda: end)) as file:
+        tiers = open_tiers(file)
+        assert [tier.step for tier in tiers] == sorted({tier.step for tier in tiers})
+        for tier in tiers:
+            grid = Grid(int(end // tier.step) - 4, tier.step, 4)
+            query = Query(GPU, ["gpu.power"], end - 4 * tier.step, end, grid=grid)
+            ((name, series),) = tier.query(query).items()
+            assert name == "gpu.power"
+            assert series.times == grid.middles()
+            assert len(series.low) == len(series.mean) == len(series.high) == grid.buckets
+            assert tier.begin < tier.end <= end
+            assert tier.has(GPU, "gpu.power")
+            assert len(tier.seconds(query, query.begin, query.end)) == grid.buckets
 
 
 def test_each_total_of_a_window_has_a_name_a_heading_and_a_metric_of_its_table() -> None:

@@ -23,7 +23,10 @@ from gpumon.ring.layout import STOPPED
 from tests.builders import TIME, device, process, sample, tick
 from tests.exported import Node, scraped
 
-TABLES = {"dcgm": DCGM, "jobstats": JOBSTATS}
+TABLES = {
+    "dcgm": DCGM,
+    "jobstats": JOBSTATS,
+}
 MIB, GIB = 2.0**20, 2.0**30
 
 VALUES = {

@@ -1,4 +1,4 @@
-"""Opens the history for a view, or reads the history file for a single query. `TIERS` lists the classes of tiers."""
+"""Opens the history for a view, or reads the history file for a single query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gpumon.storage.history.window_totals import WindowTotals
 
 
-def _stored_tiers(file: HistoryFile) -> Sequence[Tier]:
-    return [StoredTier(file, shape) for shape in SHAPES]
-
-
-TIERS: Sequence[Callable[[HistoryFile], Sequence[Tier]]] = (_stored_tiers,)
-"""Functions that return the tiers of a history file."""
 _NEVER = 2.0**40
 """A time (s since 1970) later than any real time."""
+
+
+def open_tiers(file: HistoryFile) -> Sequence[Tier]:
+    """Return the tiers of a history file, from the finest to the coarsest."""
+    tiers: list[Tier] = [StoredTier(file, shape) for shape in SHAPES]
+    return sorted(tiers, key=lambda tier: tier.step)
 
 
 def open_history(
@@ -42,8 +42,7 @@ def open_history(
     wait while the file is locked.
     """
     file = HistoryFile(now=now, timeout=timeout)
-    tiers = [tier for open_tiers in TIERS for tier in open_tiers(file)]
-    return TieredHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
+    return TieredHistory(open_tiers(file), keep, file, metrics)
 
 
 def stored_subjects(path: str, span: WindowSpan) -> list[str]:

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from gpumon_web.components.page import Page
-from gpumon_web.pages import compare, events, fleet, gpu, none, run, runs, users
+from gpumon_web.pages import (
+    compare,
+    events,
+    fleet,
+    gpu,
+    none,
+    run,
+    runs,
+    users,
+)
 
 PAGES: dict[str, Page] = {
-    page.name: page for page in (fleet.PAGE, gpu.PAGE, runs.PAGE, run.PAGE, compare.PAGE, users.PAGE, events.PAGE,
-                              none.PAGE)
-}  # fmt: skip
+    page.name: page
+    for page in (
+        fleet.PAGE,
+        gpu.PAGE,
+        runs.PAGE,
+        run.PAGE,
+        compare.PAGE,
+        users.PAGE,
+        events.PAGE,
+        none.PAGE,
+    )
+}
