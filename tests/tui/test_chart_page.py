@@ -31,6 +31,7 @@ from gpumon_tui.render.time_axis import HOLD
 from gpumon_tui.screens.chart.layouts import chart_plan
 from gpumon_tui.screens.chart.page import ChartPage
 from gpumon_tui.screens.chart.state import ChartState, Overlay
+from gpumon_tui.screens.window import ListWindow
 from tests.crossed import crossed
 from tests.fakes import FakeClock
 from tests.months import fill
@@ -108,11 +109,12 @@ def test_another_metric_by_key_and_from_the_list() -> None:
 def test_the_list_of_metrics_goes_to_its_ends_and_by_the_wheel() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "enter")
-        chooser, window = page_of(app).chooser, app.view.window
-        last = len(chooser.metrics) - 1
+        assert isinstance(app.screen, ListWindow)
+        chooser, window = app.screen.list, app.view.window
+        last = len(chooser.rows) - 1
         for key, place in {"end": last, "home": 0, "pagedown": 10, "pageup": 0, "G": last, "g": 0}.items():
             await pilot.press(key)
-            assert (chooser.display, chooser.cursor) == (True, place), key
+            assert (app.screen is chooser.screen, chooser.cursor) == (True, place), key
         chooser.post_message(wheel_down(chooser))
         await pilot.pause()
         assert (chooser.cursor, app.view.window) == (1, window)
@@ -698,7 +700,7 @@ def test_the_wheel_zooms_and_a_click_sets_the_cursor_or_selects_a_gpu() -> None:
         await pilot.click(page.heading, offset=(line.index("+"), 1))
         assert app.view.window < window
         await pilot.click(page.heading, offset=(3, 1))
-        assert page.chooser.display
+        assert isinstance(app.screen, ListWindow)
 
     play(FakeFeed(), (160, 50), script)
 

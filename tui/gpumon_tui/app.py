@@ -30,7 +30,7 @@ from gpumon_tui.screens.findings import FindingsWindow
 from gpumon_tui.screens.help import HelpWindow
 from gpumon_tui.screens.page import TerminalPage, page_class
 from gpumon_tui.screens.text_input import one_line
-from gpumon_tui.screens.window import ModalWindow
+from gpumon_tui.screens.window import ModalWindow, paint_ground
 from gpumon_tui.state import RECENT_FRAMES, View
 from gpumon_tui.terminal_app import TerminalApp
 from gpumon_tui.terminal_guard import suspend_job
@@ -99,7 +99,7 @@ class GpumonApp(TerminalApp):
         """Create a page when it is opened for the first time."""
         page = self.pages[name] = page_class(name, self._page_classes)(self.view)
         page.footer_picture.pages = tuple(self._page_classes)
-        self.paint_ground(page)
+        paint_ground(page, self.view.appearance)
         return page
 
     def on_mount(self) -> None:

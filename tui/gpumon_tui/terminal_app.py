@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.binding import BindingType
-from textual.color import Color
 from textual.events import CursorPosition
-from textual.screen import Screen
 
 from gpumon.common.text import clean
 from gpumon_tui import _textual
-from gpumon_tui.appearance import Appearance, ColorDepth
+from gpumon_tui.appearance import Appearance
 from gpumon_tui.keybindings import GLOBAL_BINDINGS
 from gpumon_tui.notifications import TerminalNotifier
 from gpumon_tui.screens.page import TerminalPage
-from gpumon_tui.screens.window import ModalWindow
+from gpumon_tui.screens.window import ModalWindow, open_window, paint_ground
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
-
-WINDOW_OPACITY = 0.6
-"""Opacity of the background of a window above a page."""
 
 WIDTH_QUERY = "\x1b[2;1H●\x1b[6n"
 """Draws a character of ambiguous width and requests the cursor position; the page is drawn over it."""
@@ -91,7 +86,7 @@ class TerminalApp(_textual.TextualApp, inherit_bindings=False):
         """Redraw everything with another appearance."""
         self.view.appearance = appearance
         for screen in {*self.pages.values(), *self.screen_stack}:
-            self.paint_ground(screen)
+            paint_ground(screen, appearance)
             for lines in screen.query(Lines):
                 lines.refresh()
 
@@ -130,19 +125,9 @@ class TerminalApp(_textual.TextualApp, inherit_bindings=False):
         cleaned = ("\t".join(clean(part, MAX_COPIED) for part in row) for row in rows)
         super().copy_to_clipboard("\n".join(cleaned)[:MAX_COPIED])
 
-    def paint_ground(self, screen: Screen[Any]) -> None:
-        """Set the background of a screen; a window above a page is translucent if the terminal has enough colors."""
-        appearance = self.view.appearance
-        ground = Color.parse(appearance.ground)
-        is_window = isinstance(screen, ModalWindow) and appearance.depth is ColorDepth.MANY
-        screen.styles.background = ground.with_alpha(WINDOW_OPACITY) if is_window else ground
-
     def open_window(self, make_window: Callable[[View], ModalWindow]) -> None:
         """Open a window, unless one is already open."""
-        if not isinstance(self.screen, ModalWindow):
-            window_screen = make_window(self.view)
-            self.paint_ground(window_screen)
-            self.push_screen(window_screen)
+        open_window(self, make_window(self.view))
 
     def action_accounts(self) -> None:
         """Open the accounting of GPU use by user, per day, week or month."""

@@ -115,9 +115,8 @@ class TerminalPage(Screen[None], inherit_bindings=False):
         self.refresh(layout=True)
 
     def _update_painter(self, screen: Screen[Any]) -> None:
-        """After a layout: direct drawing is allowed unless a pop-up covers part of the page."""
-        covering = (part for part in self.line_widgets if part.display and part.layer != "default")
-        self.view.painter.is_layout_final = next(covering, None) is None
+        """After a layout, direct drawing is allowed."""
+        self.view.painter.is_layout_final = True
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Pass the request to Textual.

@@ -20,8 +20,9 @@ from gpumon_tui.render.process_head import ClickRange, are_processes_known, unkn
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
-from gpumon_tui.screens.signal_dialog import SignalQuestion, dialog_lines, not_on_page, overlay
-from gpumon_tui.screens.text_input import FilterField, OrderChooser
+from gpumon_tui.screens.signal_dialog import SignalQuestion, SignalWindow, not_on_page
+from gpumon_tui.screens.text_input import FilterField
+from gpumon_tui.screens.window import ListWindow, open_window
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.process_detail import SPLIT_ROWS, ProcessDetail
@@ -52,12 +53,13 @@ NARROW = 80
 """Width of the page below which counts are brief."""
 FIELD = 26
 """Width of the filter field."""
+ORDER_CELLS = 27
+"""Width of the list of sort columns."""
 _TITLE, _TEXT, _DIM, _FAINT = (
     theme.ink("strong", bold=True), theme.ink("text"), theme.ink("dim"), theme.ink("faint"),
 )  # fmt: skip
 _KEY, _WARN, _STRONG = theme.ink("key", bold=True), theme.ink("warn"), theme.ink("strong")
 _FIELD, _CARET = theme.ink("strong", "panel"), theme.ink("key", "panel")
-_SELECT = theme.ink("strong", "select", bold=True)
 
 
 class ProcessHead(Lines):
@@ -164,83 +166,9 @@ class ProcessHead(Lines):
         self.post_message(TerminalPage.Changed())
 
 
-class ProcessDialog(Lines):
-    """The list of sort columns, or the question before a signal, over the dimmed page."""
-
-    DEFAULT_CSS = "ProcessDialog { layer: dialog; position: absolute; height: 100%; width: 100%; display: none; }"
-
-    def __init__(self, view: View, orders: OrderChooser, question: SignalQuestion, *below: Lines) -> None:
-        super().__init__(view, id="process-dialog")
-        self._orders = orders
-        self._question = question
-        self._below = below
-        """Parts of the page below it."""
-        self._box = 0, 0
-        """First cell and row of the box."""
-        self._buttons: Sequence[tuple[int, ClickRange]] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is anything to show."""
-        return self._orders.is_open or self._question.is_open
-
-    def lines(self) -> list[Line]:
-        """Return the page with the box on it."""
-        cells, height = self.size
-        page = [line for part in self._below if part.display for line in _padded(part.lines(), part.size.height)]
-        if self._orders.is_open:
-            lines, left, top = overlay(_padded(page, height), self._order_lines(height), cells)
-            self._box = left, top
-            return lines
-        question = self._question
-        box, self._buttons = dialog_lines(
-            *question.title, question.sentences(height - 2), question.choices, chosen=question.choice,
-            is_yes=question.is_yes, cells=cells - 6, rows=height - 2,
-        )  # fmt: skip
-        lines, left, top = overlay(_padded(page, height), box, cells, "crit")
-        self._box = left, top
-        return lines
-
-    def _order_lines(self, height: int) -> list[Line]:
-        """Return the list of sort columns."""
-        table, cursor = self._orders.rows, self._orders.cursor
-        room = max(1, height - 5)
-        first = max(0, cursor - room + 1)
-        lines: list[Line] = [[Segment("Sort by", theme.ink("strong", bold=True))]]
-        for index, column in enumerate(table.orders[first : first + room], first):
-            arrow = ("▼" if table.order.falls else "▲") if column.name == table.order.name else " "
-            style = _SELECT if index == cursor else _TEXT
-            lines.append([Segment(f" {fit(column.title, 18)}{arrow} ", style)])
-        return lines
-
-    def on_click(self, event: events.Click) -> None:
-        """Sort by the clicked column, or run the clicked choice or button."""
-        left, top = self._box
-        cell, row = event.x - left, event.y - top
-        if self._orders.is_open:
-            self._orders.choose(row - 1 if 0 <= cell < 22 else -1)
-        elif self._question.is_open:
-            actions = (
-                click_range.action
-                for button_row, click_range in self._buttons
-                if button_row == row and click_range.begin <= cell < click_range.end
-            )
-            action, _, number = next(actions, "").partition(" ")
-            if action == "choice":
-                self._question.choice = int(number)
-            elif action:
-                self._question.answer(action == "yes")
-        self.post_message(TerminalPage.Changed())
-
-
-def _padded(lines: list[Line], rows: int) -> list[Line]:
-    return [*lines, *([[]] * (rows - len(lines)))][: max(0, rows)]
-
-
 class ProcessesPage(TerminalPage):
     """The page and the actions of its keys."""
 
-    DEFAULT_CSS = "ProcessesPage > #page { layers: default dialog; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("minus", "zoom(-1)"),
         Binding("slash,f3,f4,backslash", "filter", "filter", key_display="/",
@@ -281,8 +209,6 @@ class ProcessesPage(TerminalPage):
         self.head = ProcessHead(view, self.table, self.filter_field)
         self.detail = ProcessDetail(view, self.table)
         self.question = SignalQuestion(view, self.table.tags.drop)
-        self.orders = OrderChooser(self.table)
-        self.dialog = ProcessDialog(view, self.orders, self.question, self.head, self.table, self.detail)
         self._page_rows = 1
         """Rows of the table for which there is room."""
         self.has_detail = False
@@ -294,7 +220,7 @@ class ProcessesPage(TerminalPage):
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        return self.head, self.table, self.detail, self.dialog
+        return self.head, self.table, self.detail
 
     def lay_out(self, size: Size) -> None:
         """Update the rows, and divide the page: an opened process uses the room below the table, or the whole page."""
@@ -308,7 +234,6 @@ class ProcessesPage(TerminalPage):
         self.has_detail = detail.is_open or (has_preview_room and table.process is not None)
         self.is_covered = detail.is_open and (height < SPLIT_FROM or has_preview_room)
         detail.is_below = not self.is_covered
-        self.dialog.display = self.dialog.is_open
         if self.is_covered:
             self.set_heights((self.head, 0), (table, 0), (detail, height))
             return
@@ -334,11 +259,6 @@ class ProcessesPage(TerminalPage):
         self._page_rows = max(1, room - 1 - table.has_sums)
         return head_rows, min(room, 1 + max(1, table.row_count) + table.has_sums) if self.has_detail else room
 
-    def show(self) -> None:
-        """Draw the current state of the view."""
-        super().show()
-        self.dialog.show()
-
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for closing an opened process, ending a process (if allowed), and the accounts screen."""
@@ -359,18 +279,13 @@ class ProcessesPage(TerminalPage):
         return hidden if self.table.row_count else hidden | _ROW_KEYS
 
     def take_key(self, press: Press) -> bool:
-        """Handle typing in the filter, and keys of dialogs above the table."""
+        """Handle typing in the filter."""
         self.question.message = self.message = ""
-        if self.question.is_open:
-            return self.question.handle(press.key)
-        if self.orders.is_open:
-            return self.orders.handle(press.key)
         return self.filter_field.handle(press) or self._refuse_covered(press.key)
 
     def paste(self, text: str) -> None:
         """Paste text into the filter."""
-        if not (self.question.is_open or self.orders.is_open):
-            self.filter_field.paste(text)
+        self.filter_field.paste(text)
 
     def _refuse_covered(self, name: str) -> bool:
         """Whether a key would change a table covered by an opened process; if so, show a hint instead."""
@@ -386,7 +301,19 @@ class ProcessesPage(TerminalPage):
 
     def action_order(self) -> None:
         """Choose the sort column."""
-        self.orders.open()
+        table = self.table
+        names = [column.name for column in table.orders]
+
+        def rows() -> list[tuple[str, str]]:
+            arrow = "▼" if table.order.falls else "▲"
+            return [(column.title, arrow if column.name == table.order.name else "") for column in table.orders]
+
+        # a stored column may have no values for any process
+        cursor = names.index(table.order.name) if table.order.name in names else 0
+        window = ListWindow(
+            self.view, "Sort by", rows, cursor, lambda index: table.sort_by(names[index]), cells=ORDER_CELLS
+        )
+        open_window(self.app, window)
 
     def action_reverse(self) -> None:
         """Reverse the sort order."""
@@ -439,6 +366,8 @@ class ProcessesPage(TerminalPage):
     def action_signal(self) -> None:
         """Ask whether to end the tagged processes, or the one under the cursor."""
         self.question.ask(*self.table.targets, unseen=self.table.hidden_tags, is_by_user=self.table.is_by_user)
+        if self.question.is_open:
+            open_window(self.app, SignalWindow(self.view, self.question))
 
     def action_tag(self) -> None:
         """Toggle the tag of the process under the cursor and move to the next; no effect while the rows are hidden."""
@@ -497,7 +426,7 @@ class ProcessesPage(TerminalPage):
     def forget(self) -> None:
         """Close everything that is open."""
         self.table.columns = needed_columns(())
-        self.orders.is_open = self.filter_field.is_active = False
+        self.filter_field.is_active = False
         self.question.forget()
         self.detail.close()
         self.message = ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
+from textual import events
+from textual.message import Message
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import is_known
@@ -18,8 +20,10 @@ from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
+from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_head import ClickRange
-from gpumon_tui.render.text_width import Line, cut, fit, length, safe
+from gpumon_tui.render.text_width import Line, fit, length, safe
+from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 
 Sentence = tuple[str, bool]
@@ -316,50 +320,6 @@ class SignalQuestion:
         return list(ranks.values())
 
 
-FADED = theme.tint("dim", 0.6)
-_PANEL = Style(bgcolor=theme.color("panel"))
-
-
-def overlay(page: Sequence[Line], box: Sequence[Line], cells: int, edge: str = "key") -> tuple[list[Line], int, int]:
-    """Return the page with a box in its middle, and the first cell and row of the box.
-
-    `edge` is the role of the box's left border. A box larger than the page is truncated.
-    """
-    box_cells = min(cells, max((length(line) for line in box), default=0) + 4)
-    left, top = (cells - box_cells) // 2, max(0, (len(page) - len(box) - 2) // 2)
-    blank: Line = []
-    inner = [blank, *box, blank][: max(0, len(page) - top)]
-    lines = [_faded(line) for line in page]
-    for row, line in enumerate(inner, top):
-        text_line = cut(line, box_cells - 4)
-        body = [Segment(text, _PANEL + style if style else _PANEL) for text, style, _ in text_line]
-        fill = Segment(" " * (box_cells - 2 - length(text_line)), _PANEL)
-        bar = Segment("▌", theme.ink(edge, "panel"))
-        left_part, right_part = _window(lines[row], 0, left), _window(lines[row], left + box_cells, cells)
-        lines[row] = [*left_part, bar, Segment(" ", _PANEL), *body, fill, *right_part]
-    return lines, left + 2, top + 1
-
-
-def _faded(line: Line) -> Line:
-    return [Segment("".join(text for text, _, _ in line), FADED)]
-
-
-def _window(line: Line, begin: int, end: int) -> Line:
-    """Return a range of cells of a faded line; half of a wide character becomes a blank."""
-    if end <= begin:
-        return []
-    text = line[0].text if line else ""
-    letters, position = [], 0
-    for letter in text:
-        letter_cells = length([Segment(letter)])
-        if begin <= position and position + letter_cells <= end:
-            letters.append(letter)
-        elif position < end and position + letter_cells > begin:
-            letters.append(" " * (min(position + letter_cells, end) - max(position, begin)))
-        position += letter_cells
-    return [Segment("".join(letters) + " " * max(0, end - max(position, begin)), FADED)]
-
-
 _STRONG, _TEXT, _DIM = theme.ink("strong", bold=True), theme.ink("text"), theme.ink("dim")
 _KEY, _CRIT = theme.ink("key", bold=True), theme.ink("crit")
 _SELECTED, _SELECTED_DIM = theme.ink("strong", "select", bold=True), theme.ink("dim", "select")
@@ -383,7 +343,8 @@ def dialog_lines(
     blank: list[Line] = [] if has_few_rows else [[]]
     lines: list[Line] = [[Segment(title, _STRONG), Segment(f"   {about}" if about else "", _DIM)], *blank]
     for text, is_critical in consequences:
-        lines += [[Segment(part, _CRIT if is_critical else _TEXT)] for part in _wrapped(text, cells)]
+        parts = [text] if length([Segment(text)]) <= cells else wrap_words(text, cells)
+        lines += [[Segment(part, _CRIT if is_critical else _TEXT)] for part in parts]
     lines += blank
     effect_cells = max((len(choice.effect) + len(choice.number.name) + 2 for choice in choices), default=0)
     choice_cells = min(cells, 4 + NAME + effect_cells + 2)
@@ -412,12 +373,75 @@ def dialog_lines(
     return lines, ranges
 
 
-def _wrapped(text: str, cells: int) -> list[str]:
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > cells:
-            lines.append(line)
-            line = word
+class SignalText(TextWidget):
+    """The question, its consequences, the signals to choose from, and the answers."""
+
+    dims = False
+    border_role = "crit"
+
+    def __init__(self, view: View, question: SignalQuestion) -> None:
+        super().__init__(view)
+        self._question = question
+        self._buttons: Sequence[tuple[int, ClickRange]] = ()
+
+    def text_lines(self, cells: int) -> list[Line]:
+        question, rows = self._question, self.app.size.height - 2
+        lines, self._buttons = dialog_lines(
+            *question.title, question.sentences(rows), question.choices, chosen=question.choice,
+            is_yes=question.is_yes, cells=cells, rows=rows,
+        )  # fmt: skip
+        return lines
+
+    def on_click(self, event: events.Click) -> None:
+        """Run the clicked choice or button."""
+        event.stop()
+        cell, row = event.x - 2, event.y - 1
+        buttons = (button for line, button in self._buttons if line == row and button.begin <= cell < button.end)
+        if button := next(buttons, None):
+            self.post_message(self.Pressed(button.action))
+
+    class Pressed(Message):
+        """Posted when a choice or an answer was clicked; `action` is `choice N`, `no` or `yes`."""
+
+        def __init__(self, action: str) -> None:
+            super().__init__()
+            self.action = action
+
+
+class SignalWindow(ModalWindow):
+    """The window of the question; while it is open, it handles all keys."""
+
+    DEFAULT_CSS = "SignalWindow > VerticalScroll { width: 72; }"
+    follows: ClassVar[bool] = True
+
+    def __init__(self, view: View, question: SignalQuestion) -> None:
+        super().__init__(SignalText(view, question))
+        self._question = question
+
+    def take_key(self, press: events.Key) -> bool:
+        self._question.handle(press.key)
+        return True
+
+    def show(self) -> None:
+        """Redraw the question, or close the window if it has been answered."""
+        if self._question.is_open:
+            super().show()
         else:
-            line = f"{line} {word}".lstrip()
-    return [*lines, line]
+            self.close()
+
+    def close(self) -> None:
+        """Close the window without sending a signal."""
+        self._question.close()
+        super().close()
+
+    async def on_signal_text_pressed(self, message: SignalText.Pressed) -> None:
+        """Handle a click on a choice or an answer."""
+        await self.run_action(f"press({message.action!r})")
+
+    def action_press(self, button: str) -> None:
+        """Select a signal, or answer the question."""
+        name, _, number = button.partition(" ")
+        if name == "choice":
+            self._question.choice = int(number)
+        else:
+            self._question.answer(name == "yes")

@@ -1,12 +1,10 @@
-"""The filter field, and the list of columns to sort by."""
+"""The filter field."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from textual.events import Key as Press
-
-from gpumon_tui.widgets.process_table import ProcessTable
 
 MAX_FILTER = 80
 """Maximum length of a filter."""
@@ -62,36 +60,3 @@ class FilterField:
 def one_line(text: str) -> str:
     """Return pasted text as one line of printable characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
-class OrderChooser:
-    """List of the columns to sort by, with its own cursor."""
-
-    def __init__(self, rows: ProcessTable) -> None:
-        self.rows = rows
-        self.is_open = False
-        self.cursor = 0
-
-    def open(self) -> None:
-        """Open the list with the cursor on the current column."""
-        names = [column.name for column in self.rows.orders]
-        self.is_open = True
-        name = self.rows.order.name  # a stored column may have no values for any process
-        self.cursor = names.index(name) if name in names else 0
-
-    def handle(self, key: str) -> bool:
-        """Handle a key; while the list is open, all keys are handled here."""
-        steps = {"down": 1, "j": 1, "up": -1, "k": -1, "home": -100, "end": 100}
-        if key in steps:
-            self.cursor = max(0, min(len(self.rows.orders) - 1, self.cursor + steps[key]))
-        elif key in ("enter", "space"):
-            self.choose(self.cursor)
-        elif key in ("escape", "o", "f6", "q"):
-            self.is_open = False
-        return True
-
-    def choose(self, index: int) -> None:
-        """Sort by a column of the list, and close it."""
-        self.is_open = False
-        if 0 <= index < len(self.rows.orders):
-            self.rows.sort_by(self.rows.orders[index].name)

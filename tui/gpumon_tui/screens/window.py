@@ -1,25 +1,27 @@
-"""Base class of scrollable windows above a page, the tinted page below, and `view_abilities`, which decides which
-keys are listed.
-"""
+"""Windows above a page: the base class, lists to choose from, and which keys a window lists."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
 from rich.segment import Segment
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.geometry import Size
+from textual.message import Message
 from textual.renderables.background_screen import BackgroundScreen
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 
 from gpumon.storage.history.query import HOST
 from gpumon_tui import _textual, theme
+from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.keybindings import PAGES, ViewAbilities
-from gpumon_tui.render.text_width import Line
+from gpumon_tui.render.text_width import Line, spread, width
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -29,7 +31,22 @@ def view_abilities(view: View) -> ViewAbilities:
     return ViewAbilities(view.is_readonly, view.can_seek, HOST in view.subjects, view.plays_recording)
 
 
-BORDER: Line = [Segment("▌", theme.ink("key", "panel")), Segment(" ")]
+WINDOW_OPACITY = 0.6
+"""Opacity of the background of a window above a page."""
+
+
+def paint_ground(screen: Screen[Any], appearance: Appearance) -> None:
+    """Set the background of a screen; a window above a page is translucent if the terminal has enough colors."""
+    ground = Color.parse(appearance.ground)
+    is_window = isinstance(screen, ModalWindow) and appearance.depth is ColorDepth.MANY
+    screen.styles.background = ground.with_alpha(WINDOW_OPACITY) if is_window else ground
+
+
+def open_window(app: App[Any], window: ModalWindow) -> None:
+    """Open a window, unless one is already open."""
+    if not isinstance(app.screen, ModalWindow):
+        paint_ground(window, window.view.appearance)
+        app.push_screen(window)
 
 
 class TextWidget(Lines):
@@ -37,6 +54,7 @@ class TextWidget(Lines):
 
     DEFAULT_CSS = "TextWidget { height: auto; }"
     ground = "panel"
+    border_role = "key"
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the number of lines at the given width."""
@@ -46,7 +64,8 @@ class TextWidget(Lines):
         return self._lines_in(self.size.width)
 
     def _lines_in(self, width: int) -> list[Line]:
-        return [[*BORDER, *line] for line in ([], *self.text_lines(max(1, width - 4)), [])]
+        border = Segment("▌", theme.ink(self.border_role, "panel")), Segment(" ")
+        return [[*border, *line] for line in ([], *self.text_lines(max(1, width - 4)), [])]
 
     def text_lines(self, cells: int) -> list[Line]:
         """Return the lines for a width in cells."""
@@ -78,6 +97,7 @@ class ModalWindow(ModalScreen[None], inherit_bindings=False):
 
     def __init__(self, text: TextWidget) -> None:
         super().__init__()
+        self.view = text.view
         self._text = text
         self._box = VerticalScroll(text)
         self.is_closed = False
@@ -128,3 +148,119 @@ class ModalWindow(ModalScreen[None], inherit_bindings=False):
         if not self.is_closed:
             self.is_closed = True
             self.dismiss()
+
+
+class ListText(TextWidget):
+    """A title with a hint, and rows, one of them under the cursor; a row has a text at each side."""
+
+    dims = False
+
+    class Chosen(Message):
+        """Posted when a row was clicked."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def __init__(self, view: View, title: str, hints: Sequence[str]) -> None:
+        super().__init__(view)
+        self.rows: Sequence[tuple[str, str]] = ()
+        self.cursor = 0
+        self._title = title
+        self._hints = hints
+        """Forms of the hint, longest first."""
+
+    @property
+    def _on_screen(self) -> range:
+        """Indexes of the rows on screen."""
+        room = max(1, self.app.size.height - 6)
+        first = max(0, min(self.cursor - room // 2, len(self.rows) - room))
+        return range(first, min(first + room, len(self.rows)))
+
+    def text_lines(self, cells: int) -> list[Line]:
+        on_screen = self._on_screen
+        hidden = len(self.rows) - on_screen.stop
+        forms = [hint + (f"  +{hidden} ▼" if hidden else "") for hint in self._hints]
+        hint = next((form for form in forms if width(self._title) + 2 + width(form) <= cells), forms[-1])
+        title: Line = [Segment(self._title, theme.ink("strong", "panel", bold=True))]
+        lines = [spread(title, [Segment(hint, theme.ink("faint", "panel"))], cells)]
+        for index in on_screen:
+            left, right = self.rows[index]
+            ground = "select" if index == self.cursor else "panel"
+            text, value = theme.ink("text", ground), theme.ink("dim", ground)
+            lines.append(spread([Segment(f" {left}", text)], [Segment(f" {right} ", value)], cells, text))
+        return lines
+
+    def move(self, step: int) -> None:
+        """Move the cursor, stopping at the first and last row."""
+        self.cursor = max(0, min(self.cursor + step, len(self.rows) - 1))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the clicked row; a click elsewhere closes the window."""
+        index = event.y - 2 + self._on_screen.start
+        if event.y >= 2 and index < self._on_screen.stop:
+            event.stop()
+            self.post_message(self.Chosen(index))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move the cursor up."""
+        event.stop()
+        self.move(-1)
+        self.show()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move the cursor down."""
+        event.stop()
+        self.move(1)
+        self.show()
+
+
+class ListWindow(ModalWindow):
+    """A list to choose from: `rows` returns it, and `on_chosen` receives the index of the chosen row."""
+
+    follows: ClassVar[bool] = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close"),
+        Binding("enter,space", "choose"),
+        Binding("up,k,M", "step(-1)"),
+        Binding("down,j,m", "step(1)"),
+        Binding("pageup,ctrl+b", "move(-10)"),
+        Binding("pagedown,ctrl+f", "move(10)"),
+        Binding("ctrl+u", "move(-5)"),
+        Binding("ctrl+d", "move(5)"),
+        Binding("home,g", "move(-1_000)"),
+        Binding("end,G", "move(1_000)"),
+    ]
+
+    def __init__(
+        self, view: View, title: str, rows: Callable[[], Sequence[tuple[str, str]]], cursor: int,
+        on_chosen: Callable[[int], object], *, cells: int, hints: Sequence[str] = ("",),
+    ) -> None:  # fmt: skip
+        self.list = ListText(view, title, hints)
+        super().__init__(self.list)
+        self._box.styles.width = cells
+        self._rows = rows
+        self._on_chosen = on_chosen
+        self.list.rows, self.list.cursor = rows(), cursor
+
+    def show(self) -> None:
+        self.list.rows = self._rows()
+        super().show()
+
+    def action_choose(self) -> None:
+        """Choose the row under the cursor."""
+        self.close()
+        self._on_chosen(self.list.cursor)
+
+    def action_step(self, step: int) -> None:
+        """Move the cursor, wrapping around."""
+        self.list.cursor = (self.list.cursor + step) % max(1, len(self.list.rows))
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor by several rows, stopping at the first and last."""
+        self.list.move(step)
+
+    async def on_list_text_chosen(self, message: ListText.Chosen) -> None:
+        """Choose the clicked row."""
+        self.list.cursor = message.index
+        await self.run_action("choose")

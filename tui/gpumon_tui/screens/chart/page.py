@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,109 +14,20 @@ from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Metric
 from gpumon.model.vendors import find_vendor, recovery_text
-from gpumon_tui import theme
 from gpumon_tui.keybindings import CHART, PAGES
-from gpumon_tui.render.text_width import Line, fit, width
+from gpumon_tui.render.text_width import width
 from gpumon_tui.screens.chart.board import ChartBoard, heat_gpus
 from gpumon_tui.screens.chart.heading import ChartHeading
 from gpumon_tui.screens.chart.layouts import ChartPlan
 from gpumon_tui.screens.chart.readout import ChartReadOut
 from gpumon_tui.screens.chart.state import ChartState
 from gpumon_tui.screens.page import TerminalPage
+from gpumon_tui.screens.window import ListWindow, open_window
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
-STEPS = {"up": -1, "k": -1, "M": -1, "down": 1, "j": 1, "m": 1}
-"""Keys that move to the next or previous row, wrapping around."""
-ALL_ROWS = 1_000
-JUMPS = {
-    "home": -ALL_ROWS,
-    "g": -ALL_ROWS,
-    "end": ALL_ROWS,
-    "G": ALL_ROWS,
-    "pageup": -10,
-    "ctrl+u": -5,
-    "pagedown": 10,
-    "ctrl+d": 5,
-}
-"""Keys that move by several rows, stopping at the first and last."""
-_EDGE = Segment("▌", theme.ink("key", "panel"))
-
-
-class MetricChooser(Lines):
-    """Pop-up list of metrics; the page shows and hides it, and passes keys to it while it is open."""
-
-    ROWS, CELLS = 21, 56
-    """Maximum size, including the heading."""
-    DEFAULT_CSS = "MetricChooser { layer: above; offset: 2 3; width: 56; height: 10; }"
-
-    def __init__(self, state: ChartState) -> None:
-        super().__init__(state.view)
-        self.state = state
-        self.metrics: Sequence[Metric] = ()
-        self.cursor = 0
-        self.max_rows = self.ROWS
-        """Rows available."""
-        self.display = False  # hidden at once, because a key may arrive before the styles are applied
-
-    def open(self) -> None:
-        """Open the list with the cursor on the metric of the chart."""
-        self.metrics = self.state.metrics()
-        self.cursor = self.metrics.index(self.state.metric)
-        self.styles.height = min(self.max_rows, len(self.metrics) + 1)
-        self.display = True
-
-    def move(self, step: int) -> None:
-        """Move the cursor, wrapping around."""
-        self.cursor = (self.cursor + step) % max(1, len(self.metrics))
-
-    def jump(self, step: int) -> None:
-        """Move the cursor by several rows, stopping at the ends."""
-        self.cursor = max(0, min(self.cursor + step, len(self.metrics) - 1))
-
-    def choose(self) -> None:
-        """Show the metric under the cursor, and close the list."""
-        self.state.show(self.metrics[self.cursor])
-        self.display = False
-
-    def row_of(self, y: int) -> int:
-        """Return the index of the metric in a row of the widget; -1 if there is none."""
-        index = y - 1 + self._first()
-        return index if 1 <= y < self.size.height and index < len(self.metrics) else -1
-
-    def _first(self) -> int:
-        rows = self.size.height - 1
-        return min(max(0, self.cursor - rows + 1), max(0, len(self.metrics) - rows))
-
-    def lines(self) -> list[Line]:
-        cells, rows, first = self.size.width, self.size.height - 1, self._first()
-        hidden = len(self.metrics) - first - rows
-        forms = ("enter shows it, Esc closes", "enter shows it") if hidden <= 0 else (
-            f"enter shows it, Esc closes  +{hidden} ▼", f"enter shows it  +{hidden} ▼",
-        )  # fmt: skip
-        keys = next((form for form in forms if width(form) + len("Metric") + 6 <= cells), forms[-1])
-        lines: list[Line] = [self._line("Metric", keys, cells, "panel", is_head=True)]
-        for index, metric in enumerate(self.metrics[first : first + rows], first):
-            ground = "select" if index == self.cursor else "panel"
-            lines.append(self._line(metric.title, self._value(metric, cells), cells, ground))
-        return lines
-
-    def _value(self, metric: Metric, cells: int) -> str:
-        """Return the current value; for the recovery action, its name if it fits."""
-        value, sample = self.state.now(self.view.subject, metric.name), self.view.sample
-        if metric.name == "gpu.recovery_action" and sample is not None:
-            action = recovery_text(find_vendor(sample.device.name, sample.device.uuid), value)
-            if action and width(action) + width(metric.title) + 6 <= cells:
-                return action
-        return units.metric(value, metric)
-
-    @staticmethod
-    def _line(left: str, right: str, cells: int, ground: str, *, is_head: bool = False) -> Line:
-        room = cells - 4 - width(right)
-        return [
-            _EDGE, Segment(" " + fit(left, room), theme.ink("strong" if is_head else "text", ground, bold=is_head)),
-            Segment(f" {right} ", theme.ink("faint" if is_head else "dim", ground)),
-        ]  # fmt: skip
+LIST_CELLS = 56
+"""Width of the list of metrics."""
 
 
 _BUTTONS = {
@@ -132,7 +41,6 @@ class ChartPage(TerminalPage):
     """One metric over time, with a cursor that shows its values."""
 
     DEFAULT_CSS = """
-    ChartPage #page { layers: base above; }
     ChartPage #charted { layout: horizontal; height: 1fr; visibility: hidden; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -178,7 +86,6 @@ class ChartPage(TerminalPage):
         self.heading = ChartHeading(self.state)
         self.board = ChartBoard(self.state)
         self.readout = ChartReadOut(self.state)
-        self.chooser = MetricChooser(self.state)
         self._plan: ChartPlan | None = None
         self._drag: tuple[int, float, float] | None = None
         """During a mouse drag: the column where it started, the window's end at that time, and the duration of a
@@ -188,7 +95,7 @@ class ChartPage(TerminalPage):
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        return (self.heading, self.board, self.readout, self.chooser)
+        return (self.heading, self.board, self.readout)
 
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
@@ -200,7 +107,6 @@ class ChartPage(TerminalPage):
         """Yield the widgets of the page."""
         yield self.heading
         yield Container(self.board, self.readout, id="charted")
-        yield self.chooser
 
     def forget(self) -> None:
         self.state.forget()
@@ -215,30 +121,28 @@ class ChartPage(TerminalPage):
         self.heading.styles.height = plan.title
         self.readout.display = plan.panel_cells > 0
         self.readout.styles.width = plan.panel_cells
-        self.chooser.styles.width = min(MetricChooser.CELLS, size.width)
-        self.chooser.max_rows = max(2, min(MetricChooser.ROWS, size.height - 3))
-        self.chooser.styles.offset = (min(2, max(0, size.width - MetricChooser.CELLS)), 1)
-
-    def take_key(self, press: events.Key) -> bool:
-        """Handle keys of the list of metrics while it is open."""
-        if not self.chooser.display:
-            return False
-        if press.key in STEPS:
-            self.chooser.move(STEPS[press.key])
-        elif press.key in JUMPS:
-            self.chooser.jump(JUMPS[press.key])
-        elif press.key == "enter":
-            self.chooser.choose()
-        elif press.key in ("escape", "q"):
-            self.chooser.display = False
-        else:
-            self.chooser.display = False
-            return False
-        return True
 
     def action_choose(self) -> None:
         """Open the list of metrics."""
-        self.chooser.open()
+        state, metrics = self.state, self.state.metrics()
+
+        def rows() -> list[tuple[str, str]]:
+            return [(metric.title, self._value(metric)) for metric in metrics]
+
+        window = ListWindow(
+            self.view, "Metric", rows, metrics.index(state.metric), lambda index: state.show(metrics[index]),
+            cells=LIST_CELLS, hints=("enter shows it, Esc closes", "enter shows it"),
+        )  # fmt: skip
+        open_window(self.app, window)
+
+    def _value(self, metric: Metric) -> str:
+        """Return the current value; for the recovery action, its name if it fits."""
+        value, sample = self.state.now(self.view.subject, metric.name), self.view.sample
+        if metric.name == "gpu.recovery_action" and sample is not None:
+            action = recovery_text(find_vendor(sample.device.name, sample.device.uuid), value)
+            if action and width(action) + width(metric.title) + 7 <= LIST_CELLS:
+                return action
+        return units.metric(value, metric)
 
     def action_panel(self, step: int) -> None:
         """Show the next or previous metric."""
@@ -341,12 +245,7 @@ class ChartPage(TerminalPage):
             self._is_dragged = False
             return
         state, plan = self.state, self.state.plan
-        if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
-            index = self.chooser.row_of(event.screen_y - self.chooser.region.y)
-            if index >= 0:
-                self.chooser.cursor = index
-                self.chooser.choose()
-        elif self.heading.region.contains(event.screen_x, event.screen_y):
+        if self.heading.region.contains(event.screen_x, event.screen_y):
             key = self.heading.key_at(event.screen_x - self.heading.region.x, event.screen_y - self.heading.region.y)
             if key:
                 await self.run_action(_BUTTONS[key])
@@ -363,8 +262,5 @@ class ChartPage(TerminalPage):
 
     def _wheel(self, event: events.MouseEvent, step: int) -> None:
         event.stop()
-        if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
-            self.chooser.jump(step)
-        else:
-            self.action_zoom(step)
+        self.action_zoom(step)
         self.post_message(self.Changed())
