@@ -187,7 +187,7 @@ def test_enter_opens_a_run_that_matches_although_the_list_is_not_drawn_yet(tmp_p
         while len(content.list.shown) < 2:
             await pilot.pause(0.01)
             app.draw()
-        content.list.run, content.list.words = "aa-1", "bb"
+        content.list.run, content.list.filter = "aa-1", "bb"
         content.open()
         assert content.opened.id == "bb-2"
 

@@ -665,9 +665,9 @@ def test_escape_closes_the_innermost_thing(ledger: str) -> None:
         await pilot.press("enter", "escape")
         assert not page.opened.id
         await pilot.press("slash", "v", "i", "t", "enter")
-        assert page.list.words == "vit"
+        assert page.list.filter == "vit"
         await pilot.press("escape")
-        assert page.list.words == ""
+        assert page.list.filter == ""
 
     play(recent(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 

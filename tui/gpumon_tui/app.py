@@ -29,13 +29,13 @@ from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES, PAGES, action_name, p
 from gpumon_tui.screens.findings import FindingsWindow
 from gpumon_tui.screens.help import HelpWindow
 from gpumon_tui.screens.page import TerminalPage, page_class
-from gpumon_tui.screens.text_input import one_line
 from gpumon_tui.screens.window import ModalWindow, paint_ground
 from gpumon_tui.state import RECENT_FRAMES, View
 from gpumon_tui.terminal_app import TerminalApp
 from gpumon_tui.terminal_guard import suspend_job
 from gpumon_tui.theme import next_theme
 from gpumon_tui.widgets.bars import KEY_NAMES, Footer, state_keys
+from gpumon_tui.widgets.filter_field import one_line
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.records import RunSummary

@@ -31,9 +31,9 @@ from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, length, safe
 from gpumon_tui.screens.page import TerminalPage, half_pages
-from gpumon_tui.screens.text_input import FilterField
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import COARSE_AFTER, EventPreview, EventTable, gpu_of
+from gpumon_tui.widgets.filter_field import FilterField
 from gpumon_tui.widgets.lines import Lines
 
 _TITLE, _CHOSEN = theme.ink("strong", bold=True), theme.ink("strong", "select", bold=True)

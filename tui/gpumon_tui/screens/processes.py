@@ -21,9 +21,9 @@ from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
 from gpumon_tui.screens.signal_dialog import SignalQuestion, SignalWindow, not_on_page
-from gpumon_tui.screens.text_input import FilterField
 from gpumon_tui.screens.window import ListWindow, open_window
 from gpumon_tui.state import View
+from gpumon_tui.widgets.filter_field import FilterField
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.process_detail import SPLIT_ROWS, ProcessDetail
 from gpumon_tui.widgets.process_table import ProcessTable

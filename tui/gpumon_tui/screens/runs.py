@@ -87,11 +87,11 @@ class RunsPage(TerminalPage):
 
     def take_key(self, press: Press) -> bool:
         """Handle typing in the filter."""
-        return self.content.type_in(press.key, press.character or "")
+        return self.content.list.filter_field.handle(press)
 
     def paste(self, text: str) -> None:
         """Paste text into the filter."""
-        self.content.list.paste(text)
+        self.content.list.filter_field.paste(text)
 
     def action_move(self, step: int) -> None:
         """Move the cursor of the focused table."""

@@ -42,14 +42,13 @@ from gpumon_tui.render.text_width import (
     safe,
 )
 from gpumon_tui.state import View
+from gpumon_tui.widgets.filter_field import FilterField
 from gpumon_tui.widgets.live_table import LiveTable
 
 HEAD_ROWS = 2
 """Lines above the rows: title and heading."""
 WRITTEN_FROM = 110
 """Minimum width, in columns, at which the time of the ledger data for active runs is shown."""
-MAX_FILTER = 80
-"""Maximum length of a filter."""
 
 
 class _LedgerRows(NamedTuple):
@@ -78,6 +77,7 @@ class RunTable(LiveTable):
         """Ids of the opened run, and of the run marked for comparison; empty for none."""
         self.has_keys = True
         """Whether it has the focus."""
+        self.filter_field = FilterField(self)
         self._row_counts: Cache[_LedgerRows] = Cache()
         self._ledger_rows: Cache[list[ListedRun]] = Cache()
         self._sorted: Cache[list[ListedRun]] = Cache()
@@ -89,9 +89,9 @@ class RunTable(LiveTable):
         self.cursor = self.top = 0
         self._order = 0
         """Index into `ORDERS`."""
-        self.words = ""
-        """Words of the filter."""
-        self.typing = False
+        self.filter = ""
+        """Words that a run must contain."""
+        self.filter_field.is_active = False
         self.run = ""
         """Id of the run under the cursor."""
         self._selected: str | None = None
@@ -166,29 +166,6 @@ class RunTable(LiveTable):
         """Switch to the next sort order."""
         self._order = (self._order + step) % len(ORDERS)
 
-    def type_in(self, key: str, character: str) -> bool:
-        """Handle a key typed into the filter; return whether it was one."""
-        if not self.typing:
-            return False
-        if key in ("enter", "escape", "up", "down", "ctrl+c"):
-            self.typing = False
-            self.words = "" if key == "escape" else self.words
-            return key in ("enter", "escape")
-        if key == "backspace":
-            self.words = self.words[:-1]
-        elif key == "ctrl+u":
-            self.words = ""
-        elif key == "ctrl+w":
-            self.words = self.words.rstrip().rpartition(" ")[0]
-        elif character.isprintable():
-            self.words = (self.words + character)[:MAX_FILTER]
-        return True
-
-    def paste(self, text: str) -> None:
-        """Insert pasted text while the filter is being typed."""
-        if self.typing:
-            self.words = (self.words + text)[:MAX_FILTER]
-
     def sort_by(self, key: str) -> None:
         """Sort by a column, if there is such an order."""
         self._order = next((index for index, order in enumerate(ORDERS) if order.key == key), self._order)
@@ -260,7 +237,7 @@ class RunTable(LiveTable):
         # An answer without news is the same object, so it is neither sorted nor counted again.
         sorted_past = self._sorted.get(0, (past_only, self._order), lambda: sorted(past_only, key=order.by))
         self._past = self._row_counts.get(
-            0, (sorted_past, self.words), lambda: _count_runs(run_list.filter_runs(sorted_past, self.words))
+            0, (sorted_past, self.filter), lambda: _count_runs(run_list.filter_runs(sorted_past, self.filter))
         )
         ledger_runs = {run.id: run for run in live_listed}
         live = [
@@ -270,7 +247,7 @@ class RunTable(LiveTable):
             for ranks in view.ranks
         ]
         merged, live_rows = list(self._past.runs), []
-        for count_before, run in enumerate(sorted(run_list.filter_runs(live, self.words), key=order.by)):
+        for count_before, run in enumerate(sorted(run_list.filter_runs(live, self.filter), key=order.by)):
             live_rows.append((bisect_left(self._past.runs, order.by(run), key=order.by) + count_before, run))
             merged.insert(*live_rows[-1])
         self._live = live_rows
@@ -299,13 +276,13 @@ class RunTable(LiveTable):
             run = self.find(choosing)
             name = safe(run.name if run is not None else choosing)
             detail = [Segment("compare ", theme.DIM), Segment(name, theme.RUN), Segment(" with …", theme.DIM)]
-        if self.typing or self.words:
+        if self.filter_field.is_active or self.filter:
             detail = [
-                Segment("/ ", theme.TITLE), Segment(safe(self.words) if self.words else "", STRONG),
-                Segment("▏" if self.typing else "", theme.GOOD),
+                Segment("/ ", theme.TITLE), Segment(safe(self.filter) if self.filter else "", STRONG),
+                Segment("▏" if self.filter_field.is_active else "", theme.GOOD),
                 Segment(f"  {len(runs)} of {len(runs) + self._hidden}{more_mark}", theme.DIM),
             ]  # fmt: skip
-        is_listed = bool(runs or self._hidden or self.typing or self.words)
+        is_listed = bool(runs or self._hidden or self.filter_field.is_active or self.filter)
         key_hints = keys(("/", "filter"), ("o", ORDERS[self._order].name)) if is_listed else []
         return [section("Runs", detail, key_hints, cells, hairline=False)]
 

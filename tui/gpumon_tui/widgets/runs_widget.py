@@ -101,7 +101,7 @@ class RunsWidget(Lines):
     @property
     def extra_keys(self) -> tuple[tuple[str, str], ...]:
         """Keys for the current mode."""
-        if self.list.typing:
+        if self.list.filter_field.is_active:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
             comparison = self.view.ledger_runs.compared(*self.pair).result
@@ -114,7 +114,7 @@ class RunsWidget(Lines):
         common = ((("v", "compare"),) if is_kept and has_others else ()) + ((("r", "report"),) if is_kept else ())
         if not self.opened.id:
             if not self.list.shown:
-                return (("/", "filter"),) if self.list.words else ()
+                return (("/", "filter"),) if self.list.filter else ()
             return (("↵", "open"), *common, ("/", "filter"), ("o", "order"), ("y", "copy"))
         return (
             ("Esc", "close"),
@@ -182,7 +182,7 @@ class RunsWidget(Lines):
             self.opened.open("")
             self.in_list = True
         else:
-            self.list.words = ""
+            self.list.filter = ""
 
     def switch(self) -> None:
         """Move the focus between the list and the run below it."""
@@ -192,12 +192,9 @@ class RunsWidget(Lines):
     def begin_filter(self) -> None:
         """Start typing a filter."""
         if self.pair is None:
-            self.list.typing, self.in_list = True, True
+            self.in_list = True
+            self.list.filter_field.begin()
             self.opened.open("")
-
-    def type_in(self, key: str, character: str) -> bool:
-        """Handle a key typed into the filter; return whether it was one."""
-        return self.list.type_in(key, character)
 
     def turn_order(self, step: int) -> None:
         """Switch the list to the next sort order."""
