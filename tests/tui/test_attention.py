@@ -15,18 +15,10 @@ from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import overview_rows
-from gpumon_tui.render.findings import (
-    LAST_SEEN,
-    UNKNOWN,
-    attention_lines,
-    count_text,
-    selected_first,
-    wrap_limited,
-    wrap_words,
-)
-from gpumon_tui.render.text_width import length, width
-from gpumon_tui.screens.findings import FindingsWindow
+from gpumon_tui.render.text_width import length, width, wrap_limited, wrap_words
+from gpumon_tui.screens.findings import LAST_SEEN, UNKNOWN, FindingsWindow, attention_lines, selected_first
 from gpumon_tui.screens.window import ModalWindow
+from gpumon_tui.widgets.bars import count_text
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 

@@ -28,13 +28,13 @@ from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.render import overview_rows, run_list
 from gpumon_tui.render.bars import bar_text
-from gpumon_tui.render.findings import attention_lines
 from gpumon_tui.render.gpu_columns import arrange_gpus, numbers
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, gpu_status
 from gpumon_tui.render.overview_layout import overview_plan
 from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_row
 from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.render.table import fit_columns
+from gpumon_tui.screens.findings import attention_lines
 from gpumon_tui.state import View
 from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
 from gpumon_tui.widgets.lines import Room

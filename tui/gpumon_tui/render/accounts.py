@@ -29,10 +29,9 @@ from gpumon.storage.usage.period_totals import WINDOW_PERIODS
 from gpumon_tui import theme
 from gpumon_tui.appearance import spell_keys
 from gpumon_tui.data.accounts import AccountRow
-from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.table import Cell
-from gpumon_tui.render.text_width import Line, cut, fit, length, safe
+from gpumon_tui.render.text_width import Line, cut, fit, length, safe, wrap_words
 
 _PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
     theme.ink("text"), theme.ink("dim"), theme.ink("faint"), theme.ink("strong"), theme.ink("warn"),

@@ -14,10 +14,9 @@ from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.data.run_rows import WARM_UP
 from gpumon_tui.render.bars import ROWS, numerals
-from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_curves import LETTERS, compared_curves
 from gpumon_tui.render.table import HEAD, NAME, keys, margin, section
-from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
+from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width, wrap_words
 
 if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import ComparedRow, ComparedRuns

@@ -22,7 +22,6 @@ from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_rows import COLUMNS
-from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.run_list import SEVERITY_STYLES, UNSEEN
 from gpumon_tui.render.table import (
@@ -37,7 +36,7 @@ from gpumon_tui.render.table import (
     row_line,
     table_column,
 )
-from gpumon_tui.render.text_width import SENTENCE, Line, cut, length, safe, width
+from gpumon_tui.render.text_width import SENTENCE, Line, cut, length, safe, width, wrap_limited
 
 if TYPE_CHECKING:
     from gpumon_tui.data.run_rows import OpenRun, StretchRow

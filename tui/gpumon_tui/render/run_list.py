@@ -37,7 +37,6 @@ MAX_NAME, VERDICT_CELLS = 40, 32
 """Maximum width of a name, and the width reserved for a verdict."""
 _YEAR = 300 * 86400
 """Age in seconds up to which a date needs no year."""
-MARK = Segment("▌", theme.ink("key", bold=True))
 """First cell of the row under the cursor in the tables of runs and epochs."""
 SEVERITY_STYLES: Mapping[Severity | None, Style] = {
     None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.ink("crit"),

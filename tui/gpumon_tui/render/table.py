@@ -22,7 +22,7 @@ FLEXIBLE = 12
 WIDE = 100
 """Minimum width, in columns, at which margins are two cells wide."""
 BLANK = Segment(" ")
-MARK = Segment("▌", theme.ink("key"))
+MARK = Segment("▌", theme.TITLE)
 """First cell of the row under the cursor."""
 PANEL = Style(bgcolor=theme.color("panel"))
 _HEADING, _SORTED = theme.ink("dim", "panel"), theme.ink("strong", "panel", bold=True)

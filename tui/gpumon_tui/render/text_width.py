@@ -1,8 +1,9 @@
-"""Text in terminal cells: sanitizing, width, fitting and placing of text; and texts shown in place of rows."""
+"""Text in terminal cells: sanitizing, width, fitting, wrapping and placing; and texts shown in place of rows."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
 
@@ -84,6 +85,39 @@ def cut(line: Line, cells: int) -> Line:
         result.append(Segment(text, style))
         cells -= text_cells
     return result
+
+
+def wrap_words(text: str, cells: int) -> Iterator[str]:
+    """Wrap `text` into lines of at most `cells` cells, at least one. Longer words, such as ids, are split."""
+    cells = max(1, cells)
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if line and width(longer) > cells:
+            yield line
+            longer = word
+        while width(longer) > cells:
+            end = next(
+                length
+                for length in range(1, len(longer) + 1)
+                if length == len(longer) or width(longer[: length + 1]) > cells
+            )
+            yield longer[:end]
+            longer = longer[end:]
+        line = longer
+    if line:
+        yield line
+
+
+def wrap_limited(text: str, cells: int, max_lines: int) -> list[str]:
+    """Wrap `text` into at most `max_lines` lines; an ellipsis marks truncated text."""
+    lines = list(wrap_words(text, cells))
+    if len(lines) <= max_lines:
+        return lines
+    last = lines[max_lines - 1]
+    while last and width(last) > cells - 2:
+        last = last.rpartition(" ")[0]
+    return [*lines[: max_lines - 1], f"{last} …".lstrip()]
 
 
 def length(line: Line) -> int:

@@ -24,8 +24,7 @@ from gpumon_tui.render.accounts import (
     message_line,
     window_lines,
 )
-from gpumon_tui.render.findings import wrap_words
-from gpumon_tui.render.text_width import SENTENCE, Line, safe
+from gpumon_tui.render.text_width import SENTENCE, Line, safe, wrap_words
 from gpumon_tui.screens.page import COPIED_MESSAGE, half_pages
 from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View

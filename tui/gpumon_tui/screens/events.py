@@ -27,9 +27,8 @@ from gpumon_tui.render.event_rows import (
     recording_span,
     strip_cells,
 )
-from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.text_width import Line, cut, length, safe
+from gpumon_tui.render.text_width import Line, cut, length, safe, wrap_limited
 from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import COARSE_AFTER, EventPreview, EventTable, gpu_of

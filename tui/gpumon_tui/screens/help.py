@@ -8,8 +8,7 @@ from rich.style import Style
 from gpumon_tui import theme
 from gpumon_tui.appearance import ColorDepth, spell_keys
 from gpumon_tui.keybindings import help_keys, page_habits
-from gpumon_tui.render.findings import wrap_words
-from gpumon_tui.render.text_width import Line, length, spread
+from gpumon_tui.render.text_width import Line, length, spread, wrap_words
 from gpumon_tui.screens.window import ModalWindow, TextWidget, view_abilities
 from gpumon_tui.state import View
 

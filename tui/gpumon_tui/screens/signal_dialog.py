@@ -20,9 +20,8 @@ from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
-from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.process_head import ClickRange
-from gpumon_tui.render.text_width import Line, fit, length, safe
+from gpumon_tui.render.text_width import Line, fit, length, safe, wrap_words
 from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 

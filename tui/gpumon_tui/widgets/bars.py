@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon.common.numbers import is_known
+from gpumon.diagnosis.finding import FindingGroup, Severity
 from gpumon.model import units
 from gpumon.model.origin import Capability
 from gpumon_tui import theme
@@ -19,7 +20,6 @@ from gpumon_tui.cache import Cache
 from gpumon_tui.freshness import END
 from gpumon_tui.keybindings import CHART, PAGES, action_name, footer_keys, page_keys
 from gpumon_tui.render import header
-from gpumon_tui.render.findings import brief_count_text, count_text
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines, Picture
@@ -304,3 +304,14 @@ def position_line(position: PlaybackPosition, cells: int) -> Line:
     played = "━" * (halves // 2) + "╸" * (halves % 2)
     bar = [Segment(" ", theme.BAR), Segment(played, _DONE), Segment("━" * (bar_cells - len(played)), _REST)]
     return [*line, *bar, Segment(f" {duration} ", theme.BAR_DIM)]
+
+
+def count_text(groups: Sequence[FindingGroup]) -> str:
+    """Return the number of findings as text: `2 findings`; empty for none."""
+    return units.counted(len(groups), "finding") if groups else ""
+
+
+def brief_count_text(groups: Sequence[FindingGroup]) -> str:
+    """Return a short form: `△2`, or `▲2` if one of them is critical; empty for none."""
+    is_critical = any(group.first.severity is Severity.CRITICAL for group in groups)
+    return f"{'▲' if is_critical else '△'}{len(groups)}" if groups else ""

@@ -28,7 +28,6 @@ from gpumon_tui.render.event_rows import (
     merged_rows,
     time_text,
 )
-from gpumon_tui.render.findings import wrap_limited
 from gpumon_tui.render.gpu_charts import ROLES
 from gpumon_tui.render.line_plot import Columns, plot
 from gpumon_tui.render.strip import GAP
@@ -43,7 +42,7 @@ from gpumon_tui.render.table import (
     margin,
     section,
 )
-from gpumon_tui.render.text_width import SENTENCE, SHOW_ALL, Line, fit, hidden_text, safe
+from gpumon_tui.render.text_width import SENTENCE, SHOW_ALL, Line, fit, hidden_text, safe, wrap_limited
 from gpumon_tui.render.time_axis import draw_history_start, past_columns, times_below
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines

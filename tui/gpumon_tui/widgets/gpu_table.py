@@ -35,10 +35,10 @@ from gpumon_tui.render.gpu_columns import (
 from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, gpu_text, host_row
 from gpumon_tui.render.gpu_status import holder
 from gpumon_tui.render.strip import StripHistory, strip, strip_grid
-from gpumon_tui.render.table import BLANK, PlacedColumn, Row, row_line
+from gpumon_tui.render.table import BLANK, MARK, PlacedColumn, Row, row_line
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 from gpumon_tui.state import View
-from gpumon_tui.widgets.live_table import SECTION_MARK, Section
+from gpumon_tui.widgets.live_table import Section
 
 HOST_ROWS = 4
 """Rows for the host when there is no GPU: a blank row, headings, its line, and epochs."""
@@ -149,7 +149,7 @@ class GpuTable(Section):
         return self._join(index, [super(GpuTable, self).row_line(gpu, arrangement.cells) for gpu in gpus])
 
     def mark(self, index: int) -> Segment:
-        return SECTION_MARK if self.keys[index] == self.selected else BLANK
+        return MARK if self.keys[index] == self.selected else BLANK
 
     def row(self, index: int) -> Row:
         view, status = self.view, self.view.statuses[index]

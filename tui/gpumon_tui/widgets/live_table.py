@@ -10,7 +10,6 @@ from textual.message import Message
 
 from gpumon_tui import theme
 from gpumon_tui.cache import Cache
-from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.table import (
     BLANK,
     MARK,
@@ -23,7 +22,7 @@ from gpumon_tui.render.table import (
     row_line,
     section_head,
 )
-from gpumon_tui.render.text_width import Line, spread
+from gpumon_tui.render.text_width import Line, spread, wrap_words
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -43,6 +42,8 @@ class LiveTable(Lines):
     """Number of lines above the headings."""
     right_margin = 0
     """Cells at the right that the background of the selected row leaves out."""
+    has_keys = True
+    """Whether its cursor moves with the keys, and is marked."""
 
     class Moved(Message):
         """Posted when the cursor or the order was changed with the mouse."""
@@ -105,7 +106,7 @@ class LiveTable(Lines):
 
     def mark(self, index: int) -> Segment:
         """Return the first cell of a row."""
-        return MARK if self.is_selected(index) else BLANK
+        return MARK if self.is_selected(index) and self.has_keys else BLANK
 
     def head(self, cells: int) -> list[Line]:
         """Return the lines above the headings."""
@@ -203,9 +204,6 @@ class LiveTable(Lines):
         self.post_message(self.Moved(is_row=True))
 
 
-SECTION_MARK = Segment("▌", theme.TITLE)
-
-
 class Section(LiveTable):
     """Rows of a view, by key, with an optional cursor; rows that do not fit are counted."""
 
@@ -287,9 +285,6 @@ class Section(LiveTable):
 
     def is_selected(self, index: int) -> bool:
         return self.active and self.keys[index] == self.selected
-
-    def mark(self, index: int) -> Segment:
-        return SECTION_MARK if self.is_selected(index) else BLANK
 
     def head(self, cells: int) -> list[Line]:
         detail = self.detail()

@@ -21,9 +21,7 @@ from gpumon_tui.keybindings import RUNS
 from gpumon_tui.render import run_detail
 from gpumon_tui.render.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.render.run_detail import RowScale
-from gpumon_tui.render.run_list import MARK
 from gpumon_tui.render.table import (
-    BLANK,
     PlacedColumn,
     Row,
     fit_columns,
@@ -111,8 +109,6 @@ class EpochTable(LiveTable):
         self.run: OpenRun | None = None
         self.is_old = False
         """Whether the frames that show the run are outdated. If so, the run may have ended in the meantime."""
-        self.has_keys = False
-        """Whether it has the focus."""
         self.ordinal: int | None = None
         """Ordinal of the selected epoch; None for the newest."""
         self._scales: Cache[RowScale] = Cache()
@@ -163,9 +159,6 @@ class EpochTable(LiveTable):
 
     def is_selected(self, index: int) -> bool:
         return index == self.cursor and not self._is_preview
-
-    def mark(self, index: int) -> Segment:
-        return MARK if self.is_selected(index) and self.has_keys else BLANK
 
     def foot_rows(self, room: int) -> int:
         return int(self.row_count > room > 1)

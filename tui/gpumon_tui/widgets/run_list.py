@@ -17,11 +17,9 @@ from gpumon_tui import theme
 from gpumon_tui.cache import Cache
 from gpumon_tui.data.run_rows import ListedRun
 from gpumon_tui.render import run_list
-from gpumon_tui.render.findings import wrap_words
 from gpumon_tui.render.run_detail import STRONG
 from gpumon_tui.render.run_list import ORDERS, UNSEEN
 from gpumon_tui.render.table import (
-    BLANK,
     PlacedColumn,
     Row,
     fit_columns,
@@ -40,6 +38,7 @@ from gpumon_tui.render.text_width import (
     Line,
     hidden_text,
     safe,
+    wrap_words,
 )
 from gpumon_tui.state import View
 from gpumon_tui.widgets.filter_field import FilterField
@@ -75,8 +74,6 @@ class RunTable(LiveTable):
         super().__init__(view, id="runs-table")
         self.opened = self.choosing = ""
         """Ids of the opened run, and of the run marked for comparison; empty for none."""
-        self.has_keys = True
-        """Whether it has the focus."""
         self.filter_field = FilterField(self)
         self._row_counts: Cache[_LedgerRows] = Cache()
         self._ledger_rows: Cache[list[ListedRun]] = Cache()
@@ -193,9 +190,6 @@ class RunTable(LiveTable):
         run = self.shown[index]
         row = self._run_row(run, self.cells, is_open=run.id == self.opened, room=self._verdict_cells)
         return placed_cells(row, self.placed)
-
-    def mark(self, index: int) -> Segment:
-        return run_list.MARK if self.is_selected(index) and self.has_keys else BLANK
 
     def draw(self, cells: int, height: int) -> list[Line]:
         lines = super().draw(cells, height)

@@ -19,14 +19,14 @@ from gpumon.storage.history.query import HOST
 from gpumon_tui import theme
 from gpumon_tui.render.axis import NumberFormat, number_format
 from gpumon_tui.render.cells import Tint, style_of
-from gpumon_tui.render.findings import STYLES, wrap_limited
 from gpumon_tui.render.gpu_status import WITHOUT_VALUES, level
 from gpumon_tui.render.line_plot import BAND
-from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width
+from gpumon_tui.render.text_width import SENTENCE, Line, cut, fit, length, safe, width, wrap_limited
 from gpumon_tui.render.time_axis import phase_role
 from gpumon_tui.screens.chart.board import combine_readouts, cursor_time, heat_gpus, peers_line
 from gpumon_tui.screens.chart.layouts import SMALL_NAMES, role_of
 from gpumon_tui.screens.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
+from gpumon_tui.screens.findings import STYLES
 from gpumon_tui.widgets.lines import Lines
 
 
