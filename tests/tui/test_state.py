@@ -37,9 +37,7 @@ from gpumon_tui.render.table import fit_columns
 from gpumon_tui.screens.findings import attention_lines
 from gpumon_tui.state import View
 from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
-from gpumon_tui.widgets.lines import Room
-from gpumon_tui.widgets.live_table import LiveTable
-from gpumon_tui.widgets.overview import ChartsPicture, OverviewPicture
+from gpumon_tui.widgets.overview import OverviewCharts, OverviewParts
 from gpumon_tui.widgets.overview_sections import AttentionSection
 from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
@@ -578,16 +576,12 @@ class TestWhileFramesOfThePastAreRead:
         assert all(newest[key] == epoch for key, epoch in shown.items())
 
     def test_no_epoch_and_no_gap_is_claimed(self) -> None:
-        overview = OverviewPicture(self.view(machine(8), 5))
+        overview = OverviewParts(self.view(machine(8), 5))
         lines = []
-        for part, place in zip(overview.parts, overview.plan(200, 48), strict=True):
+        for part, place in zip(overview.all, overview.plan(200, 48), strict=True):
             if place.rows <= 0:
                 continue
-            if isinstance(part, LiveTable):
-                drawn = part.draw(place.cells, place.rows)
-            else:
-                part.size = Room(place.cells, place.rows)
-                drawn = part.lines()
+            drawn = part.draw(place.cells, place.rows)
             lines += ["".join(segment.text for segment in line) for line in drawn]
         shown = "\n".join(lines)
         assert "loading" in shown
@@ -628,9 +622,8 @@ class TestWhileFramesOfThePastAreRead:
         assert isnan(view.rate(view.samples[0].device.uuid, "gpu.pcie_received"))
 
     def test_charts_of_a_single_gpu_claim_no_old_epoch_and_no_missing_samples(self) -> None:
-        picture = ChartsPicture(self.view(FakeFeed(gpus=1), 5))
-        picture.size = Room(120, 20)
-        shown = "\n".join("".join(segment.text for segment in line) for line in picture.lines())
+        charts = OverviewCharts(self.view(FakeFeed(gpus=1), 5))
+        shown = "\n".join("".join(segment.text for segment in line) for line in charts.draw(120, 20))
         assert "reading history" in shown
         assert "no samples" not in shown
         assert re.search(r"resnet50 +7 \(8/90\)", shown), "where the run is now"

@@ -98,7 +98,7 @@ class GpumonApp(TerminalApp):
     def _make_page(self, name: str) -> TerminalPage:
         """Create a page when it is opened for the first time."""
         page = self.pages[name] = page_class(name, self._page_classes)(self.view)
-        page.footer_picture.pages = tuple(self._page_classes)
+        page.footer.pages = tuple(self._page_classes)
         paint_ground(page, self.view.appearance)
         return page
 
@@ -196,8 +196,8 @@ class GpumonApp(TerminalApp):
         page.header.show()
         page.reason.show()
         page.show()
-        page.footer_picture.extra_keys = (*self._state_keys, *page.extra_keys)  # drawing the page may change its keys
-        page.footer_picture.hidden_keys = page.hidden_keys | self._ineffective_keys
+        page.footer.extra_keys = (*self._state_keys, *page.extra_keys)  # drawing the page may change its keys
+        page.footer.hidden_keys = page.hidden_keys | self._ineffective_keys
         page.footer.show()
         if isinstance(self.screen, ModalWindow) and self.screen.follows:
             self.screen.show()

@@ -14,7 +14,7 @@ from gpumon_tui.screens.page import TerminalPage, half_pages
 from gpumon_tui.state import MIN_OVERVIEW_WINDOW, View
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import Section
-from gpumon_tui.widgets.overview import OverviewPicture
+from gpumon_tui.widgets.overview import OverviewParts
 
 
 class OverviewPage(TerminalPage):
@@ -36,49 +36,43 @@ class OverviewPage(TerminalPage):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.picture = picture = OverviewPicture(view)
-        self.charts = Lines(view, picture.charts, id="charts")
-        self.ranks = Lines(view, picture.ranks, id="ranks")
+        self.parts = OverviewParts(view)
         self._plan: OverviewPlan | None = None
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
-        picture = self.picture
-        return (
-            picture.gpus, self.charts, picture.attention, picture.runs, picture.processes, self.ranks, picture.epochs,
-            picture.events,
-        )  # fmt: skip
+        return self.parts.all
 
     @property
     def hidden_keys(self) -> frozenset[str]:
         """Keys without effect, because there is nothing to select or no window to change."""
-        return self.picture.hidden_keys(self._plan)
+        return self.parts.hidden_keys(self._plan)
 
     def forget(self) -> None:
         """Reset for frames of another source."""
-        self.picture.forget()
+        self.parts.forget()
 
     def action_table(self) -> None:
         """Move the focus of the keys to the next part on screen."""
-        picture = self.picture
-        parts = picture.selectable(self._plan)
-        if parts:
-            index = parts.index(picture.active) + 1 if picture.active in parts else 0
-            part = parts[index % len(parts)]
-            picture.activate(part)
-            if part is picture.processes and part.selected not in part.keys_of_rows():
-                part.move(1)  # makes the new focus visible
+        parts = self.parts
+        tables = parts.selectable(self._plan)
+        if tables:
+            index = tables.index(parts.active) + 1 if parts.active in tables else 0
+            table = tables[index % len(tables)]
+            parts.activate(table)
+            if table is parts.processes and table.selected not in table.keys_of_rows():
+                table.move(1)  # makes the new focus visible
 
     def action_move(self, step: int) -> None:
         """Move the cursor of the focused part."""
-        picture = self.picture
-        picture.active.move(step)
-        if picture.active is picture.gpus:
-            picture.select_run_of_gpu()
+        parts = self.parts
+        parts.active.move(step)
+        if parts.active is parts.gpus:
+            parts.select_run_of_gpu()
 
     def action_move_page(self, halves: int) -> None:
         """Move the cursor by half pages."""
-        self.action_move(half_pages(halves, self.picture.active.page))
+        self.action_move(half_pages(halves, self.parts.active.page))
 
     def action_zoom(self, step: int) -> None:
         """Show a shorter or longer window in all parts."""
@@ -90,30 +84,30 @@ class OverviewPage(TerminalPage):
 
     def action_open(self) -> None:
         """Open the GPU, run or process under the cursor on its own page."""
-        picture = self.picture
-        name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
+        parts = self.parts
+        name = {parts.gpus: CHART, parts.runs: RUNS, parts.processes: PROCESSES}.get(parts.active)
         if name:
             way_back = ReturnTarget(OVERVIEW) if name == CHART else None
             self.post_message(self.OpenRequested(PAGES.index(name) + 1, way_back, opens=True))
 
     def action_copy(self) -> None:
         """Copy the GPU, run or process under the cursor to the terminal's clipboard."""
-        self.copy(self.picture.active.row_text())
+        self.copy(self.parts.active.row_text())
 
     def on_section_chosen(self, message: Section.Chosen) -> None:
         """Handle a click in a table; a finding opens, as does the row under the cursor."""
         message.stop()
         section = message.section
-        if (message.opens or section is self.picture.attention) and section.opens[0]:
+        if (message.opens or section is self.parts.attention) and section.opens[0]:
             self.post_message(self.KeyClicked(section.opens[0]))
             return
         if message.is_again:
             self.action_open()
             return
-        if section is self.picture.gpus:
-            self.picture.select_run_of_gpu()
-        if section in (self.picture.gpus, self.picture.runs, self.picture.processes):
-            self.picture.activate(section)
+        if section is self.parts.gpus:
+            self.parts.select_run_of_gpu()
+        if section in (self.parts.gpus, self.parts.runs, self.parts.processes):
+            self.parts.activate(section)
         self.post_message(self.Changed())
 
     @property
@@ -126,7 +120,7 @@ class OverviewPage(TerminalPage):
 
     def lay_out(self, size: Size) -> None:
         """Lay out the parts; nothing moves while the plan stays the same."""
-        plan = self.picture.plan(*size)
+        plan = self.parts.plan(*size)
         if plan == self._plan:
             return
         self._plan = plan

@@ -20,11 +20,8 @@ from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import (
     Footer,
-    FooterPicture,
     HeaderBar,
-    HeaderPicture,
     ReasonLine,
-    ReasonPicture,
 )
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import LiveTable
@@ -88,11 +85,10 @@ class TerminalPage(Screen[None], inherit_bindings=False):
         self._heights: Sequence[tuple[Lines, int]] = ()
         """Rows of the parts, if they lie one below another."""
         super().__init__()
-        self.header = HeaderBar(view, HeaderPicture(view))
-        self.reason = ReasonLine(view, ReasonPicture(view))
+        self.header = HeaderBar(view)
+        self.reason = ReasonLine(view)
         self.body = Container(id="page")
-        self.footer_picture = FooterPicture(view, self.page_name)
-        self.footer = Footer(view, self.footer_picture)
+        self.footer = Footer(view, self.page_name)
 
     def compose(self) -> ComposeResult:
         """Yield header, page and footer."""

@@ -22,7 +22,7 @@ from gpumon_tui.keybindings import CHART, PAGES, action_name, footer_keys, page_
 from gpumon_tui.render import header
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
 from gpumon_tui.state import View
-from gpumon_tui.widgets.lines import Lines, Picture
+from gpumon_tui.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from gpumon_tui.state import View
@@ -49,70 +49,6 @@ def state_keys(
     return keys
 
 
-class HeaderPicture(Picture):
-    """Source, host, freshness and time; redrawn more often than frames arrive."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        self._cache: Cache[list[Line]] = Cache()
-
-    def lines(self) -> list[Line]:
-        view, cells = self.view, self.size.width
-        times = view.freshness, view.paused, view.shows_past
-        shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
-        return self._cache.get(0, shows, lambda: [header.header(view, cells)])
-
-
-class ReasonPicture(Picture):
-    """The reason why no newer data arrive."""
-
-    def lines(self) -> list[Line]:
-        return [header.reason(self.view, self.size.width)]
-
-
-class FooterPicture(Picture):
-    """The pages, and the keys that apply on the current page."""
-
-    def __init__(self, view: View, page: str) -> None:
-        super().__init__(view)
-        self.page = page
-        """Name of the page."""
-        self.pages: Sequence[str] = PAGES
-        """Names of all pages."""
-        self.bindings = footer_keys(page)
-        self.extra_keys: Sequence[tuple[str, str]] = ()
-        """Keys that apply only in the current state."""
-        self.hidden_keys: frozenset[str] = frozenset()
-        """Keys in `bindings` that currently have no effect."""
-        self._ranges: Sequence[tuple[int, int, str]] = ()
-        self._cache: Cache[list[Line]] = Cache()
-
-    def lines(self) -> list[Line]:
-        taken_keys = {key for key, _ in self.extra_keys}
-        left_out = taken_keys | self.hidden_keys
-        other_bindings = (
-            (_without(key, taken_keys), description) for key, description in self.bindings if key not in left_out
-        )
-        bindings = (*self.extra_keys, *(binding for binding in other_bindings if binding[0]))
-        cells, message, is_ascii = self.size.width, self.view.message, self.view.appearance.is_ascii
-        shows = (self.page, bindings, cells, message, is_ascii, playback_position(self.view))
-        return self._cache.get(0, shows, lambda: [self._line(bindings, cells)])
-
-    def at(self, cell: int) -> str:
-        """Return Textual's name of the key at a cell; empty if there is none."""
-        return next((key for begin, end, key in self._ranges if begin <= cell < end), "")
-
-    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
-        view = self.view
-        position = playback_position(view)
-        line, self._ranges = footer(
-            self.pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
-            played=position_line(position, cells) if position else None,
-            briefs={FINDINGS_KEY: brief_count_text(view.findings.groups())},
-        )  # fmt: skip
-        return line
-
-
 def _without(key: str, hidden: Collection[str]) -> str:
     """Return the key name without alternatives that are taken: `0` of `Esc 0` while Escape has another meaning."""
     return " ".join(name for name in key.split(" ") if name not in hidden)
@@ -131,19 +67,32 @@ class Bar(Lines):
 
 
 class HeaderBar(Bar):
-    """The line above the page."""
+    """Source, host, freshness and time; redrawn more often than frames arrive."""
 
     ground = "panel"
 
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._cache: Cache[list[Line]] = Cache()
+
+    def draw(self, cells: int, height: int) -> list[Line]:
+        view = self.view
+        times = view.freshness, view.paused, view.shows_past
+        shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
+        return self._cache.get(0, shows, lambda: [header.header(view, cells)])
+
 
 class ReasonLine(Bar):
-    """The line below the header; it takes a row only while there is a reason to show."""
+    """The reason why no newer data arrive; it takes a row only while there is one."""
 
     DEFAULT_CSS = "ReasonLine { display: none; }"
 
+    def draw(self, cells: int, height: int) -> list[Line]:
+        return [header.reason(self.view, cells)]
+
 
 class Footer(Bar):
-    """The line below the page; its keys can be clicked."""
+    """The pages, and the keys that apply on the current page; both can be clicked."""
 
     ground = "panel"
 
@@ -154,11 +103,46 @@ class Footer(Bar):
             super().__init__()
             self.key = key
 
+    def __init__(self, view: View, page: str) -> None:
+        super().__init__(view)
+        self.page = page
+        """Name of the page."""
+        self.pages: Sequence[str] = PAGES
+        """Names of all pages."""
+        self.bindings = footer_keys(page)
+        self.extra_keys: Sequence[tuple[str, str]] = ()
+        """Keys that apply only in the current state."""
+        self.hidden_keys: frozenset[str] = frozenset()
+        """Keys in `bindings` that currently have no effect."""
+        self._ranges: Sequence[tuple[int, int, str]] = ()
+        self._cache: Cache[list[Line]] = Cache()
+
+    def draw(self, cells: int, height: int) -> list[Line]:
+        taken_keys = {key for key, _ in self.extra_keys}
+        left_out = taken_keys | self.hidden_keys
+        other_bindings = (
+            (_without(key, taken_keys), description) for key, description in self.bindings if key not in left_out
+        )
+        bindings = (*self.extra_keys, *(binding for binding in other_bindings if binding[0]))
+        message, is_ascii = self.view.message, self.view.appearance.is_ascii
+        shows = (self.page, bindings, cells, message, is_ascii, playback_position(self.view))
+        return self._cache.get(0, shows, lambda: [self._line(bindings, cells)])
+
     def on_click(self, event: events.MouseEvent) -> None:
         """Run the action of the clicked key."""
         event.stop()
-        if isinstance(self.picture, FooterPicture) and (key := self.picture.at(event.x)):
+        if key := next((key for begin, end, key in self._ranges if begin <= event.x < end), ""):
             self.post_message(self.Pressed(key))
+
+    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
+        view = self.view
+        position = playback_position(view)
+        line, self._ranges = footer(
+            self.pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
+            played=position_line(position, cells) if position else None,
+            briefs={FINDINGS_KEY: brief_count_text(view.findings.groups())},
+        )  # fmt: skip
+        return line
 
 
 NAMED_FROM, ONE_NAMED_FROM = 100, 60

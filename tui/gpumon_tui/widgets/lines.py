@@ -1,9 +1,9 @@
-"""`Picture`, the lines of a part of the view for a given size, and `Lines`, the widget that draws them."""
+"""`Lines`, the widget that draws lines of styled text, and repaints only the cells that have changed."""
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import NamedTuple, Self
+from typing import Self
 
 from rich.segment import Segment
 from rich.style import Style
@@ -15,25 +15,6 @@ from gpumon_tui import _textual
 from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
-
-
-class Room(NamedTuple):
-    """Size of a picture in cells."""
-
-    width: int
-    height: int
-
-
-class Picture:
-    """Lines of the view for `size`. A line that is the same object as before has the same content."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-        self.size = Room(0, 0)
-
-    def lines(self) -> list[Line]:
-        """Return the lines, at most as many as there is room for."""
-        raise NotImplementedError
 
 
 class StyleCache(dict[Style | None, Style]):
@@ -68,7 +49,7 @@ BLANK: Line = [Segment("")]
 
 
 class Lines(Widget):
-    """Draws `picture` from its view; a widget without a picture implements `lines()` itself.
+    """Draws the lines that `draw` returns; a subclass may override `lines` instead, if it knows its size itself.
 
     A line that is the same object as before is treated as unchanged, and its strip is reused.
     """
@@ -79,9 +60,8 @@ class Lines(Widget):
     ground = "ground"
     """Role of the background color."""
 
-    def __init__(self, view: View, picture: Picture | None = None, *, id: str | None = None) -> None:
+    def __init__(self, view: View, *, id: str | None = None) -> None:
         self.view = view
-        self.picture = picture
         super().__init__(id=id)
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
@@ -96,12 +76,13 @@ class Lines(Widget):
         """Size of the whole widget. There is no border or padding, so Textual's slower computation is skipped."""
         return self.outer_size
 
+    def draw(self, cells: int, height: int) -> list[Line]:
+        """Return the lines for a size, at most `height`."""
+        raise NotImplementedError
+
     def lines(self) -> list[Line]:
-        """Return the picture for the widget's size."""
-        if self.picture is None:
-            raise NotImplementedError
-        self.picture.size = Room(*self.size)
-        return self.picture.lines()
+        """Return the lines for the widget's size."""
+        return self.draw(*self.size)
 
     def show(self) -> None:
         """Draw again, and repaint the lines that have changed."""

@@ -135,12 +135,8 @@ class LiveTable(Lines):
         """Scroll so that the cursor is on screen; `count` is the number of rows."""
         self.top = max(0, min(self.top, self.cursor, count - self.page), self.cursor - self.page + 1)
 
-    def lines(self) -> list[Line]:
-        """Return the head, the headings, the rows on screen and the line below them."""
-        return self.draw(*self.size)
-
     def draw(self, cells: int, height: int) -> list[Line]:
-        """Return the lines for a size."""
+        """Return the head, the headings, the rows on screen and the line below them."""
         self.cells, self.height = cells, height
         self.placed = self.place(cells)
         has_heading, count = bool(self.placed) and self.has_heading, self.row_count

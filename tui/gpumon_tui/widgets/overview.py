@@ -1,4 +1,4 @@
-"""Pictures of the overview (charts, ranks, and all parts together) and the layout and focus of its parts."""
+"""Charts and ranks of the overview, and the layout and focus of all its parts."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_axis import epochs_above, live_columns, observed_halves, times_below, window_text
 from gpumon_tui.state import View
 from gpumon_tui.widgets.gpu_table import GpuTable
-from gpumon_tui.widgets.lines import Picture
+from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import Section
 from gpumon_tui.widgets.overview_past import EpochSection, EventSection
 from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
 
 
-class ChartsPicture(Picture):
+class OverviewCharts(Lines):
     """Charts of the selected GPU, redrawn with each frame."""
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="charts")
         self._large, self._small = Columns(), Columns()
         self._plots = PlotCache()
         self._cache: Cache[list[Line]] = Cache()
@@ -53,24 +53,25 @@ class ChartsPicture(Picture):
         self._small.clear()
         self._plots.clear()
 
-    def lines(self) -> list[Line]:
+    def draw(self, cells: int, height: int) -> list[Line]:
         view = self.view
         sample = view.sample or next(iter(view.samples), None)
-        if sample is None or view.frame is None or self.size.height < FEWEST_ROWS:
+        if sample is None or view.frame is None or height < FEWEST_ROWS:
             return []
         if view.is_loading:
             self.forget()
-        inputs = view.frame, sample.device.uuid, view.overview_window, self.size, view.is_loading, view.freshness.edge
-        return self._cache.get(0, inputs, self._draw)
+        time = view.overview_window, view.is_loading, view.freshness.edge
+        inputs = view.frame, sample.device.uuid, time, cells, height
+        return self._cache.get(0, inputs, lambda: self._draw(cells, height))
 
-    def _draw(self) -> list[Line]:
+    def _draw(self, cells: int, height: int) -> list[Line]:
         view = self.view
         sample = view.sample or view.samples[0]
         if not view.age > 0:  # otherwise the header shows the time of the values
             sample = without_outdated(sample)
         uuid, interval = sample.device.uuid, view.interval
         small = small_metrics(sample)
-        plan = charts_plan(*self.size, has_no_row=len(view.samples) == 1, small_count=len(small))
+        plan = charts_plan(cells, height, has_no_row=len(view.samples) == 1, small_count=len(small))
         grid = live_columns(view.overview_window, plan.cells, view.now)
         fine = live_columns(view.overview_window, plan.small_cells, view.now)
         marks, _ = view.chart_epochs()
@@ -88,7 +89,7 @@ class ChartsPicture(Picture):
             is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval,
             is_read=view.has_full_history,
         )  # fmt: skip
-        return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
+        return gpu_charts(gpu, plan, cells, self._plots)[:height]
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view
@@ -125,11 +126,11 @@ OTHER_ROWS = 3
 """Rows in addition to the ranks: name, epochs, times."""
 
 
-class RanksPicture(Picture):
+class RankStrips(Lines):
     """Heat strips of the GPUs of the selected run, on one time grid with its epochs."""
 
     def __init__(self, view: View) -> None:
-        super().__init__(view)
+        super().__init__(view, id="ranks")
         self._columns = Columns()
         self._cache: Cache[list[Line]] = Cache()
 
@@ -137,15 +138,17 @@ class RanksPicture(Picture):
         """Clear the caches."""
         self._columns.clear()
 
-    def lines(self) -> list[Line]:
+    def draw(self, cells: int, height: int) -> list[Line]:
         view = self.view
         if view.is_loading:
             self.forget()
-        inputs = view.frame, view.selected_run, view.overview_window, self.size, view.is_loading, view.freshness.edge
-        return self._cache.get(0, inputs, self._draw)
+        time = view.overview_window, view.is_loading, view.freshness.edge
+        return self._cache.get(
+            0, (view.frame, view.selected_run, time, cells, height), lambda: self._draw(cells, height)
+        )
 
-    def _draw(self) -> list[Line]:
-        view, (cells, rows) = self.view, self.size
+    def _draw(self, cells: int, rows: int) -> list[Line]:
+        view = self.view
         ranks = next((candidate for candidate in view.ranks if candidate.first.id == view.selected_run), None)
         if ranks is None or rows <= OTHER_ROWS:
             return []
@@ -180,24 +183,24 @@ def _last(run: Run, now: float) -> float:
     return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
 
 
-class OverviewPicture:
+class OverviewParts:
     """All parts of the overview."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.gpus = GpuTable(view)
-        self.charts = ChartsPicture(view)
+        self.charts = OverviewCharts(view)
         self.attention = AttentionSection(view)
         self.runs = RunSection(view)
         self.processes = ProcessSection(view)
-        self.ranks = RanksPicture(view)
+        self.ranks = RankStrips(view)
         self.epochs = EpochSection(view)
         self.events = EventSection(view)
         self.active: Section = self.gpus
         """The part that has the focus."""
 
     @property
-    def parts(self) -> tuple[Picture | Section, ...]:
+    def all(self) -> tuple[Lines, ...]:
         """All parts, in the order of an `OverviewPlan`."""
         return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
 
@@ -216,7 +219,7 @@ class OverviewPicture:
         """Lay out the parts between header and footer, and keep the focus on a part that has rows."""
         view = self.view
         self._follow()
-        for part in self.parts:
+        for part in self.all:
             if isinstance(part, Section):
                 part.left = margin(cells)
         make_plan = partial(
@@ -232,7 +235,7 @@ class OverviewPicture:
 
     def selectable(self, plan: OverviewPlan | None) -> list[Section]:
         """Return the visible parts that have rows and can thus take the focus."""
-        areas = dict(zip(self.parts, plan, strict=True)) if plan is not None else {}
+        areas = dict(zip(self.all, plan, strict=True)) if plan is not None else {}
         parts: tuple[Section, ...] = (self.gpus, self.runs, self.processes)
         return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
 
@@ -243,7 +246,7 @@ class OverviewPicture:
         if plan is None:
             return frozenset()
         hidden = {"Tab"} if len(self.selectable(plan)) < 2 else set()
-        has_charts = any(area.rows > 0 for part, area in zip(self.parts, plan, strict=True) if part is self.charts)
+        has_charts = any(area.rows > 0 for part, area in zip(self.all, plan, strict=True) if part is self.charts)
         if not (has_charts or self.gpus.has_strips):
             hidden.add("+ -")
         if not self.view.samples:
