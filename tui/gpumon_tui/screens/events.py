@@ -37,7 +37,6 @@ from gpumon_tui.widgets.lines import Lines
 
 _TITLE, _CHOSEN = theme.ink("strong", bold=True), theme.ink("strong", "select", bold=True)
 _TEXT, _DIM, _WARN, _KEY = theme.ink("text"), theme.ink("dim"), theme.ink("warn"), theme.ink("key", bold=True)
-_FIELD, _CARET = theme.ink("strong", "panel"), theme.ink("key", "panel")
 _BLANKS_FROM = 24
 """Rows of the page from which blank rows separate the parts."""
 _MAX_REASON_LINES = 3
@@ -116,9 +115,8 @@ class EventHead(Lines):
             line.append(Segment(f"  GPU {table.gpu} only", theme.ink("key")))
         right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * side)] if total else []
         if table.filter or is_typing:
-            typed_text = safe(table.filter)[-max(4, min(30, cells // 3)) :]
-            caret = Segment("▏", _CARET) if is_typing else Segment(" ", _FIELD)
-            right = [Segment("/ ", _KEY), Segment(f" {typed_text}", _FIELD), caret, Segment(" " * side)]
+            field = self._filter_field.line(max(4, min(30, cells // 3)) + 2)
+            right = [Segment("/ ", _KEY), *field, Segment(" " * side)]
         room = cells - length(line) - length(right) - 3
         names = [name for name in table.counts if table.counts[name] or name in (ALL, table.group)]
         while len(names) > 1 and sum(len(f" {name} {table.counts[name]} ") for name in names) > room:

@@ -18,12 +18,12 @@ from gpumon_tui.keybindings import PROCESSES, action_name, key_binding
 from gpumon_tui.render.process_columns import needed_columns
 from gpumon_tui.render.process_head import ClickRange, are_processes_known, unknown_text
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.text_width import Line, cut, fit, length, safe, width
+from gpumon_tui.render.text_width import Line, fit, length, safe
 from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
 from gpumon_tui.screens.signal_dialog import SignalQuestion, SignalWindow, not_on_page
 from gpumon_tui.screens.window import ListWindow, open_window
 from gpumon_tui.state import View
-from gpumon_tui.widgets.filter_field import FilterField
+from gpumon_tui.widgets.filter_field import FIELD, FilterField
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.process_detail import SPLIT_ROWS, ProcessDetail
 from gpumon_tui.widgets.process_table import ProcessTable
@@ -51,7 +51,7 @@ SUMS_FROM = 12
 """Rows for head and table from which totals by user are shown below the table."""
 NARROW = 80
 """Width of the page below which counts are brief."""
-FIELD = 26
+FIELD_CELLS = 26
 """Width of the filter field."""
 ORDER_CELLS = 27
 """Width of the list of sort columns."""
@@ -59,7 +59,6 @@ _TITLE, _TEXT, _DIM, _FAINT = (
     theme.ink("strong", bold=True), theme.ink("text"), theme.ink("dim"), theme.ink("faint"),
 )  # fmt: skip
 _KEY, _WARN, _STRONG = theme.ink("key", bold=True), theme.ink("warn"), theme.ink("strong")
-_FIELD, _CARET = theme.ink("strong", "panel"), theme.ink("key", "panel")
 
 
 class ProcessHead(Lines):
@@ -79,13 +78,15 @@ class ProcessHead(Lines):
         room = cells - edge - length(switches)
         ranges: list[ClickRange] = []
         if table.filter or self._filter_field.is_active:
-            begin = max(length(line) + 2, min(34, cells // 2 - FIELD // 2))
-            field_cells = min(FIELD, cells - begin - 3 - edge)
+            begin = max(length(line) + 2, min(34, cells // 2 - FIELD_CELLS // 2))
+            field_cells = min(FIELD_CELLS, cells - begin - 3 - edge)
             if begin + field_cells + 3 > room - 2:
                 switches, room = [], cells
             if field_cells < 4:
                 line, begin, field_cells = [Segment(" " * edge)], edge, cells - 2 * edge - 2
-            line += [Segment(" " * max(0, begin - length(line))), Segment("/ ", _KEY), *self._field(field_cells)]
+            field = self._filter_field.line(field_cells)
+            line += [Segment(" " * max(0, begin - length(line))), Segment("/ ", _KEY), *field]
+            line.append(Segment(" " * (field_cells - length(field)), FIELD))
             hint_cells = room - length(line) - 4
             hints: Line = []
             for hint in HINTS:
@@ -143,14 +144,6 @@ class ProcessHead(Lines):
             end = length(line)
             ranges.append(ClickRange(end - len(name) - 2, end, action))
         return line, ranges
-
-    def _field(self, cells: int) -> Line:
-        """Return the filter field; if it is too long, the end is shown, where the user types."""
-        text, room = safe(self._table.filter), max(0, cells - 2)
-        while width(text) > room:
-            text = text[1:]
-        caret = Segment("▏", _CARET) if self._filter_field.is_active else Segment(" ", _FIELD)
-        return cut([Segment(f" {text}", _FIELD), caret, Segment(" " * (room - width(text)), _FIELD)], cells)
 
     def on_click(self, event: events.Click) -> None:
         """Run what was clicked."""

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from rich.segment import Segment
 from textual.events import Key as Press
 
+from gpumon_tui import theme
+from gpumon_tui.render.text_width import Line, cut, safe, width
+
+FIELD = theme.ink("strong", "panel")
+_CARET = theme.ink("key", "panel")
 MAX_FILTER = 80
 """Maximum length of a filter."""
 
@@ -25,6 +31,14 @@ class FilterField:
     def __init__(self, rows: Filtered) -> None:
         self.rows = rows
         self.is_active = False
+
+    def line(self, cells: int) -> Line:
+        """Return the typed text with a caret, in at most `cells` cells; of a long text, the end."""
+        text, room = safe(self.rows.filter), max(0, cells - 2)
+        while width(text) > room:
+            text = text[1:]
+        caret = Segment("▏", _CARET) if self.is_active else Segment(" ", FIELD)
+        return cut([Segment(f" {text}", FIELD), caret], cells)
 
     def begin(self) -> None:
         """Start typing."""
