@@ -87,7 +87,7 @@ def document(page: Page) -> dict[str, Any]:
             found = users_document(
                 [str(path)], "week", "", "UTC", "", TIME / SECOND + 99, {"alice": ("0–2", ("GPU-1",)), "bob": ("3", ())}
             )
-            return {**found, "missing": ""}
+            return {**found, "missing": "", "caps": []}
     if page.kept_of is StoredSubject.DAY:
         return {"begin": 0.0, "end": 3600.0, "now": 1800.0, "strips": []}
     if page.kept_of is StoredSubject.EVENTS:
