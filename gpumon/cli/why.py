@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 
-from gpumon.cli.daemon_lookup import why_no_runs
+from gpumon.cli.daemon_lookup import played_ledger, why_no_runs
 from gpumon.cli.options import add_places, gpu_option, resolve_options
 from gpumon.cli.streams import output_width, print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
@@ -97,7 +97,7 @@ def _findings(live: Live, frame: Frame, device: Device, places: Places) -> list[
     judged = JudgedFrame(frame, earlier_frames(live, frame), epochs=epochs_from_boundaries(live, frame))
     runs = {row.id for row in frame.runs if device.uuid in row.gpus}
     about = [finding for finding in judged.findings() if finding.subject.id in {device.uuid, *runs}]
-    for record in _records(places, runs):
+    for record in _records(live, places, runs):
         epochs = aggregate.epoch_summaries(record)
         total = aggregate.run_total(record, epochs)
         stored = past_findings.findings(record, total, frame.time, epochs)
@@ -108,9 +108,10 @@ def _findings(live: Live, frame: Frame, device: Device, places: Places) -> list[
     return by_rank(about)
 
 
-def _records(places: Places, runs: Iterable[str]) -> Sequence[Record]:
-    """Return the records of these runs that the ledgers have."""
-    with Ledgers(ledger_paths(places)) as ledgers:
+def _records(live: Live, places: Places, runs: Iterable[str]) -> Sequence[Record]:
+    """Return the records of these runs in the ledger of the daemon, which may play a simulation or a recording."""
+    played = played_ledger(live, places)
+    with Ledgers([played] if played else ledger_paths(places)) as ledgers:
         if not ledgers:
             return []
         pairs = [(ledger, row) for run in sorted(runs) for ledger, row in ledgers.candidates(run) if row.id == run]

@@ -90,6 +90,8 @@ class Training:
     is_running: bool
     windows: Sequence[Window]
     """The windows to judge, oldest first."""
+    seconds: float
+    """Length of these windows, with the time between them."""
     ended: Sequence[Window]
     """All ended windows, with the first one."""
     total: EpochSummary
@@ -110,11 +112,6 @@ class Training:
     retries: float
     """Number of times the framework's allocator freed its cache to find room; NaN if not reported."""
     has_epochs: bool
-
-    @property
-    def seconds(self) -> float:
-        """Length of the judged windows."""
-        return sum(window.seconds for window in self.windows)
 
     @property
     def is_judged(self) -> bool:
@@ -225,6 +222,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         framework=record.run.framework.partition("/")[0],
         is_running=is_running,
         windows=judged,
+        seconds=sum(window.seconds for window in judged),
         ended=ended,
         total=total,
         outside=outside,

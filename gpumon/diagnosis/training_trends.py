@@ -28,6 +28,7 @@ _MIN_TREND = 4
 """Epochs that a trend needs, without the first."""
 _AGREEMENT, _AGREEMENT_OF_FEW = 0.6, 0.8
 """Kendall's tau from which ten or more values count as growing, and fewer values."""
+_MOST_PAIRED = 60
 _RESAMPLES = 200
 """Resamples of the bootstrap for the interval of a forecast."""
 _GROWTH_COLUMNS = ("run_allocated_mean", "run_allocated_peak", "run_used_peak", "memory_used_mean")
@@ -40,16 +41,18 @@ def epoch_outlier(training: Training) -> Iterator[Finding]:
     windows = training.ended
     if not training.is_judged or not training.has_epochs or len(windows) < 3:
         return
-    outliers = [window for window in windows[1:] if _is_outlier(window, windows)]
+    outliers = _outliers(windows)
     if not 0 < len(outliers) <= max(1, len(windows) // 10):
         return
-    usual = median(window.summary.seconds for window in windows if window not in outliers)
+    ordinals = {window.summary.ordinal for window in outliers}
+    usual_windows = [window for window in windows if window.summary.ordinal not in ordinals]
+    usual = median(window.summary.seconds for window in usual_windows)
     excess = sum(window.summary.seconds - usual for window in outliers)
     whole = sum(window.seconds for window in windows)
     if excess < thresholds.OUTLIER_SHARE * whole:
         return
     longest = max(outliers, key=lambda window: window.summary.seconds)
-    cause, certainty = _cause_of_outlier(longest, [window for window in windows if window not in outliers])
+    cause, certainty = _cause_of_outlier(longest, usual_windows)
     seconds = longest.summary.seconds
     yield Finding(
         "epoch_outlier",
@@ -68,12 +71,13 @@ def epoch_outlier(training: Training) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _is_outlier(window: Window, windows: Sequence[Window]) -> bool:
-    others = [other.summary.seconds for other in windows if other is not window]
-    usual = max(others) if len(windows) < _FEW else median(others)
-    spread = _TO_SIGMA * median(abs(seconds - usual) for seconds in others)
-    excess = window.summary.seconds - usual
-    return window.summary.seconds >= thresholds.OUTLIER * usual and excess >= max(_MIN_EXCESS, 3 * spread)
+def _outliers(windows: Sequence[Window]) -> list[Window]:
+    """Return the epochs that took much longer than the others, without the first."""
+    lengths = [window.summary.seconds for window in windows]
+    usual = sorted(lengths)[-2] if len(windows) < _FEW else median(lengths)
+    spread = _TO_SIGMA * median(abs(seconds - usual) for seconds in lengths) if len(windows) >= _FEW else 0.0
+    shortest = max(thresholds.OUTLIER * usual, usual + max(_MIN_EXCESS, 3 * spread))
+    return [window for window in windows[1:] if window.summary.seconds >= shortest]
 
 
 def _parts(window: Window) -> dict[str, float]:
@@ -140,7 +144,7 @@ def first_epoch(training: Training) -> Iterator[Finding]:
 
 def slower_epochs(training: Training) -> Iterator[Finding]:
     """Each epoch takes longer than the one before."""
-    windows = training.ended[-_TREND_OVER:] if training.is_running else training.ended
+    windows = training.ended[-_TREND_OVER:] if training.is_running else _spread(training.ended)
     if not training.is_judged or not training.has_epochs or len(windows) < 3:
         return
     pace = _pace(windows)
@@ -189,6 +193,11 @@ _CAUSES_OF_GROWTH: Mapping[str, tuple[str, str]] = {
         "Look for lists, logs or graphs that grow with each step, and for clocks that fall.",
     ),
 }
+
+
+def _spread(windows: Sequence[Window]) -> Sequence[Window]:
+    """Return at most about `_MOST_PAIRED` evenly spaced windows. All pairs of them are compared."""
+    return windows[:: -(-len(windows) // _MOST_PAIRED) or 1]
 
 
 def _pace(windows: Sequence[Window]) -> list[float]:
