@@ -17,8 +17,6 @@ _MAX_SOURCE = 1 << 20
 _MAX_LINE = 60
 _BUSY = 0.3
 """A process is busy if it uses at least this many CPUs."""
-_WAITS = 0.3
-"""A process waits if it uses at most this many CPUs."""
 
 
 class PlaceKind(IntEnum):
@@ -134,7 +132,7 @@ def worker_place(state: ProcessState, frames: Sequence[Frame]) -> str:
         parts.append(f"in state {state.state}" if state.state else "in an unknown state")
     if action := _file_action(state):
         parts.append(action)
-    elif state.cpu >= _BUSY:
+    elif _is_busy(state):
         parts.append(_cpu_text(state))
     return ", ".join(parts)
 
@@ -152,9 +150,14 @@ def activity_text(state: ProcessState | None) -> str:
         return f"in state D, {action}" if state.state == "D" else action
     if state.state == "D":
         return f"in state D ({state.wait_channel or 'uninterruptible wait'})"
-    if state.cpu >= _BUSY:
+    if _is_busy(state):
         return _cpu_text(state)
     return ""
+
+
+def _is_busy(state: ProcessState) -> bool:
+    """Whether a process computes. On a machine with many processes, it may get only a small part of a CPU."""
+    return state.cpu >= _BUSY or state.state == "R"
 
 
 def _cpu_text(state: ProcessState) -> str:
@@ -190,7 +193,7 @@ def _collective(frames: Sequence[Frame], state: ProcessState | None, *, is_rank:
         elif _FSDP in frame.file:
             name = name or "FSDP"
         elif is_rank and frame.function == "backward" and frame.file.endswith(_BACKWARD):
-            waits = state is not None and state.cpu <= _WAITS
+            waits = state is not None and not _is_busy(state)
             name = name or ("all_reduce of the gradients in backward" if waits else "")
     return name
 

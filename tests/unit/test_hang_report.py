@@ -165,6 +165,8 @@ class TestSentence:
         result = report(rank(0, (TRAIN, MAIN), SPINS, of=1))
         assert result.sentence.startswith("Process 100 has been in `train_step`")
         assert "98 % of a CPU" in result.sentence
+        starved = report(rank(0, (TRAIN, MAIN), SPINS._replace(cpu=0.1), of=1))
+        assert "10 % of a CPU" in starved.sentence
 
     def test_a_run_that_has_ended_has_no_cause(self) -> None:
         assert report(rank(0, run_state=RunState.FINISHED, of=1)).culprits == ()
