@@ -61,8 +61,9 @@ class TestSchemaThatLies:
             "UPDATE sqlite_master SET name = 'other', tbl_name = 'other' WHERE name = 'run'",
             "UPDATE sqlite_master SET type = 'index', sql = replace(sql, 'CREATE VIEW', 'CREATE /**/ VIEW')"
             " WHERE name = 'run'",
+            "UPDATE sqlite_master SET name = CAST(x'ff' AS TEXT) WHERE name = 'run'",
         ],
-        ids=["type", "name", "words"],
+        ids=["type", "name", "words", "no UTF-8"],
     )
     def test_is_refused(self, tmp_path: Path, lie: str) -> None:
         changes = "ALTER TABLE run RENAME TO stored", f"CREATE VIEW run AS {ENDLESS}", "PRAGMA writable_schema = ON"

@@ -171,7 +171,7 @@ def _damage(path: str) -> str:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         return "" if result == "ok" else str(result)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # too large to check in this time
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:  # too large to check in this time
             return ""
         raise
     finally:

@@ -179,7 +179,9 @@ def open_to_read(
     except sqlite3.Error as error:
         # Without a writer the write-ahead log has no index, and this process may not create one. It can read the file
         # as immutable instead, because without a writer the file does not change.
-        if error.sqlite_errorname not in _NO_WAL_INDEX_ERRORS or os.path.exists(f"{path}-shm"):
+        # Errors of Python's module, such as those about text that is not UTF-8, have no name.
+        name = getattr(error, "sqlite_errorname", "")
+        if name not in _NO_WAL_INDEX_ERRORS or os.path.exists(f"{path}-shm"):
             raise
         return _connect_to_read(path, kind, "immutable=1", any_thread, timeout)
 
