@@ -61,7 +61,7 @@ class TestSchemaThatLies:
             "UPDATE sqlite_master SET name = 'other', tbl_name = 'other' WHERE name = 'run'",
             "UPDATE sqlite_master SET type = 'index', sql = replace(sql, 'CREATE VIEW', 'CREATE /**/ VIEW')"
             " WHERE name = 'run'",
-            "UPDATE sqlite_master SET name = CAST(x'ff' AS TEXT) WHERE name = 'run'",
+            "UPDATE sqlite_master SET sql = CAST(CAST(sql AS BLOB) || x'20ff' AS TEXT) WHERE name = 'run'",
         ],
         ids=["type", "name", "words", "no UTF-8"],
     )
