@@ -10,9 +10,10 @@ _OTHERS = ""
 """Key of the action for all other frameworks."""
 
 _WORKERS: Mapping[str, str] = {
-    "torch": "Load ahead in worker processes: DataLoader(num_workers={workers}, persistent_workers=True).",
-    "transformers": "Load ahead in worker processes: TrainingArguments(dataloader_num_workers={workers}, "
-    "dataloader_persistent_workers=True).",
+    "torch": "Load ahead in worker processes, at most one per CPU core: DataLoader(num_workers={workers}, "
+    "persistent_workers=True).",
+    "transformers": "Load ahead in worker processes, at most one per CPU core: "
+    "TrainingArguments(dataloader_num_workers={workers}, dataloader_persistent_workers=True).",
     "keras": "Load ahead: dataset.map(…, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE), or "
     "PyDataset(workers={workers}, use_multiprocessing=True).",
     _OTHERS: "Load batches ahead in {workers} processes.",
