@@ -138,7 +138,7 @@ def kept(document: Cells) -> StoredValues:
         document,
     )
     if not user and not is_over:
-        _add_caps(rows, document["caps"], document.get("prices"), by)
+        _add_caps(rows, document.get("caps", ()), document.get("prices"), by)
     is_observed = group is not None or document["group"] is None
     tab = f"{user}, {window.title}"
     values = {
@@ -267,7 +267,7 @@ def _cap_line(state: CapState, prices: Prices | None) -> Cells:
 
 def _own_facts(document: Cells, window: UserWindow) -> list[Cells]:
     """Return the link to all users, and the caps that apply to the user of the page."""
-    caps = [_cap_line(state, document.get("prices")) for state in document["caps"]]
+    caps = [_cap_line(state, document.get("prices")) for state in document.get("caps", ())]
     return [line(link("everyone", _address(window, ""), "")), *(caps if window.end > document["now"] else ())]
 
 
