@@ -142,8 +142,7 @@ class ActiveRun(RunTags):
         The returned iterable has the same `len()` as the loader. Exceptions of the loader are not caught. Steps are
         counted over the whole run. If two loaders are zipped, each pair counts as one step.
         """
-        facts = self._board.description.facts
-        if not facts.batch or not facts.loading:
+        if not self._has_read_workers or not self._board.description.facts.batch:
             self.batch_of(loader)
         return Steps(self, loader)
 

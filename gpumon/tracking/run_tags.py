@@ -113,6 +113,8 @@ class RunTags:
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
         self._late_logs = 0
+        self._has_read_workers = False
+        """Whether the workers of a loader were read. Later loaders, such as those of validations, do not count."""
         self._passes = -1
         """Number of passes over the loader of the training, without the first."""
         self._pass_waits = 0
@@ -222,14 +224,14 @@ class RunTags:
         """
         try:
             size = read_batch_size(loader, times)
-            loading, workers = read_workers(loader)
+            loading, workers = ("", 0) if self._has_read_workers else read_workers(loader)
         except Exception:  # reading an attribute of a user's loader may raise anything
             return
+        self._has_read_workers = True
         if size is not None:
             self.set_batch_size(size)
-        facts = self._board.description.facts
-        if loading and (facts.loading, facts.workers) != (loading, workers):
-            self._board.describe(facts=facts._replace(loading=loading, workers=workers))
+        if loading:
+            self._board.describe(facts=self._board.description.facts._replace(loading=loading, workers=workers))
 
     def begin_pass(self, wait_ns: int) -> None:
         """Note that the training waited this long for the first batch of a pass over its loader."""
