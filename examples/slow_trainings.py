@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="a training that is slow for one reason, or mended")
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--fixed", action="store_true", help="with the reason mended")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=12)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     CASES[chosen.case](chosen.fixed, chosen.epochs)

@@ -42,7 +42,7 @@ def trained(live_dir: Path, case: str, *arguments: object) -> None:
 
 
 def is_settled(live_dir: Path, name: str) -> bool:
-    """Whether the ledger has every ended epoch of a run of eight."""
+    """Whether the ledger has enough of the epochs of a run."""
     told = why(live_dir, name)
     return told is not None and told["run"]["state"] == "finished" and not has_too_few(told)
 
