@@ -89,7 +89,7 @@ with gpumon.run("cpu") as run:
         weights.sum().backward()
     run._memory.read()
     front = bytes(run._board._map[:wire_format.FRONT])
-print(unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
+print(unpack_memory(front), torch.cuda.is_initialized(), run._memory._frameworks._readers.keys())
 """
 
 Start = Callable[[str], "subprocess.Popen[str]"]

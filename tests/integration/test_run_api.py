@@ -1302,6 +1302,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
+        "gpumon.common.clock", "gpumon.model.rocm_devices", "gpumon.tracking.stack_dump",
         "gpumon.model", "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
         "gpumon.tracking.active_run", "gpumon.tracking.board", "gpumon.tracking.context",
         "gpumon.tracking.batch_size", "gpumon.tracking.cpu_time", "gpumon.tracking.data_wait",

@@ -62,10 +62,10 @@ GPM_ALL = 2 ** len(GPM) - 1
 def of_a_first_read(metrics: Mapping[str, Missing]) -> dict[str, Missing]:
     """What concerns metrics that a source reads at once.
 
-    Not those of GPM, which a stub has only where a test switches it on, and not XID errors, which a source waits for
-    from its second look on.
+    Not those of GPM, which a stub has only where a test switches it on, nor what follows from them, and not XID errors,
+    which a source waits for from its second look on.
     """
-    return {name: why for name, why in metrics.items() if name not in GPM and name != "gpu.xid"}
+    return {name: why for name, why in metrics.items() if name not in (*GPM, "gpu.tensor_throughput", "gpu.xid")}
 
 
 class StubProcess(ctypes.Structure):
