@@ -575,7 +575,8 @@ def test_a_table_with_columns_behind_its_edge_shows_that_until_they_are_reached(
 )
 def test_ratios_have_the_digits_in_which_they_differ(values: Sequence[float], texts: list[str]) -> None:
     in_points = [one for one in (*MEASURES, *WHOLE) if one.in_points]
-    assert [one.texts(values) for one in in_points] == [texts] * 6
+    assert len(in_points) > 1
+    assert [one.texts(values) for one in in_points] == [texts] * len(in_points)
 
 
 @pytest.mark.parametrize(
