@@ -24,6 +24,8 @@ CAUSES = {
     "one-slow-epoch": "epoch_outlier",
     "slower-epochs": "slower_epochs",
 }
+QUICK = ("no-workers", "long-validation")
+"""Cases that are also run by `make test`; each takes some ten seconds."""
 MENDED = ("no-workers", "long-validation", "many-checkpoints", "between-epochs")
 """Cases of which the action is one change, so that its gain can be measured."""
 NOISE = 0.08
@@ -59,7 +61,7 @@ def why(live_dir: Path, name: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("case", [
-    pytest.param(case, marks=pytest.mark.slow if case == "restarting-workers" else ()) for case in CAUSES
+    pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CAUSES
 ])  # fmt: skip
 def test_the_first_finding_is_the_cause(case: str, watched: Path) -> None:
     need("torch")
@@ -69,6 +71,7 @@ def test_the_first_finding_is_the_cause(case: str, watched: Path) -> None:
     assert told["findings"][0]["kind"] == CAUSES[case], told["findings"]
 
 
+@pytest.mark.slow  # it measures times, which a busy machine changes
 @pytest.mark.parametrize("case", MENDED)
 def test_a_mended_training_saves_what_was_predicted(case: str, watched: Path) -> None:
     need("torch")
