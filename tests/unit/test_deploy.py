@@ -154,6 +154,13 @@ def test_prometheus_reads_rules_that_lie_beside_its_settings() -> None:
     assert set(told["rule_files"]) == beside - tests - {"prometheus.yml"}
 
 
+def test_make_says_what_it_does_before_an_installation_that_takes_long(tmp_path: Path) -> None:
+    command = ["make", "--dry-run", f"VENV={tmp_path}/new", "tui"]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    first_wait = next(number for number, line in enumerate(recipe) if "pip install" in line)
+    assert recipe[first_wait - 1].startswith("echo ")
+
+
 def test_the_citation_has_the_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == gpumon.__version__

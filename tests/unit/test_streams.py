@@ -132,6 +132,15 @@ class TestOutputFile:
             write_output("/dev/full", b"too much")
 
 
+class TestListOfCommands:
+    def test_has_a_gap_behind_each_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        for name, text in COMMANDS.items():
+            (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+            assert line.removeprefix(f"  {name}").endswith(f"  {text}")
+
+
 class TestUnknownWords:
     def test_help_names_a_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         for name in COMMANDS:
