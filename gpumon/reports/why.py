@@ -71,7 +71,8 @@ _METRICS = {metric.key: (metric.title.lower(), metric.unit) for metric in BY_NAM
 def run_lines(record: Record, now: float, width: int) -> Iterator[str]:
     """Yield the findings about a recorded run with cause, action and gain, and then what could not be judged.
 
-    `record`: read with the times of phases. `now`: current time, s since 1970. `width`: of the lines (0: unlimited).
+    `record`: must have been read with the times of phases. `now`: current time, s since 1970. `width`: maximum width of
+    a line; 0 if unlimited.
     """
     epochs = aggregate.epoch_summaries(record)
     total = aggregate.run_total(record, epochs)

@@ -1,13 +1,13 @@
 """All private names of Textual that the view uses; no other module contains one.
 
-Each part below says why the public API does not suffice (costs were measured with Textual 8), and what the view does if
-the installed Textual lacks the name: it then uses Textual's own code, which is slower or less polite but shows the
-same. `missing` checks the names that are called with parameters.
+Each part below says why the public API does not suffice. Costs were measured with Textual 8. If the installed Textual
+lacks a name, the view uses Textual's own code instead, which is slower or less smooth but shows the same. `missing`
+returns the names that are absent or take other parameters.
 
 - `TextualApp` holds frames back, writes escape sequences, and exits without a traceback.
 - `CellDiffUpdate` and `WidgetUpdate` send only changed cells; `Painter` paints without Textual's queues.
 - `WaitingDriver` reads keys in a thread that sleeps.
-- `tinted_page` draws the page below a window.
+- `tinted_page` draws the page behind a dialog.
 """
 
 from __future__ import annotations

@@ -69,6 +69,6 @@ class FrameFindings:
         return self._groups.get("pressing", warnings, lambda: one_per_subject_first(group_findings(warnings)))
 
     def notes(self) -> list[FindingGroup]:
-        """Return the informational findings, grouped in the same way."""
+        """Return the informational findings. Equal findings of several GPUs are one group."""
         informational = [finding for finding in self.all() if finding.severity is Severity.INFO]
         return self._groups.get("notes", informational, lambda: group_findings(informational))

@@ -237,7 +237,7 @@ class LogRows:
             raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
 
     def _parse_row(self, log_format: LogFormat, line: LogLine, text: str, last: int, ending: str) -> Row | None:
-        """Parse a line. If this fails, return None, or a row without values that preserves the order of the rows."""
+        """Parse a line. If this fails, return None, or a row without values if the order of the rows must be kept."""
         try:
             if line.is_whole or not _is_cut(text, ending):
                 return log_format.parse_row(line.number, text, last)

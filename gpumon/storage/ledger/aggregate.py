@@ -68,8 +68,8 @@ def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes] | EpochSu
     """Return the seconds of a run with several ranks in which no rank is in an epoch.
 
     `whole`: length of the run in seconds. An epoch lasts from the start in the first rank to the end in the last rank.
-    If some ranks start an epoch before other ranks end the previous epoch, both epochs contain this time, so it is
-    added once here.
+    If some ranks start an epoch before others end the previous one, the two epochs overlap. Both lengths contain the
+    overlap, so it is added back once.
     """
     if isinstance(epochs, EpochSums):
         twice, within = epochs.overlap, epochs.seconds

@@ -103,7 +103,7 @@ def are_processes_known(samples: Sequence[Sample]) -> bool:
 def unknown_text(samples: Sequence[Sample], age: float = 0.0) -> str:
     """Return text that names the GPUs whose processes are unknown or outdated; empty if all are current.
 
-    `age` of the frame in seconds, if no newer one arrives.
+    `age`: age of the frame in seconds if newer frames have stopped arriving, otherwise 0.
     """
     labels = {sample.device.uuid: sample.device.label for sample in samples}
     stale = [sample for sample in samples if sample.state is Availability.STALE]

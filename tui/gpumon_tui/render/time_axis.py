@@ -51,7 +51,7 @@ _HALF_TOLERANCE = 0.01
 
 
 def step_of(window: float, cells: int) -> float:
-    """Return the roundest column length for which `cells` columns cover `window` seconds and hardly more."""
+    """Return the duration of a column in seconds: the roundest one with which `cells` columns just cover `window`."""
     min_step = window / max(1, cells) * (1 - _ROUNDING)
     for unit in _ROUND_UNITS:
         count = ceil(min_step / unit)

@@ -172,7 +172,10 @@ class Runs:
             return self._feed.frame is None
 
     def _ring(self, run: str, device: str) -> Ring | None:
-        """Copy a run's data out of the ring, so that drawing does not hold the lock; None if it has none."""
+        """Copy a run's data out of the ring, so that the lock is not held while drawing.
+
+        Return None if the ring has no data of the run.
+        """
         with self._feed.lock:
             feed, frame = self._feed, self._feed.frame
             if frame is None:

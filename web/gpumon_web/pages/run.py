@@ -132,7 +132,7 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def kept(document: Cells) -> StoredValues:
-    """Compute all values of a run from its document."""
+    """Compute everything that the page shows about a stored run, or why it shows none."""
     unread = document.get("unread", "")
     missing = f"The runs that are kept cannot be read now: {unread}." if unread else document.get("missing", "")
     if document["run"] is None:

@@ -77,7 +77,7 @@ def layout() -> Component:
 
 
 def kept(document: Cells) -> StoredValues:
-    """Compute the rows of runs in the ledgers and the ring, and why past runs are missing, if they are."""
+    """Compute the rows of the runs in the ledgers and the ring. If past runs are missing, also give the reason."""
     problem, missing = document["problem"], document.get("missing", "")
     problem_text = f"Past runs cannot be listed: {problem}." if problem else ""
     unread = problem_text if document.get("is_unread") else ""
