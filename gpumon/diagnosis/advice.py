@@ -19,9 +19,9 @@ _WORKERS: Mapping[str, str] = {
     _OTHERS: "Load batches ahead in {workers} processes.",
 }
 _KEEP_WORKERS: Mapping[str, str] = {
-    "torch": "Keep the workers over epochs: DataLoader(persistent_workers=True).",
-    "transformers": "Keep the workers over epochs: TrainingArguments(dataloader_persistent_workers=True).",
-    _OTHERS: "Keep the worker processes over epochs.",
+    "torch": "Keep the workers alive between epochs: DataLoader(persistent_workers=True).",
+    "transformers": "Keep the workers alive between epochs: TrainingArguments(dataloader_persistent_workers=True).",
+    _OTHERS: "Keep the worker processes alive between epochs.",
 }
 _MORE_WORKERS: Mapping[str, str] = {
     "torch": "Add DataLoader workers (num_workers=), or move decoding off the CPU.",
@@ -42,8 +42,8 @@ _FASTER_STORAGE: Mapping[str, str] = {
     _OTHERS: "Copy the data to a local disk or pack it into large files; {workers} workers overlap more of the waits.",
 }
 _VALIDATION: Mapping[str, str] = {
-    "keras": "Validate every second epoch, model.fit(validation_freq=2), or in larger batches.",
-    "lightning": "Validate every second epoch, Trainer(check_val_every_n_epoch=2), or in larger batches.",
+    "keras": "Validate every second epoch (model.fit(validation_freq=2)) or in larger batches.",
+    "lightning": "Validate every second epoch (Trainer(check_val_every_n_epoch=2)) or in larger batches.",
     "transformers": "Evaluate half as often, TrainingArguments(eval_steps=…), or raise per_device_eval_batch_size.",
     _OTHERS: "Validate every second epoch, in larger batches, or on a part of the data.",
 }
@@ -106,7 +106,7 @@ def add_workers(framework: str, workers: int) -> str:
 
 
 def keep_workers(framework: str) -> str:
-    """Return how to keep worker processes over epochs."""
+    """Return how to keep worker processes alive between epochs."""
     return _choose(_KEEP_WORKERS, framework)
 
 

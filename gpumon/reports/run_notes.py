@@ -119,7 +119,7 @@ def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:
     origin = {
         "driver": "the driver's own samples, several per second",
         "ticks": "one sample per tick of the daemon",
-        "driver, ticks": "the driver's own samples, and from one sample per tick when it returned none",
+        "driver, ticks": "the driver's own samples or, where the driver had none, one sample per tick of the daemon",
     }.get(total.utilization_from)
     if origin:
         return f"{BY_KEY['utilization_mean'].heading} comes from {origin}."

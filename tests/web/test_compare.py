@@ -107,10 +107,10 @@ def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) 
     by = noted(book)
     for texts in by.values():
         assert "B: epoch 5 stopped early after 4.2 s: excluded from medians." in texts
-    [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
+    [said] = [text for text in by[EPOCHS] if "has an interrupted epoch" in text]
     assert said.startswith("B second")
     assert said.endswith("the axis of time alone has it.")
-    assert not any("has one that broke off" in text for text in by[TIME])
+    assert not any("has an interrupted epoch" in text for text in by[TIME])
 
 
 def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:

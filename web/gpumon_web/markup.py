@@ -51,7 +51,7 @@ def _parts(tree: Any) -> Iterator[str]:
 def _element(component: dict[str, Any]) -> Iterator[str]:
     tag, properties = component["type"].lower(), component["props"]
     if component["namespace"] != _NAMESPACE or tag in _RAW:
-        raise MarkupError(f"not an element with text: {component['namespace']}.{component['type']}")
+        raise MarkupError(f"cannot be rendered as HTML: {component['namespace']}.{component['type']}")
     # Dash has `data-*` and `aria-*` in another order in each process.
     names = sorted(properties.keys() - _OF_DASH, key=lambda name: ("-" in name, name))
     attributes = (_attribute(name, properties[name]) for name in names)

@@ -75,7 +75,7 @@ def check_installation(installation: Installation, gpu_count: int) -> list[Check
         checks.append(Check("kernel driver", Condition.NOTE, "no AMD or Intel GPU was found"))
     for paths, use in (
         ((_KFD,), "no ROCm program can use a GPU"),
-        (_render_nodes(installation), "programs cannot use it"),
+        (_render_nodes(installation), "programs cannot use these GPUs"),
     ):
         checks += _check_nodes(installation, paths, use)
     return checks

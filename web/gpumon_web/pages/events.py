@@ -276,7 +276,7 @@ def _summary(events: Sequence[LastedEvent], older: int, now: float) -> str | Cel
         return summary
     attention_text = f"{len(ends)} that need{'s' if len(ends) == 1 else ''} attention"
     last: Cells = {
-        "text": f"{summary}; {attention_text} had not ended when last seen,",
+        "text": f"{summary}; {attention_text} {'was' if len(ends) == 1 else 'were'} still going on, last seen at",
         "time": max(ends) / SECOND,
     }
     if not _is_log_current(max(ends), now):

@@ -148,10 +148,9 @@ def _interrupted_notes(runs: Sequence[ComparedRun], names: Sequence[str], axis: 
     interrupted = [name for name, run in zip(names, runs, strict=True) if broken_off(run.epochs, run.record.run.ended)]
     if not interrupted:
         return []
-    predicate = "has one that broke off" if len(interrupted) == 1 else "have some that broke off"
+    predicate = "has an interrupted epoch" if len(interrupted) == 1 else "have interrupted epochs"
     return [
-        f"{', '.join(interrupted)} {predicate}: how much of an epoch was done is not known, and the axis of time alone"
-        " has it."
+        f"{', '.join(interrupted)} {predicate}. How much of it was done is unknown, so only the time axis shows it."
     ]
 
 
