@@ -34,7 +34,8 @@ class CapState:
     limit: float
     """In base units: seconds, joules, or the currency."""
     used: Amount
-    """Used since the start of the period, in the same unit. It is not complete if some time was not sampled."""
+    """Used since the start of the period, in the same unit. It is not complete if some time was not sampled, and NaN if
+    nothing is known of it."""
     period: str
     """`day`, `week` or `month`."""
     begin: float
@@ -93,12 +94,13 @@ def _states(
                     for hour, account in by_holder.get(holder, ())]  # fmt: skip
             own = [(time, amount) for time, amount in used if time >= begin // HOUR * HOUR]
             total = sum((amount for _, amount in own), Amount(0.0))
+            total = total._replace(complete=total.complete and was_sampled)
             rate = sum(amount.value for time, amount in used if time >= now - RATE_OVER and is_known(amount.value))
             reached = _reached(own, limit, now)
             left = (limit - total.value) / (rate / RATE_OVER) if rate > 0 else NAN
             yield CapState(
-                holder, is_group, measure, limit, total._replace(complete=total.complete and was_sampled), period,
-                begin, end, reached, now + left if left > 0 and now + left < end else NAN,
+                holder, is_group, measure, limit, total if total.is_meaningful else UNKNOWN, period, begin, end,
+                reached, now + left if left > 0 and now + left < end else NAN,
             )  # fmt: skip
 
 

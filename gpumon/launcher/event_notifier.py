@@ -20,7 +20,7 @@ from gpumon.launcher.notification import Notification, Target
 from gpumon.model import units
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Unit
-from gpumon.reports.caps import TITLES, sentence, share_text
+from gpumon.reports.caps import TITLES, prospect, share_text, usage_text
 from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.storage.ledger.api import PastLedger, PastRun
@@ -194,7 +194,7 @@ class EventNotifier:
             key = ("cap", state.holder, state.measure, f"{state.begin:.0f}", f"{level:g}")
             if is_known(level) and self._is_new(key):
                 title = f"{clean(state.holder, 60)}: {share_text(state)} of the cap on {TITLES[state.measure]} is used"
-                yield Notice(key, title, sentence(state, self._prices))
+                yield Notice(key, title, ", ".join(filter(None, (usage_text(state, self._prices), prospect(state)))))
 
     def _found_notices(self, frame: Frame, findings: Collection[Finding]) -> Iterator[Notice]:
         own = {run.id for run in frame.runs if run.user == self._user}

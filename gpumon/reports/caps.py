@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from gpumon.caps import CapState
@@ -12,10 +13,12 @@ from gpumon.model import units
 from gpumon.reports.run_json import nullable
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.reports.usage import energy_text, hours_text
+from gpumon.storage.usage.period_totals import Zone
 
 SCHEMA = 1
 TITLES = {"hours": "GPU time", "idle-hours": "idle GPU time", "kwh": "energy", "cost": "cost"}
 """Name of each measure in text for people."""
+_THIS = {"day": "today", "week": "this week", "month": "this month"}
 _COLUMNS = (
     TextColumn("USER OR GROUP", 90, right=False, max_width=32),
     TextColumn("CAP ON", 60, right=False),
@@ -61,26 +64,26 @@ def share_text(state: CapState) -> str:
     return units.share(state.share) if is_known(state.share) else units.MISSING
 
 
-def prospect(state: CapState) -> str:
-    """Return text that says when the cap was reached, or when it will be at the present rate; empty if not at all."""
+def prospect(state: CapState, zone: Zone = None) -> str:
+    """Return text that says when the cap was reached, or when it will be at the present rate; empty if not at all.
+
+    `zone`: time zone of the viewer; None for the zone of this process.
+    """
     if is_known(state.reached):
-        return f"reached on {day(state.reached)}"
-    return f"will be reached on {day(state.forecast)} at this rate" if is_known(state.forecast) else ""
+        return f"reached {_day(state.reached, zone)}"
+    return f"at this rate reached {_day(state.forecast, zone)}" if is_known(state.forecast) else ""
 
 
-def day(time: float) -> str:
-    """Format a day and hour in the near past or future, such as `Thu 4 Dec 15:00`."""
-    from datetime import datetime
-
-    moment = datetime.fromtimestamp(time)  # in the viewer's time zone
+def _day(time: float, zone: Zone) -> str:
+    """Format a day and a time of day in the near past or future, such as `Thu 4 Dec 15:00`."""
+    moment = datetime.fromtimestamp(time, zone)
     return f"{moment:%a} {moment.day} {moment:%b %H:%M}"
 
 
-def sentence(state: CapState, prices: Prices | None) -> str:
-    """Return the state of a cap as a clause, such as `87.0 h of 100.0 h GPU time this month`."""
+def usage_text(state: CapState, prices: Prices | None) -> str:
+    """Return how much of a cap is used, such as `87.0 h of 100.0 h GPU time this month`."""
     used, limit = used_text(state, prices), amount_text(state.measure, state.limit, prices)
-    text = f"{used} of {limit} {TITLES[state.measure]} this {state.period}"
-    return f"{text}, {prospect(state)}" if prospect(state) else text
+    return f"{used} of {limit} {TITLES[state.measure]} {_THIS[state.period]}"
 
 
 def as_json(states: Sequence[CapState], prices: Prices | None) -> dict[str, Any]:

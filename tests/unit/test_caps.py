@@ -15,6 +15,7 @@ from gpumon.cli.options import resolve_options
 from gpumon.common.caps import Caps, read_caps
 from gpumon.common.config import UserGroups, read_groups, read_prices
 from gpumon.common.errors import UsageError
+from gpumon.common.numbers import is_known
 from gpumon.common.privacy import HASHED, HIDDEN, People, use_policy
 from gpumon.reports import caps as report
 from gpumon.storage.usage.account import Account, DeviceUse
@@ -154,3 +155,10 @@ def test_hidden_names_hide_the_names_of_caps() -> None:
 def test_the_window_covers_the_period_and_the_last_day() -> None:
     assert cap_window(read_caps({"period": "day"}), NOON, UTC) == (NOON - DAY, NOON)
     assert cap_window(read_caps({"period": "week"}), NOON + 3 * DAY, UTC) == (NOON - 12 * HOUR, NOON + 3 * DAY)
+
+
+def test_at_least_nothing_is_unknown() -> None:
+    table = {"period": "day", "users": {"ada": {"idle-hours": 1}, "bob": {"hours": 1}}}
+    states_by_user = {state.holder: state for state in states(kept((3, "ada", 1.0), judged=0.0, unseen=True), table)}
+    assert all(not is_known(state.used.value) for state in states_by_user.values())
+    assert all(cap["used"] is None for cap in report.as_json([*states_by_user.values()], None)["caps"])

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from gpumon.caps import CapState
-from gpumon.common.config import Prices
-from gpumon.common.numbers import is_known
 from gpumon.cost import Charge, price_hours
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
-from gpumon.reports.caps import sentence
+from gpumon.reports.caps import prospect, usage_text
 from gpumon.reports.missing_history import NOT_YET
 from gpumon.reports.usage import (
     Headlines,
@@ -138,7 +136,7 @@ def kept(document: Cells) -> StoredValues:
         document,
     )
     if not user and not is_over:
-        _add_caps(rows, document.get("caps", ()), document.get("prices"), by)
+        _add_caps(rows, document.get("caps", ()), document, by)
     is_observed = group is not None or document["group"] is None
     tab = f"{user}, {window.title}"
     values = {
@@ -253,22 +251,27 @@ def _add_costs(rows: Rows, document: Cells) -> Rows:
     return rows
 
 
-def _add_caps(rows: Rows, caps: Sequence[CapState], prices: Prices | None, by: str) -> None:
+def _add_caps(rows: Rows, caps: Sequence[CapState], document: Cells, by: str) -> None:
     """Add the state of their caps to the notes of users or groups."""
     for row in rows:
         states = [state for state in caps if state.holder == row["key"] and state.is_group == (by == GROUP)]
-        row["note"] = [*row.get("note", ()), *(_cap_line(state, prices) for state in states)]
+        row["note"] = [*row.get("note", ()), *(label for state in states for label in _cap_labels(state, document))]
 
 
-def _cap_line(state: CapState, prices: Prices | None) -> Cells:
-    is_near = is_known(state.reached) or is_known(state.forecast)
-    return line(tag(sentence(state, prices), "warn" if is_near else ""))
+def _cap_labels(state: CapState, document: Cells) -> list[Cells]:
+    """Return labels with the used part of a cap, and with the time at which it was or will be reached."""
+    labels = [line(tag(usage_text(state, document.get("prices"))))]
+    when = prospect(state, document["window"].zone)
+    return [*labels, line(tag(when, "warn"))] if when else labels
 
 
 def _own_facts(document: Cells, window: UserWindow) -> list[Cells]:
     """Return the link to all users, and the caps that apply to the user of the page."""
-    caps = [_cap_line(state, document.get("prices")) for state in document.get("caps", ())]
-    return [line(link("everyone", _address(window, ""), "")), *(caps if window.end > document["now"] else ())]
+    states = document.get("caps", ()) if window.end > document["now"] else ()
+    return [
+        line(link("everyone", _address(window, ""), "")),
+        *(label for state in states for label in _cap_labels(state, document)),
+    ]
 
 
 def _unknown_row(rest: Account, longest: float) -> Cells:
