@@ -3,7 +3,7 @@
     python examples/keras_cifar.py                            # on torch
     KERAS_BACKEND=tensorflow python examples/keras_cifar.py   # or on TensorFlow, or jax
 
-Needs `pip install keras torch`; downloads nothing: the images have the shape of those of CIFAR-10, and are made up.
+Needs `pip install keras torch`; downloads nothing: the images are made up, in the shape of CIFAR-10.
 While it runs, `gpumon tui` shows its epochs (counted from 1, as Keras prints them), the validation in each, and the
 losses and accuracies; `gpumon runs show` prints them afterward.
 """

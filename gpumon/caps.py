@@ -1,6 +1,7 @@
 """Caps on what users and groups use per day, week or month, and when they will be reached.
 
-A cap is shown, and `gpumon notify` tells a user of it. gpumon never stops anything because of it.
+Views show caps, and `gpumon notify` sends a message when one is nearly used up. gpumon never stops anything because
+of a cap.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class CapState:
     reached: float = NAN
     """When the cap was reached, to the hour; NaN if it is not."""
     forecast: float = NAN
-    """When it will be reached if the use goes on as in the last `RATE_OVER` seconds; NaN if not within the period."""
+    """When it will be reached at the rate of the last `RATE_OVER` seconds; NaN if not within the period."""
 
     @property
     def share(self) -> float:
@@ -133,6 +134,6 @@ def _reached(used: Iterable[tuple[float, Amount]], limit: float, now: float) -> 
 
 
 def states_of(states: Sequence[CapState], user: str, groups: UserGroups | None) -> list[CapState]:
-    """Return the states of the caps that apply to a user: the user's own, and those of the user's group."""
+    """Return the states of the caps that apply to a user: the user's own and the caps of the user's group."""
     group = groups.name(user) if groups is not None else None
     return [state for state in states if state.holder == (group if state.is_group else user)]

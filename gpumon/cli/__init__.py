@@ -81,7 +81,7 @@ def entry() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Return the exit code, one of `EXIT_…` in `gpumon.common.errors`, or that of the command run."""
+    """Run a command. Return the exit code: one of `EXIT_…`, or for `run` the exit code of its command."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_long = arguments[:1] in _LONG_RUNNING and arguments[1:2] not in _HELP and arguments[:2] not in _PRINTING
     streams.prepare(forgiving=is_long)

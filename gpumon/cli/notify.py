@@ -35,7 +35,7 @@ from gpumon.storage.ledger.change import user_name
 from gpumon.storage.usage.query import read_accounts
 
 FINDINGS = ("time_limit",)
-"""Kinds of findings about runs of which a user is told, besides logged events."""
+"""Kinds of findings about runs for which a message is sent. Others are sent when they are logged as events."""
 _CAPS_EVERY = 60.0
 """Seconds between two looks at the caps on usage. The daemon writes usage once a minute."""
 _POLL = 2.0
@@ -120,7 +120,7 @@ def _follow(places: Places, target: Target, path: str, stop: threading.Event, se
 
 
 def _run_findings(live: Live, frame: Frame) -> list[Finding]:
-    """Return the findings about runs of which a user is told, `FINDINGS`."""
+    """Return the findings about runs whose kind is in `FINDINGS`."""
     if not any(run.facts.time_limit for run in frame.runs):  # without a limit, there is nothing to estimate
         return []
     judged = JudgedFrame(frame, epochs=epochs_from_boundaries(live, frame))

@@ -194,7 +194,7 @@ def _straggler(training: Training) -> _Straggler | None:
 
 
 def straggler(training: Training) -> Iterator[Finding]:
-    """All ranks wait for the slowest rank in each step, and its numbers differ from those of the others."""
+    """All ranks wait for the slowest rank in each step, and its numbers differ from the other ranks."""
     slow = _straggler(training)
     if slow is None:
         return

@@ -24,9 +24,9 @@ from gpumon.reports.events import details
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 
 _MAX_RANKS = 64
-"""Maximum number of ranks of which the stacks are read."""
+"""Stacks of at most this many ranks are read."""
 _MAX_WORKERS = 16
-"""Maximum number of child processes of each rank of which the stacks are read."""
+"""Stacks of at most this many child processes of each rank are read."""
 _MAX_WORLD = 1 << 16
 _MAX_SECONDS = 60.0
 """Seconds after which no further stacks are read, so that processes that do not answer cannot delay the report."""

@@ -28,7 +28,7 @@ from gpumon.storage.ledger.api import PastLedger, PastRun
 KINDS = ("run_ended", "run_died", "out_of_memory", "idle_began")
 """Kinds of logged events about which a user is notified."""
 CAP_LEVELS = (0.8, 1.0)
-"""Used shares of a cap of which a user is told."""
+"""A message is sent when this share of a cap is used."""
 INTERVAL = 60.0
 """Minimum seconds between two notifications. What happens in between is sent together."""
 _WINDOW = 86400.0
@@ -113,7 +113,7 @@ class EventNotifier:
         Raises GpumonError if sending fails; a later call tries again.
 
         `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
-        `findings`: findings about the runs in the frame of which the user is told, at most one of a kind per run.
+        `findings`: findings about the runs in the frame to send, at most one of a kind per run.
         `caps`: the caps that apply to the user.
         """
         notices = [*self._logged_notices(), *self._cap_notices(caps)]

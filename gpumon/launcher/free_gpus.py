@@ -118,7 +118,7 @@ class Claims:
         return claimed
 
     def of_others(self, uuids: Iterable[str]) -> list[str]:
-        """Return those of these GPUs that other commands have claimed."""
+        """Return which of these GPUs other commands have claimed."""
         names = _listed_claims().keys()
         return [uuid for uuid in uuids if self._name(uuid) in names]
 

@@ -65,7 +65,7 @@ class Availability(IntEnum):
     IN_MIG_MODE = 15  # the driver reports no utilization for a GPU in MIG mode or its instances
     OF_WHOLE_GPU = 16  # not reported for an instance, because its GPU has one power draw, one temperature, one link
     OF_INSTANCES = 17  # reported only for the instances of a divided GPU
-    OF_OTHER_DIE = 18  # a card with two dies, of which the other one reports the value for both
+    OF_OTHER_DIE = 18  # a card with two dies: the other die reports the value for both
 
     @property
     def title(self) -> str:

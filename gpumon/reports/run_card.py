@@ -78,7 +78,7 @@ class RunCard:
         """How the numbers were obtained, in one line."""
         parts = [f"gpumon {gpumon.__version__}", f"{_rounded(self.gpu_kwh)} kWh by the energy counters of the GPUs"]
         if is_known(self.cpu_kwh):
-            parts.append(f"{_rounded(self.cpu_kwh)} kWh by those of the CPU packages")
+            parts.append(f"{_rounded(self.cpu_kwh)} kWh by the energy counters of the CPU packages")
         if self.pue != 1:
             parts.append(f"PUE {self.pue:g}")
         if self.factor_source:

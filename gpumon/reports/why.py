@@ -34,7 +34,7 @@ EVIDENCE: Mapping[str, tuple[str, Unit]] = {
     "seconds": ("for", Unit.SECONDS),
     "epoch_seconds": ("per epoch", Unit.SECONDS),
     "idle_share": ("idle", Unit.RATIO),
-    "explained_share": ("of which waits and phases explain", Unit.RATIO),
+    "explained_share": ("explained by waits and phases", Unit.RATIO),
     "throttled_share": ("throttled", Unit.RATIO),
     "excess": ("waits longer by", Unit.RATIO),
     "ratio": ("compared with the others", Unit.RATIO),

@@ -114,7 +114,7 @@ class RunTags:
         self._rows = StepMarker()
         self._late_logs = 0
         self._has_read_workers = False
-        """Whether the workers of a loader were read. Later loaders, such as those of validations, do not count."""
+        """Whether the workers of a loader were read. Later loaders, for example for validation, do not count."""
         self._passes = -1
         """Number of passes over the loader of the training, without the first."""
         self._pass_waits = 0

@@ -45,7 +45,7 @@ LIMITS = StallLimits()
 _MIN_STEPS = 3
 """Number of step times that are needed for a median."""
 _STEPS = 100
-"""Number of newest step times of which the median is computed."""
+"""The median is computed from this many of the newest step times."""
 _GAPS = 16
 """Number of newest pauses of a training that are remembered. See `StallDetector._usual_gap`."""
 _MAX_PHASES = 16

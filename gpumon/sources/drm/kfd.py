@@ -1,7 +1,7 @@
 """Reads KFD, the part of amdgpu for ROCm: its nodes, which are GPUs or partitions of GPUs, and its processes.
 
-A node is read from /sys/class/kfd/kfd/topology/nodes, a process from /sys/class/kfd/kfd/proc/<pid>. Pids are those of
-the machine, even in a container. Programs on ROCm do not use the scheduler of DRM, so only KFD knows that they compute.
+A node is read from /sys/class/kfd/kfd/topology/nodes, a process from /sys/class/kfd/kfd/proc/<pid>. Pids are host
+pids, even in a container. Programs on ROCm do not use the scheduler of DRM, so only KFD knows that they compute.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _LONGEST_GAP = 60 * SECOND
 
 
 class ThrottleTimes:
-    """Seconds of throttling since the first reading. The table counts cycles, of which the length is not known."""
+    """Seconds of throttling since the first reading. The table counts cycles, whose length is unknown."""
 
     def __init__(self) -> None:
         self._at = 0
