@@ -17,7 +17,7 @@ from gpumon.cost import UNKNOWN, WHOLE, Amount, Charge, price_hours
 from gpumon.storage.history.tiers import DAY, HOUR
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import PERIODS, Zone, summary
-from gpumon.storage.usage.query import HourUse, StoredAccounts, by_group
+from gpumon.storage.usage.query import HourUse, StoredAccounts, by_group, read_accounts
 
 RATE_OVER = float(DAY)
 """Seconds over which the present rate of use is averaged. A whole day, because people work by day."""
@@ -56,6 +56,17 @@ class CapState:
 def cap_window(caps: Caps, now: float, zone: Zone = None) -> tuple[float, float]:
     """Return the start and end (s since 1970) of the accounts that `cap_states` needs."""
     return min(PERIODS[caps.period](now, zone)[0], now - RATE_OVER) // HOUR * HOUR, now
+
+
+def read_cap_states(
+    path: str, caps: Caps, groups: UserGroups | None, prices: Prices | None, now: float, user: str = ""
+) -> list[CapState]:
+    """Return the state of every cap from a history file; with a `user`, only of those that apply to this user.
+
+    See `cap_states` for the other parameters. Raises GpumonError if the file cannot be read.
+    """
+    states = cap_states(read_accounts(path, *cap_window(caps, now)), caps, groups, prices, now)
+    return states_of(states, user, groups) if user else states
 
 
 def cap_states(

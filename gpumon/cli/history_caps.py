@@ -26,9 +26,8 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(places: Places, arguments: argparse.Namespace) -> int:
     """Print the caps. Raises GpumonError."""
-    from gpumon.caps import cap_states, cap_window
+    from gpumon.caps import read_cap_states
     from gpumon.reports import caps
-    from gpumon.storage.usage.query import read_accounts
 
     if arguments.caps is None:
         raise UsageError("no caps are configured: add a table [caps] to config.toml (docs/reference/settings.md)")
@@ -36,8 +35,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     if not paths:
         raise GpumonError(why_no_history(places, "accounts"))
     now = time.time()
-    stored = read_accounts(paths[0], *cap_window(arguments.caps, now))
-    states = cap_states(stored, arguments.caps, arguments.user_groups, arguments.prices, now)
+    states = read_cap_states(paths[0], arguments.caps, arguments.user_groups, arguments.prices, now)
     if arguments.json:
         json.dump(caps.as_json(states, arguments.prices), sys.stdout, allow_nan=False)
         print()

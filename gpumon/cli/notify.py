@@ -20,7 +20,7 @@ import threading
 import time
 from types import FrameType
 
-from gpumon.caps import CapState, cap_states, cap_window, states_of
+from gpumon.caps import CapState, read_cap_states
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
@@ -32,7 +32,6 @@ from gpumon.launcher.notification import Notification, Target, parse_target
 from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.storage.ledger.change import user_name
-from gpumon.storage.usage.query import read_accounts
 
 FINDINGS = ("time_limit",)
 """Kinds of findings about runs for which a message is sent. Others are sent when they are logged as events."""
@@ -132,7 +131,4 @@ def own_caps(places: Places, user: str, settings: argparse.Namespace) -> list[Ca
     paths = history_paths(places) if settings.caps else []
     if not paths:
         return []
-    now = time.time()
-    stored = read_accounts(paths[0], *cap_window(settings.caps, now))
-    groups = settings.user_groups
-    return states_of(cap_states(stored, settings.caps, groups, settings.prices, now), user, groups)
+    return read_cap_states(paths[0], settings.caps, settings.user_groups, settings.prices, time.time(), user)

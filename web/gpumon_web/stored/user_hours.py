@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gpumon.caps import CapState, cap_states, cap_window, states_of
+from gpumon.caps import CapState, read_cap_states
 from gpumon.common.caps import Caps
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
@@ -46,8 +46,7 @@ def user_caps(
     if not paths:
         return []
     with use_policy(current_policy()._replace(me=user)), suppress(GpumonError):  # the page says that it cannot be read
-        states = cap_states(read_accounts(paths[0], *cap_window(caps, now)), caps, groups, prices, now)
-        return states_of(states, user, groups) if user else states
+        return read_cap_states(paths[0], caps, groups, prices, now, user)
     return []
 
 
