@@ -3,8 +3,8 @@
 Each key is timed from the byte written to the last byte of the next frame, on every page of the terminal view; details
 of rows that the ledger is still asked for follow in later frames. The pages of the browser view are opened in a browser
 that was nowhere yet, from the navigation to the frame in which the page shows its data. CPU is that of each program
-while nothing is pressed. Everything is measured with little data as well, in the same run: what grows with data shows
-by the difference.
+while nothing is pressed. Everything is measured with little data and as many GPUs as well, in the same run: what grows
+with data shows by the difference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.nvml import sleepers
 from tests.programs import daemon
 
 RUNS, EPOCHS, EVENTS, GPUS, PROCESSES = 5000, 10_000, 10_000, 32, 2048
-FEW_RUNS, FEW_EPOCHS, FEW_EVENTS, FEW_GPUS, FEW_PROCESSES = 50, 100, 100, 8, 40
+FEW_RUNS, FEW_EPOCHS, FEW_EVENTS, FEW_PROCESSES = 50, 100, 100, 40
 LONG_RUN = f"net-{RUNS:08x}"
 _EVENT_INTERVAL = 60
 """Seconds between two events."""
@@ -55,7 +55,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
     result = Result("The views with much data", ("what", "little data, median", "most", "much data, median", "most"))
     rows: dict[str, list[str]] = {}
     with ExitStack() as stack:
-        few = _place(stage, "few", FEW_GPUS, stack.enter_context(sleepers(FEW_PROCESSES)), FEW_RUNS, FEW_EPOCHS,
+        few = _place(stage, "few", GPUS, stack.enter_context(sleepers(FEW_PROCESSES)), FEW_RUNS, FEW_EPOCHS,
                      FEW_EVENTS)  # fmt: skip
         many = _place(stage, "many", GPUS, stack.enter_context(sleepers(PROCESSES)), RUNS, EPOCHS, EVENTS)
         for place in (few, many):
@@ -78,7 +78,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
     result.rows += [(name, *cells) for name, cells in rows.items()]
     result.notes.append(
         f"{RUNS:,} runs, {EPOCHS:,} epochs of one, {EVENTS:,} events, {GPUS} GPUs, {PROCESSES:,} processes; "
-        f"little data: {FEW_RUNS}, {FEW_EPOCHS}, {FEW_EVENTS}, {FEW_GPUS}, {FEW_PROCESSES}"
+        f"little data: {FEW_RUNS}, {FEW_EPOCHS}, {FEW_EVENTS}, {GPUS}, {FEW_PROCESSES}"
     )
     return result
 
