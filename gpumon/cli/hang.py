@@ -12,13 +12,15 @@ them itself, which needs no permission and does not disturb it.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.ranks import Ranks
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width, print_json, print_lines
+from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places
@@ -44,9 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.hang.output import as_json, lines
 
     if arguments.json:
-        print_json(as_json(report))
+        json.dump(as_json(report), sys.stdout, allow_nan=False)
+        print()
     else:
-        print_lines(lines(report, output_width()))
+        print(*lines(report, output_width()), sep="\n")
     return EXIT_OK
 
 

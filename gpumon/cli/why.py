@@ -7,22 +7,22 @@ the index or UUID of a GPU: its own findings, and the findings about the runs on
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 
 from gpumon.cli.daemon_lookup import played_ledger, why_no_runs
 from gpumon.cli.options import add_places, gpu_option, resolve_options
-from gpumon.cli.streams import output_width, print_json, print_lines, print_message
+from gpumon.cli.streams import output_width, print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, ledger_paths
-from gpumon.diagnosis.context import by_rank
 from gpumon.diagnosis.finding import Finding
 from gpumon.live import Live, follow, no_daemon
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.storage.ledger.reader import Ledgers, resolve_run
-from gpumon.storage.ledger.records import Record
 
 _UUID = ("GPU-", "MIG-")
 """Beginnings of the UUIDs of GPUs. No name of a run begins so."""
@@ -56,9 +56,9 @@ def _explain_run(places: Places, arguments: argparse.Namespace) -> None:
         ledger, row = resolve_run(ledgers, arguments.subject, now, print_message)
         record = ledger.record(row.id, phases=False, times=True)
     if arguments.json:
-        print_json(why.run_document(record, now))
+        _print_json(why.run_document(record, now))
     else:
-        print_lines(why.run_lines(record, now, output_width()))
+        _print(why.run_lines(record, now, output_width()))
 
 
 def _explain_gpu(places: Places, arguments: argparse.Namespace) -> None:
@@ -72,9 +72,9 @@ def _explain_gpu(places: Places, arguments: argparse.Namespace) -> None:
         ranked = _findings(live, frame, device, places)
     if arguments.json:
         gpu = {"index": device.index, "label": device.label, "uuid": device.uuid, "name": device.name}
-        print_json(why.document(ranked, (), gpu=gpu))
+        _print_json(why.document(ranked, (), gpu=gpu))
         return
-    print_lines([f"GPU {device.label}: {device.name}", "", *why.lines(ranked, (), output_width(), titled=True)])
+    _print([f"GPU {device.label}: {device.name}", "", *why.lines(ranked, (), output_width(), titled=True)])
 
 
 def _find_gpu(frame: Frame, wanted: str) -> Device:
@@ -88,29 +88,21 @@ def _find_gpu(frame: Frame, wanted: str) -> Device:
 
 def _findings(live: Live, frame: Frame, device: Device, places: Places) -> list[Finding]:
     """Return the findings about a GPU and the runs on it, ranked. The ledger says more about a run than the ring."""
-    from gpumon.diagnosis import past_findings
     from gpumon.diagnosis.live_findings import JudgedFrame, earlier_frames, epochs_from_boundaries
-    from gpumon.storage.ledger import aggregate
+    from gpumon.diagnosis.running_findings import add_recorded, read_findings
 
     judged = JudgedFrame(frame, earlier_frames(live, frame), epochs=epochs_from_boundaries(live, frame))
     runs = {row.id for row in frame.runs if device.uuid in row.gpus}
     about = [finding for finding in judged.findings() if finding.subject.id in {device.uuid, *runs}]
-    for record in _records(live, places, runs):
-        epochs = aggregate.epoch_summaries(record)
-        total = aggregate.run_total(record, epochs)
-        stored = past_findings.findings(record, total, frame.time, epochs)
-        kinds = {finding.kind for finding in stored}
-        about = [
-            finding for finding in about if finding.subject.id != record.run.id or finding.kind not in kinds
-        ] + stored
-    return by_rank(about)
-
-
-def _records(live: Live, places: Places, runs: Iterable[str]) -> Sequence[Record]:
-    """Return the records of these runs in the ledger of the daemon, which may play a simulation or a recording."""
     played = played_ledger(live, places)
     with Ledgers([played] if played else ledger_paths(places)) as ledgers:
-        if not ledgers:
-            return []
-        pairs = [(ledger, row) for run in sorted(runs) for ledger, row in ledgers.candidates(run) if row.id == run]
-        return [ledger.record(row.id, phases=False, times=True) for ledger, row in pairs]
+        return add_recorded(about, read_findings(ledgers, sorted(runs), frame.time))
+
+
+def _print(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _print_json(document: object) -> None:
+    json.dump(document, sys.stdout, allow_nan=False)
+    print()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
@@ -17,7 +18,7 @@ from gpumon.analysis.progress import Progress
 from gpumon.analysis.run_epochs import Epochs
 from gpumon.analysis.throttling import clock_event_reasons
 from gpumon.common.numbers import NAN, logged
-from gpumon.diagnosis.finding import finding_json
+from gpumon.diagnosis.finding import Finding, finding_json
 from gpumon.diagnosis.live_findings import JudgedFrame
 from gpumon.model.device import job_parts
 from gpumon.model.frame import Frame, Run, Sample
@@ -27,19 +28,22 @@ from gpumon.model.process import Process, pod_parts
 from gpumon.model.run import facts_to_json
 from gpumon.model.vendors import NVIDIA
 
+if TYPE_CHECKING:
+    from gpumon.diagnosis.running_findings import RecordedFindings
+
 SCHEMA = 1
 
 
 def document(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None,
     live: bool = True, age: float = NAN, before: Sequence[Frame] = (),
-    epochs: Epochs | None = None,
+    epochs: Epochs | None = None, recorded: Mapping[str, RecordedFindings] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """Return a frame as JSON.
 
     `daemon`: {"pid", "interval", "age"}, or None if no daemon is running. `live`: False if the values are old because
     sampling has stopped. `age`: age of the values in seconds if `live` is False. `before`: earlier frames. `epochs`:
-    epochs of the runs.
+    epochs of the runs. `recorded`: what the ledger says about running runs, by id.
     """
     runs = {run.key: run for run in frame.runs}
     judged = JudgedFrame(frame, before, live, epochs)
@@ -65,10 +69,18 @@ def document(
         },
         "gpus": [_gpu(gpu, frame, runs, live) for gpu in judged.gpus],
         "runs": [_run(run, progress[run.key]) for run in frame.runs],
-        "findings": [finding_json(finding) for finding in judged.findings()],
+        "findings": [finding_json(finding) for finding in _findings(judged, recorded)],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
     return aged(status, age)
+
+
+def _findings(judged: JudgedFrame, recorded: Mapping[str, RecordedFindings]) -> list[Finding]:
+    if not recorded:
+        return judged.findings()
+    from gpumon.diagnosis.running_findings import add_recorded  # `gpumon status` reads no ledger
+
+    return add_recorded(judged.findings(), recorded)
 
 
 def aged(status: Mapping[str, Any], age: float) -> dict[str, Any]:

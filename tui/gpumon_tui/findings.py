@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, group_findings, one_per_subject_first
 from gpumon.diagnosis.live_findings import findings, is_recent
 from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon.model.metrics import Availability
 from gpumon_tui.cache import Cache
 
@@ -45,14 +46,20 @@ class FrameFindings:
             evaluated = findings(
                 statuses, view.ranks, view.epochs, frame.time, view.history, monotonic_ns=frame.monotonic_ns
             )
+            if recorded:
+                from gpumon.diagnosis.running_findings import add_recorded
+
+                evaluated = add_recorded(evaluated, recorded)
             return [finding for finding in evaluated if finding.kind != _SHOWN_IN_ROW and is_recent(finding)]
 
         statuses = view.statuses
+        running = sorted({ranks.first.id for ranks in view.ranks if ranks.state is RunState.RUNNING})
+        recorded = view.ledger_runs.findings(running) if view.age == 0 else {}
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
         states = tuple(status.state for status in statuses)
         # Ages as displayed, so that a finding shows the same age as the row of its GPU and appears together with it.
         ages = tuple(units.duration(finding.age) for finding in frame.samples if finding.state is Availability.STALE)
-        cache_inputs = frame.time // EVALUATE_EVERY, states, ages, runs, view.age > 0, view.is_loading
+        cache_inputs = frame.time // EVALUATE_EVERY, states, ages, runs, view.age > 0, view.is_loading, recorded
         self._findings, self._inputs = self._evaluated.get(0, cache_inputs, evaluate), inputs
         return self._findings
 

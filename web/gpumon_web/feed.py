@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.run_epochs import Epochs
 from gpumon.common.numbers import is_known, shown
+from gpumon.diagnosis.running_findings import RecordedFindings
 from gpumon.live import LiveState
 from gpumon.model import units
-from gpumon.model.frame import Frame
+from gpumon.model.frame import Frame, RunState
 from gpumon.model.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
@@ -152,6 +153,8 @@ class Feed:
         self.about: dict[str, Any] = {}
         """Slowly changing data: devices, holders, runs. The caller holds `lock`."""
         self._about_time = 0.0
+        self.recorded: Callable[[Sequence[str]], Mapping[str, RecordedFindings]] = lambda _: {}
+        """Returns what the ledger says about running runs, by their ids."""
         self._outline: tuple[Any, ...] = ()
 
     @property
@@ -318,7 +321,15 @@ class Feed:
         assert self.frame is not None
         self._about_time = self.frame.time
         live, fleet = self.live, self._state.fleet
-        self.about = fleet.about(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
+        self.about = fleet.about(
+            self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history,
+            self.recorded_findings(),
+        )  # fmt: skip
+
+    def recorded_findings(self) -> Mapping[str, RecordedFindings]:
+        """Return what the ledger says about the running runs of the newest frame, by id. The caller holds `lock`."""
+        runs = self.frame.runs if self.frame else ()
+        return self.recorded(sorted({run.id for run in runs if run.state is RunState.RUNNING}))
 
     def _read_ring(self, ended: Event) -> None:
         """Thread: read older frames of the ring, and new ones while there are no requests, until `ended`."""

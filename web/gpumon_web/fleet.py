@@ -23,6 +23,7 @@ from gpumon.diagnosis.faults import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, FindingGroup, group_findings, ranges
 from gpumon.diagnosis.gpu import idle_text, not_judged
 from gpumon.diagnosis.live_findings import findings, is_recent
+from gpumon.diagnosis.running_findings import RecordedFindings, add_recorded
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame, Run, RunState, Sample
@@ -48,10 +49,14 @@ def present_findings(
     epochs: Epochs,
     frame: Frame,
     history: RecentHistory | None,
+    recorded: Mapping[str, RecordedFindings],
 ) -> list[Finding]:
-    """Return the present findings about the GPUs and runs of a frame, the worst first."""
+    """Return the present findings about the GPUs and runs of a frame, the worst first.
+
+    `recorded`: what the ledger says about running runs, by id.
+    """
     candidates = findings(statuses, all_ranks, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
-    return [finding for finding in candidates if is_recent(finding)]
+    return [finding for finding in add_recorded(candidates, recorded) if is_recent(finding)]
 
 
 def overview_notes(all_findings: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
@@ -137,12 +142,15 @@ class Fleet:
 
     def about(
         self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str,
-        history: RecentHistory | None = None,
+        history: RecentHistory | None = None, recorded: Mapping[str, RecordedFindings] = MappingProxyType({}),
     ) -> dict[str, Any]:  # fmt: skip
-        """Return the slowly changing data: devices, holders, runs, and processes without their command lines."""
+        """Return the slowly changing data: devices, holders, runs, and processes without their command lines.
+
+        `recorded`: what the ledger says about running runs, by id.
+        """
         all_ranks = ranks_of(frame.runs)
         statuses = gpu_statuses(frame, all_ranks, self._activity)
-        news = present_findings(statuses, all_ranks, epochs, frame, history)
+        news = present_findings(statuses, all_ranks, epochs, frame, history, recorded)
         return {
             "hostname": hostname,
             "driver": driver.version,

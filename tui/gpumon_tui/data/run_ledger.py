@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +12,7 @@ from gpumon_tui.background_queries import ACTIVE_VALID_FOR, Answer, BackgroundQu
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
+    from gpumon.diagnosis.running_findings import RecordedFindings
     from gpumon.storage.ledger.reader import Ledger, Ledgers
     from gpumon.storage.ledger.records import Record
     from gpumon_tui.data.run_reader import EndedEpoch, ListedRuns
@@ -30,6 +31,8 @@ FRESH = 2.0
 
 It is short so that the list and the opened run agree: the daemon writes the end of an epoch at once.
 """
+FINDINGS = 30.0
+"""Seconds for which the findings about running runs stay valid: their rules need minutes."""
 OPENED_KEPT = 4
 """Number of opened runs cached with all their rows; a run with thousands of epochs takes megabytes."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
@@ -118,6 +121,16 @@ class LedgerRuns:
             return ended_epoch(*self._find(ledgers, run_id)[:2], number)
 
         return self._query(("ended", run_id, number), read, lambda _: LONG)  # until then, queried often
+
+    def findings(self, run_ids: Sequence[str]) -> Mapping[str, RecordedFindings]:
+        """Return the last known findings about running runs by their records, by id."""
+
+        def read(ledgers: Ledgers) -> Mapping[str, RecordedFindings]:
+            from gpumon.diagnosis.running_findings import read_findings
+
+            return read_findings(ledgers, run_ids, self._clock())
+
+        return self._query(("findings", tuple(run_ids)), read, FINDINGS).result or {} if run_ids else {}
 
     def expire(self, run_id: str) -> None:
         """Expire the answer about an active run, because other parts of the view already have newer data."""

@@ -56,8 +56,9 @@ class LiveStatus:
             if key != self._key:
                 earlier = earlier_frames(cast("Live", live), frame) if feed.frame else ()
                 self._known = document(
-                    frame, origin, driver, hostname, None, live=is_live, before=earlier, epochs=feed.epochs
-                )
+                    frame, origin, driver, hostname, None, live=is_live, before=earlier, epochs=feed.epochs,
+                    recorded=feed.recorded_findings(),
+                )  # fmt: skip
                 self._key = key
             daemon = self._daemon(live, state)
             problem = origin.problem

@@ -73,7 +73,7 @@ class Runs:
         return self._answers.get(
             ("compared", ids, by), self._fresh,
             lambda _: self._work.ask(
-                stored_values.comparison_answer, lambda: (self._paths(), ids, by, self._now(), reason)
+                stored_values.comparison_answer, lambda: (self.ledger_paths(), ids, by, self._now(), reason)
             ),
         )  # fmt: skip
 
@@ -94,10 +94,10 @@ class Runs:
                 live = self._live().get(run)
                 return self._work.ask(
                     run_zoom.explored_figure,
-                    lambda: (self._paths(), run, device, live, ring, recent, begin, end, figure_of, self._now()),
+                    lambda: (self.ledger_paths(), run, device, live, ring, recent, begin, end, figure_of, self._now()),
                 )
             return self._work.ask(
-                run_zoom.zoomed_figure, lambda: (self._paths(), run, device, ring, recent, begin, end)
+                run_zoom.zoomed_figure, lambda: (self.ledger_paths(), run, device, ring, recent, begin, end)
             )
 
         return self._answers.get(("zoom", run, device, begin, end, figure_of), self._fresh, start)
@@ -115,7 +115,9 @@ class Runs:
     def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
         """Return the answer of a task, called with the ledgers' paths, now, the cached version and `more`."""
         return self._answers.get(
-            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
+            key,
+            self._fresh,
+            lambda known: self._work.ask(task, lambda: (self.ledger_paths(), self._now(), known, *more)),
         )
 
     def missing_reason(self) -> str:
@@ -123,7 +125,7 @@ class Runs:
         with self._feed.lock:
             return "" if self._is_own or self._played() else why_no_runs(self._feed.live.origin())
 
-    def _paths(self) -> list[str]:
+    def ledger_paths(self) -> list[str]:
         """Return the paths of the ledgers, first the one for the played source."""
         with self._feed.lock:
             played = self._played()
@@ -133,7 +135,7 @@ class Runs:
         live = self._live()
         return self._answers.get(
             key, self._fresh,
-            lambda known: self._work.ask(task, lambda: (self._paths(), live, self._now(), known, *more)),
+            lambda known: self._work.ask(task, lambda: (self.ledger_paths(), live, self._now(), known, *more)),
         )  # fmt: skip
 
     def _run_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
@@ -141,13 +143,15 @@ class Runs:
 
         def start(known: Any) -> Future[Any]:
             live, ring = self._live().get(run), self._ring(run, device)
-            return self._work.ask(task, lambda: (self._paths(), run, device, live, ring, self._now(), known, *more))
+            return self._work.ask(
+                task, lambda: (self.ledger_paths(), run, device, live, ring, self._now(), known, *more)
+            )
 
         return self._answers.get(key, self._fresh, start)
 
     def _record_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         return self._answers.get(
-            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), key[1], known, *more))
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self.ledger_paths(), key[1], known, *more))
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:
