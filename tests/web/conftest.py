@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, ViewportSize, expect, sync_playwright
 
 from tests import chromium
 from tests.conftest import cannot
@@ -21,6 +21,7 @@ from tests.web.served import TOKEN, Served, on_server
 
 pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there says what it found
 
+DESK: ViewportSize = {"width": 1440, "height": 900}
 PATIENCE_MS = 1000 * PATIENCE
 """The same for a browser."""
 expect.set_options(timeout=PATIENCE_MS)
@@ -57,9 +58,7 @@ class Visitor:
         self.link = link
         self.complaints: list[str] = []
         self.foreign: list[str] = []
-        self.context: BrowserContext = browser.new_context(
-            **{"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark", **options}
-        )
+        self.context: BrowserContext = browser.new_context(**{"viewport": DESK, "color_scheme": "dark", **options})
         self.context.set_default_timeout(PATIENCE_MS)
         self.context.add_init_script(_WATCH)
         self.context.on("request", self._asked)
@@ -80,7 +79,7 @@ class Visitor:
         """Fails when the page complained, or asked somebody else."""
         assert self.complaints == []
         assert self.foreign == []
-        assert self.page.evaluate("window.violations") == []
+        assert self.page.evaluate("window.violations || []") == []
 
     def _asked(self, request: Request) -> None:
         asked = urlsplit(request.url)
@@ -151,3 +150,17 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The link to `gpumon web --source sim`."""
     with web("--source", "sim", env=own_places(tmp_path_factory.mktemp("sim"))) as link:
         yield link
+
+
+@pytest.fixture(scope="session")
+def _viewer(browser: Browser, simulated: str) -> Iterator[Visitor]:
+    with visit(browser, simulated) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def viewer(_viewer: Visitor) -> Iterator[Visitor]:
+    """A viewer of the simulation whom tests share: each opens pages anew, in the same browser context."""
+    _viewer.page.set_viewport_size(DESK)
+    yield _viewer
+    _viewer.check()

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import cache
-from itertools import product
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, expect
 
 from gpumon_web.pages import PAGES
 from tests.web.conftest import PATIENCE_MS, visit
-from tests.web.pairs import Case, every, pairs
 from tests.web.sources import MADE, REAL, MatrixSource, Opened
 
 expect.set_options(timeout=PATIENCE_MS)
 
 WIDTHS = {"1440": 900, "1024": 768, "768": 1024, "400": 800, "320": 700}
 """Widths of windows, and the heights that go with them."""
+
+
+class Case(NamedTuple):
+    """A page of a source, and how it is looked at."""
+
+    source: str
+    page: str
+    width: str
+    theme: Literal["dark", "light"]
+    zone: str
+
+
 ZONES = ("UTC", "Asia/Kolkata", "America/New_York", "Europe/Berlin")
 ALL = {source.name: source for source in (*REAL, *MADE)}
-PARAMETERS = {
-    "source": tuple(ALL), "page": tuple(name for name in PAGES if name != "none"), "width": tuple(WIDTHS),
-    "theme": ("dark", "light"), "zone": ZONES,
-}  # fmt: skip
 _WIDE = """() => {
   const scrolls = (one) => one && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
   return [...document.querySelectorAll("main *, header *")].filter((one) => one.checkVisibility()
@@ -66,45 +71,13 @@ _AXE = """async () => {
 }"""
 
 
-def possible(case: Case) -> bool:
-    """Whether the source has something for that page."""
-    return case["page"] in ALL[case["source"]].pages
-
-
-def loads(sources: Sequence[MatrixSource]) -> list[Any]:
-    """Loads of these sources, source by source, out of those that all sources have among them."""
-    names = {source.name for source in sources}
-    chosen = [case for case in covering() if case["source"] in names]
-    return [pytest.param(case, id="-".join(case.values())) for case in sorted(chosen, key=lambda one: one["source"])]
-
-
-@cache
-def covering() -> Sequence[Case]:
-    """All pairs of source, page, width, theme and zone that there are.
-
-    Sources that need a file come last, with what they add: without their files no pair of any others is left out.
-    """
-    anyway = covering_of([source.name for source in ALL.values() if source.needs is None])
-    return (*anyway, *pairs(PARAMETERS, possible, anyway))
-
-
-def covering_of(names: Sequence[str]) -> Sequence[Case]:
-    """All pairs of page, width, theme and zone of these sources."""
-    return pairs({**PARAMETERS, "source": names}, possible)
-
-
-def tours(sources: Sequence[MatrixSource]) -> list[Any]:
-    """Each page of these sources in each zone: all widths and themes, beginning with another one each time."""
-    names = {source.name for source in sources}
-    looks = [{"width": width, "theme": theme} for width, theme in product(PARAMETERS["width"], PARAMETERS["theme"])]
-    found: dict[str, list[list[Case]]] = {page: [] for page in PARAMETERS["page"]}
-    for place in every({name: PARAMETERS[name] for name in ("zone", "source", "page")}, possible):
-        first = len(found[place["page"]]) % len(looks)
-        found[place["page"]].append([{**place, **look} for look in looks[first:] + looks[:first]])
-    chosen = [tour for one in found.values() for tour in one if tour[0]["source"] in names]
+def cases_of(source: MatrixSource) -> list[Case]:
+    """Return a case for each page of a source. Over all sources, each page has every width and both themes."""
+    first = [*ALL].index(source.name)
+    looks = [(width, theme) for theme in ("dark", "light") for width in WIDTHS]
     return [
-        pytest.param(tour, id=f"{tour[0]['source']}-{tour[0]['page']}-{tour[0]['zone']}")
-        for tour in sorted(chosen, key=lambda tour: tour[0]["source"])
+        Case(source.name, page, *looks[(first + 3 * number) % len(looks)], ZONES[first % len(ZONES)])
+        for number, page in enumerate(name for name in PAGES if name in source.pages)
     ]
 
 
@@ -131,8 +104,9 @@ class Open:
         self._stack.close()
 
 
+@contextmanager
 def opening(directory: Path) -> Iterator[Open]:
-    """For a fixture."""
+    """Sources that are closed at the end."""
     found = Open(directory)
     try:
         yield found
@@ -140,33 +114,21 @@ def opening(directory: Path) -> Iterator[Open]:
         found.close()
 
 
-def check(browser: Browser, opened: Opened, tour: Sequence[Case]) -> None:
-    """Load a page as the first of these says, and change the window and the theme as the others say.
-
-    Each time nothing is too wide, axe finds nothing, and numbers are those of `status`; and nothing complains.
-    """
-    first = tour[0]
-    options: dict[str, Any] = {
-        "viewport": window(first), "color_scheme": first["theme"], "timezone_id": first["zone"],
-    }  # fmt: skip
-    with visit(browser, opened.link, **options) as visitor:
+def check(browser: Browser, opened: Opened, cases: Sequence[Case]) -> None:
+    """Load pages of one source: nothing is too wide, axe finds nothing, and numbers are those of `status`."""
+    first = cases[0]
+    with visit(browser, opened.link, timezone_id=first.zone) as visitor:
         visitor.context.add_init_script(_COUNT)
-        page = visitor.open(opened.places[first["page"]])
-        settled(page)
         found = {}
-        for case in tour:
-            if case is not first:
-                page.emulate_media(color_scheme=case["theme"])  # type: ignore[arg-type]
-                page.set_viewport_size(window(case))
-                settled(page)
-            found[f"{case['width']} {case['theme']}"] = faults(page.evaluate, int(case["width"]))
+        for case in cases:
+            visitor.page.emulate_media(color_scheme=case.theme)
+            visitor.page.set_viewport_size({"width": int(case.width), "height": WIDTHS[case.width]})
+            page = visitor.open(opened.places[case.page])
+            settled(page)
+            found[case] = faults(page.evaluate, int(case.width))
             if opened.status is not None:
                 same_numbers(page.evaluate, opened.status())
-        assert {look: wrong for look, wrong in found.items() if wrong} == {}
-
-
-def window(case: Case) -> ViewportSize:
-    return {"width": int(case["width"]), "height": WIDTHS[case["width"]]}
+        assert {case: wrong for case, wrong in found.items() if wrong} == {}
 
 
 def settled(page: Page) -> None:

@@ -26,6 +26,7 @@ from tests.web.served import Served
 GIB = 2.0**30
 RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings"
 """Logs of real trainings, beside the checkout where somebody has them."""
+RECORDING = "h100x8-llama3-8b-ckpt100.csv.gz"
 SECONDS = 60
 _CACHE = Path(__file__).parents[2] / ".cache"
 
@@ -75,12 +76,6 @@ def working(index: int, key: str = "", **values: float) -> Sample:
 def simulation(directory: Path) -> Iterator[Opened]:
     with web("--source", "sim", env=own_places(directory)) as link:
         yield Opened(link, places(OF_RUNS, "sim-0-0", "sim-1-0"))
-
-
-@contextmanager
-def one_gpu(directory: Path) -> Iterator[Opened]:
-    with web("--source", "sim:one", env=own_places(directory)) as link:
-        yield Opened(link, places(OF_GPUS | {"run"}, "sim-0-0"))
 
 
 @contextmanager
@@ -190,19 +185,15 @@ def two_runs(directory: Path) -> Iterator[Opened]:
 
 REAL: tuple[MatrixSource, ...] = (
     MatrixSource("simulation", OF_RUNS, simulation),
-    MatrixSource("one", OF_GPUS | {"run"}, one_gpu),
-    MatrixSource("stub", OF_GPUS, stub_daemon),
-    *(
-        MatrixSource(name.partition("-")[0], OF_GPUS, recording(name), RECORDINGS / name)
-        for name in ("h100x8-llama3-8b-ckpt100.csv.gz", "titanx2-gpt350m.csv.gz")
-    ),
+    MatrixSource("stub", frozenset(("fleet", "gpu")), stub_daemon),
+    MatrixSource("h100x8", frozenset(("fleet", "gpu", "runs")), recording(RECORDING), RECORDINGS / RECORDING),
 )
 """Served by programs, as people start them."""
 MADE: tuple[MatrixSource, ...] = (
-    MatrixSource("month", OF_GPUS, month),
+    MatrixSource("month", frozenset(("gpu", "users", "events")), month),
     MatrixSource("none", LISTS, no_driver),
-    MatrixSource("many-gpus", OF_GPUS, many_gpus),
-    MatrixSource("many-epochs", OF_RUNS, many_epochs),
+    MatrixSource("many-gpus", frozenset(("fleet", "gpu", "users")), many_gpus),
+    MatrixSource("many-epochs", frozenset(("run", "compare")), many_epochs),
     MatrixSource("two-runs", OF_RUNS, two_runs),
 )
 """Served by this process, from ticks and files that are made up."""

@@ -29,13 +29,22 @@ _COLOR = "() => getComputedStyle(document.documentElement).getPropertyValue('--s
 _LAYOUT = '() => document.querySelector("#compare-graph .js-plotly-plot").layout'
 
 
+def served(path: str) -> Served:
+    return Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 4)], [path])
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with on_a_port(served(three(tmp_path_factory.mktemp("three")))) as found:
+        yield found
+
+
 @contextmanager
-def compared(
-    browser: Browser, path: str, runs: str = ",".join(IDS), query: str = "", **options: Any
+def comparison(
+    browser: Browser, link: str, runs: str = ",".join(IDS), query: str = "", **options: Any
 ) -> Iterator[tuple[Page, Visitor]]:
     """Open the page with a comparison whose figure is drawn."""
-    served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 4)], [path])
-    with on_a_port(served) as link, visit(browser, link, **options) as visitor:
+    with visit(browser, link, **options) as visitor:
         page = visitor.open(f"#/compare?runs={runs}{query}")
         expect(page.locator("#compare-graph .main-svg").first).to_be_visible()
         yield page, visitor
@@ -47,9 +56,9 @@ def labels(page: Page) -> list[str]:
 
 
 class TestChoice:
-    def test_link_shows_the_same(self, browser: Browser, tmp_path: Path) -> None:
+    def test_link_shows_the_same_and_arrows_read_it(self, browser: Browser, link: str) -> None:
         query = "&by=since&panels=gpu.power,logged.loss&log=1&smooth=0.6&from=20&to=60"
-        with compared(browser, three(tmp_path), query=query) as (page, _):
+        with comparison(browser, link, query=query) as (page, _):
             layout = page.evaluate(_LAYOUT)
             assert layout["meta"]["axis"] == "since"
             factor = layout["meta"]["factor"]
@@ -59,9 +68,17 @@ class TestChoice:
             expect(page.locator("#compare-weight")).to_have_text("Smoothing 0.6")
             expect(page.get_by_role("link", name="Log", exact=True)).to_have_attribute("aria-current", "true")
             assert len(labels(page)) == 2 * len(IDS), "each line and its mean"
+            page.locator("#compare-course").focus()
+            for _ in range(3):
+                page.keyboard.press("ArrowRight")
+            said = page.locator("#compare-course + [role=status]")
+            expect(said).to_have_text(re.compile(r"A first [\d.]+ \([\d.]+\), B second [\d.]+ "))
+            expect(page.locator("#compare-graph .hoverlayer .legend")).to_be_visible()
+            page.keyboard.press("Escape")
+            expect(said).to_have_text("")
 
-    def test_runs_are_added_reordered_and_left_out(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path), f"{IDS[0]},{IDS[2]}") as (page, _):
+    def test_runs_are_added_reordered_and_left_out(self, browser: Browser, link: str) -> None:
+        with comparison(browser, link, f"{IDS[0]},{IDS[2]}") as (page, _):
             assert labels(page) == ["A first", "B third"]
             page.get_by_role("link", name="Compare with B, third").click()
             until(lambda: labels(page) == ["A third", "B first"])
@@ -74,15 +91,22 @@ class TestChoice:
             page.go_back()
             until(lambda: labels(page) == ["A third", "B first", "C second"])
 
-    def test_axis_is_a_step_back(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
+    def test_axis_zoom_panels_smoothing_and_scale(self, browser: Browser, link: str) -> None:
+        with comparison(browser, link) as (page, _):
             page.get_by_role("link", name="Time", exact=True).click()
             until(lambda: page.evaluate(_LAYOUT)["meta"]["axis"] == "since")
             page.go_back()
             until(lambda: page.evaluate(_LAYOUT)["meta"]["axis"] == "epochs")
-
-    def test_smoothing_and_scale(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
+            self._zoom(page)
+            page.locator(".opens.panels summary").focus()
+            page.keyboard.press("Enter")
+            page.keyboard.press("Tab")
+            expect(page.locator("#compare-panels a").first).to_be_focused()
+            page.locator("#compare-panels").get_by_role("link", name="Utilization").focus()
+            page.keyboard.press("Enter")
+            until(lambda: "yaxis5" not in page.evaluate(_LAYOUT))
+            expect(page.locator("#compare-panels")).to_be_visible()
+            expect(page.locator("#compare-values")).not_to_contain_text("Utilization")
             page.locator(".opens.smoothing summary").click()
             page.locator("#compare-smoothing").get_by_role("link", name="0.9", exact=True).click()
             until(lambda: len(labels(page)) == 2 * len(IDS))
@@ -92,105 +116,57 @@ class TestChoice:
             assert "smooth=0.9" in page.url
             assert page.evaluate(_LAYOUT)["yaxis2"].get("type") != "log", "only of what runs logged"
 
-    def test_panel_is_hidden(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
-            page.locator(".opens.panels summary").click()
-            page.locator("#compare-panels").get_by_role("link", name="Utilization").click()
-            until(lambda: "yaxis5" not in page.evaluate(_LAYOUT))
-            expect(page.locator("#compare-panels")).to_be_visible()
-            expect(page.locator("#compare-values")).not_to_contain_text("Utilization")
-
-    def test_zoom_is_in_the_address(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
-            page.get_by_role("button", name="Zoom in").click()
-            until(lambda: "from=2.3&to=6.8" in page.url or "from=2.2&to=6.8" in page.url)
-            until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"] == [pytest.approx(2.25), pytest.approx(6.75)])
-            box = page.locator("#compare-graph .nsewdrag").first.bounding_box()
-            assert box is not None
-            page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
-            page.mouse.down()
-            page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 20, steps=4)
-            page.mouse.up()
-            until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"][0] == pytest.approx(3.4, abs=0.1))
-            page.locator("#compare-graph .nsewdrag").first.dblclick()
-            until(lambda: "from=" not in page.url)
-            until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"] == [0, 9])
-
-
-class TestKeyboard:
-    def test_arrows_read_the_values(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path), query="&panels=logged.loss&smooth=0.5") as (page, _):
-            page.locator("#compare-course").focus()
-            for _ in range(3):
-                page.keyboard.press("ArrowRight")
-            said = page.locator("#compare-course + [role=status]")
-            expect(said).to_have_text(re.compile(r"^after [\d.]+ epochs: A first [\d.]+ \([\d.]+\), B second [\d.]+ "))
-            expect(page.locator("#compare-graph .hoverlayer .legend")).to_be_visible()
-            page.keyboard.press("Escape")
-            expect(said).to_have_text("")
-
-    def test_menus_open_by_keys(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
-            page.locator(".opens.panels summary").focus()
-            page.keyboard.press("Enter")
-            page.keyboard.press("Tab")
-            expect(page.locator("#compare-panels a").first).to_be_focused()
-            page.keyboard.press("Enter")
-            until(lambda: labels(page)[0] == "A first" and "yaxis5" not in page.evaluate(_LAYOUT))
+    def _zoom(self, page: Page) -> None:
+        page.get_by_role("button", name="Zoom in").click()
+        until(lambda: "from=2.3&to=6.8" in page.url or "from=2.2&to=6.8" in page.url)
+        until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"] == [pytest.approx(2.25), pytest.approx(6.75)])
+        box = page.locator("#compare-graph .nsewdrag").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 20, steps=4)
+        page.mouse.up()
+        until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"][0] == pytest.approx(3.4, abs=0.1))
+        page.locator("#compare-graph .nsewdrag").first.dblclick()
+        until(lambda: "from=" not in page.url)
+        until(lambda: page.evaluate(_LAYOUT)["xaxis"]["range"] == [0, 9])
 
 
 class TestLooks:
-    def test_colors_follow_the_theme(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
-            dark = page.evaluate(_TRACES)[0]["color"]
-            assert dark == page.evaluate(
-                "() => getComputedStyle(document.documentElement).getPropertyValue('--s0').trim()"
-            )
-            page.locator("#theme").click()
-            until(lambda: page.evaluate(_TRACES)[0]["color"] != dark)
-
-    def test_phone(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path), viewport={"width": 400, "height": 800}) as (page, _):
+    def test_phone(self, browser: Browser, link: str) -> None:
+        with comparison(browser, link, viewport={"width": 400, "height": 800}) as (page, _):
             assert page.evaluate("document.documentElement.scrollWidth") == 400
             assert page.evaluate("document.querySelector('#compare-graph .main-svg').clientWidth") <= 400
             page.locator(".values-table summary").click()
             expect(page.locator("#compare-values tbody tr")).to_have_count(5 * len(IDS))
 
-    def test_table_has_what_the_figure_shows(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
+    def test_table_and_files_have_what_the_figure_shows_in_each_theme(self, browser: Browser, link: str) -> None:
+        with comparison(browser, link, f"{IDS[2]},{IDS[0]}") as (page, _):
             page.locator(".values-table summary").click()
             row = page.get_by_role("table", name="Last, lowest and highest values").locator("tbody tr").first
             shown = row.locator("td").nth(1).inner_text()
-            notes = [note["text"] for note in page.evaluate(_LAYOUT)["annotations"]]
-            assert f"A {shown}" in notes
+            assert f"A {shown}" in [note["text"] for note in page.evaluate(_LAYOUT)["annotations"]]
+            self._files(page)
+            dark = page.evaluate(_TRACES)[0]["color"]
+            assert dark == page.evaluate(_COLOR)
+            page.locator("#theme").click()
+            until(lambda: page.evaluate(_TRACES)[0]["color"] != dark)
 
-
-class TestFiles:
-    def test_csv(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path), f"{IDS[2]},{IDS[0]}") as (page, _):
-            with page.expect_download() as numbers:
-                page.get_by_role("button", name="Numbers as CSV").click()
-            with Path(numbers.value.path()).open(newline="", encoding="utf-8-sig") as file:
-                third, first = csv.DictReader(file, strict=True)
-            assert (third["name"], third["epoch_seconds_difference"]) == ("third", "")
-            assert float(first["epoch_seconds_difference_low"]) <= float(first["epoch_seconds_difference_high"])
+    def _files(self, page: Page) -> None:
+        with page.expect_download() as numbers:
+            page.get_by_role("button", name="Numbers as CSV").click()
+        with Path(numbers.value.path()).open(newline="", encoding="utf-8-sig") as file:
+            third, first = csv.DictReader(file, strict=True)
+        assert (third["name"], third["epoch_seconds_difference"]) == ("third", "")
+        assert float(first["epoch_seconds_difference_low"]) <= float(first["epoch_seconds_difference_high"])
+        for kind, head in (("CSV", b"\xef\xbb\xbfepochs,logged.loss_A_third,"), ("PNG", b"\x89PNG"), ("SVG", b"<svg ")):
             page.locator(".opens.files summary").click()
-            with page.expect_download() as courses:
-                page.locator(".opens.files").get_by_role("button", name="CSV").click()
-            text = Path(courses.value.path()).read_text(encoding="utf-8")
-            assert text.startswith("\ufeffepochs,logged.loss_A_third,logged.loss_B_first,")
-            assert len(text.splitlines()) > 6
-
-    def test_pictures(self, browser: Browser, tmp_path: Path) -> None:
-        with compared(browser, three(tmp_path)) as (page, _):
-            for kind, head in (("PNG", b"\x89PNG"), ("SVG", b"<svg ")):
-                page.locator(".opens.files summary").click()
-                with page.expect_download() as saved:
-                    page.locator(".opens.files").get_by_role("button", name=kind).click()
-                content = Path(saved.value.path()).read_bytes()
-                assert content.startswith(head)
-                assert len(content) > 5000
-                page.mouse.click(5, 300)
+            with page.expect_download() as saved:
+                page.locator(".opens.files").get_by_role("button", name=kind).click()
+            content = Path(saved.value.path()).read_bytes()
+            assert content.startswith(head)
+            assert len(content) > (200 if kind == "CSV" else 5000)
+            page.mouse.click(5, 300)
 
 
 class TestStrangers:
@@ -205,7 +181,7 @@ class TestStrangers:
             )
             db.execute("DELETE FROM trace WHERE uuid = ''")
             db.execute("UPDATE parameter SET value = ? WHERE run = ?", (hostile, IDS[0]))
-        with compared(browser, path, query="&smooth=0.5") as (page, _):
+        with on_a_port(served(path)) as link, comparison(browser, link, query="&smooth=0.5") as (page, _):
             page.locator("#compare-graph .nsewdrag").first.hover()
             page.wait_for_timeout(300)
             assert page.evaluate("window.hit") is None
@@ -226,18 +202,17 @@ class TestMissing:
             content = "getComputedStyle(document.getElementById('compare-course'), '::before').content"
             until(lambda: page.evaluate(content) == "none")
 
-    @pytest.mark.parametrize("runs", ["", "nope", IDS[0], "x" * 2000])
-    def test_too_few_runs(self, browser: Browser, tmp_path: Path, runs: str) -> None:
-        served = Served([tick(1)], [three(tmp_path)])
-        with on_a_port(served) as link, visit(browser, link) as visitor:
-            page = visitor.open(f"#/compare?runs={runs}")
-            expect(page.get_by_role("link", name="Choose runs")).to_be_visible()
-            expect(page.locator("#compare-body")).to_be_hidden()
-            expect(page.locator("#compare-runs > *")).to_have_count(0)
+    def test_too_few_runs(self, browser: Browser, link: str) -> None:
+        with visit(browser, link) as visitor:
+            for runs in ("", "nope", IDS[0], "x" * 2000):
+                page = visitor.open(f"#/compare?runs={runs}")
+                expect(page.get_by_role("link", name="Choose runs")).to_be_visible()
+                expect(page.locator("#compare-body")).to_be_hidden()
+                expect(page.locator("#compare-runs > *")).to_have_count(0)
 
     def test_run_is_deleted_meanwhile(self, browser: Browser, tmp_path: Path) -> None:
         path = three(tmp_path)
-        with compared(browser, path) as (page, _):
+        with on_a_port(served(path)) as link, comparison(browser, link) as (page, _):
             with closing(sqlite3.connect(path)) as db, db:
                 db.execute("DELETE FROM run WHERE id = ?", (IDS[1],))
             page.get_by_role("link", name="Time", exact=True).click()
@@ -247,9 +222,8 @@ class TestMissing:
 
 
 class TestLoading:
-    def test_other_pages_do_without_dash(self, browser: Browser, tmp_path: Path) -> None:
-        served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 4)], [three(tmp_path)])
-        with on_a_port(served) as link, visit(browser, link) as visitor:
+    def test_other_pages_do_without_dash(self, browser: Browser, link: str) -> None:
+        with visit(browser, link) as visitor:
             asked: list[str] = []
             visitor.page.on("request", lambda request: asked.append(request.url))
             for place in ("", "#/runs", f"#/run/{IDS[0]}", "#/gpu/0"):

@@ -101,8 +101,8 @@ class TestDialog:
             page.keyboard.press("Escape")
             expect(page.locator("dialog")).to_have_count(0)
 
-    def test_run_on_a_logarithmic_axis(self, browser: Browser, tmp_path: Path) -> None:
-        with on_a_port(Served([tick(1)], [ledger(tmp_path)])) as link, visit(browser, link) as visitor:
+    def test_run(self, browser: Browser, tmp_path: Path) -> None:
+        with on_a_port(Served([tick(1)], [ledger(tmp_path)])) as link, visit(browser, link, strict=False) as visitor:
             page = visitor.open(f"#/run/{RUN}")
             explore(page)
             page.get_by_role("button", name="Log", exact=True).click()
@@ -113,14 +113,26 @@ class TestDialog:
             with page.expect_download() as saved:
                 page.get_by_role("button", name="PNG").click()
             assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+            visitor.check()
+            page.set_viewport_size({"width": 400, "height": 800})
+            visitor.open(f"#/run/{RUN}")
+            page.locator("#page-run .files > .button").click()
+            page.locator("#page-run .files").get_by_role("button", name="Explore").click()
+            expect(page.locator("dialog .main-svg").first).to_be_visible()
+            assert page.evaluate("document.querySelector('dialog').scrollWidth") <= 400
+            page.keyboard.press("Escape")
+            page.set_viewport_size({"width": 1440, "height": 900})
+            page.route("**/api/run/zoom*", lambda route: route.abort())
+            page.get_by_role("button", name="Explore").click()
+            expect(page.locator("dialog .empty")).to_contain_text("cannot be loaded")
 
     def test_times_are_the_viewers(self, browser: Browser, tmp_path: Path) -> None:
-        with on_a_port(Served([tick(1)], [ledger(tmp_path)])) as link:
-            begins = []
-            for zone in ("UTC", "Asia/Kolkata"):
-                with visit(browser, link, timezone_id=zone) as visitor:
-                    begins.append(explore(visitor.open(f"#/run/{RUN}"))["data"][0]["x"][0])
-            assert begins[1] - begins[0] == 5.5 * 3600 * 1000
+        figure = Served([tick(1)], [ledger(tmp_path)])
+        with on_a_port(figure) as link, visit(browser, link, timezone_id="Asia/Kolkata") as visitor:
+            begin = explore(visitor.open(f"#/run/{RUN}"))["data"][0]["x"][0]
+        chart = figure.json(f"/api/kept?page=run&id={RUN}")["figures"]["course"]
+        utc = figure.json(f"/{chart['figure']}")["figure"]["data"][0]["x"][0]
+        assert begin - utc == 5.5 * 3600 * 1000
 
     def test_hostile_names_are_text(self, browser: Browser, tmp_path: Path) -> None:
         hostile = "<img src=x onerror=window.hit=1>%{y}"
@@ -136,23 +148,6 @@ class TestDialog:
             page.wait_for_timeout(300)
             assert page.evaluate("window.hit") is None
             assert page.locator("dialog img").count() == 0
-
-    def test_phone(self, browser: Browser, tmp_path: Path) -> None:
-        size = {"width": 400, "height": 800}
-        with on_a_port(Served([tick(1)], [ledger(tmp_path)])) as link, visit(browser, link, viewport=size) as visitor:
-            page = visitor.open(f"#/run/{RUN}")
-            page.locator("#page-run .files > .button").click()
-            page.locator("#page-run .files").get_by_role("button", name="Explore").click()
-            expect(page.locator("dialog .main-svg").first).to_be_visible()
-            assert page.evaluate("document.querySelector('dialog').scrollWidth") <= 400
-
-    def test_failure_is_said(self, browser: Browser, tmp_path: Path) -> None:
-        with on_a_port(Served([tick(1)], [ledger(tmp_path)])) as link, visit(browser, link, strict=False) as visitor:
-            page = visitor.open(f"#/run/{RUN}")
-            expect(page.locator("#page-run .plot[data-drawn]")).to_be_visible()
-            page.route("**/api/run/zoom*", lambda route: route.abort())
-            page.get_by_role("button", name="Explore").click()
-            expect(page.locator("dialog .empty")).to_contain_text("cannot be loaded")
 
 
 def test_plotly_is_compressed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 
+from gpumon_web.pages import PAGES
 from tests.web.marionette import Firefox, Look, firefox, found
-from tests.web.matrix import PARAMETERS, WIDTHS, ZONES, Open, covering_of, faults, opening, same_numbers
-from tests.web.pairs import Case
+from tests.web.matrix import WIDTHS, ZONES, Case, Open, faults, opening, same_numbers
 from tests.web.states import lab
 
 SHOWN = 'document.querySelector("main .page:not([hidden])")'
@@ -26,9 +26,11 @@ SETTLED = f"""(() => {{
 _SEEN = """() => [
   innerWidth, matchMedia("(prefers-color-scheme: dark)").matches, Intl.DateTimeFormat().resolvedOptions().timeZone
 ]"""
-SOURCES = ("two-runs", "many-gpus")
-_LOOKS = zip(PARAMETERS["page"], cycle(WIDTHS), cycle(("dark", "light", "light")), cycle(ZONES), strict=False)
-FEW: Sequence[Case] = [dict(zip(PARAMETERS, ("two-runs", *look), strict=True)) for look in _LOOKS]
+_LOOKS = zip(
+    (name for name in PAGES if name != "none"), cycle(WIDTHS), cycle(("dark", "light", "light")), cycle(ZONES),
+    strict=False,
+)  # fmt: skip
+CASES = [Case("two-runs", *look) for look in _LOOKS]
 """Each page once, and each width, theme and zone."""
 
 
@@ -42,25 +44,23 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    yield from opening(tmp_path_factory.mktemp("sources"))
+    with opening(tmp_path_factory.mktemp("sources")) as opened:
+        yield opened
 
 
-@pytest.mark.parametrize("cases", [
-    pytest.param(FEW, id="few"), pytest.param(covering_of(SOURCES), id="pairs", marks=pytest.mark.slow)
-])  # fmt: skip
-def test_pages_are_whole_and_accessible_in_firefox(browser: Firefox, sources: Open, cases: Sequence[Case]) -> None:
+def test_pages_are_whole_and_accessible_in_firefox(browser: Firefox, sources: Open) -> None:
     def evaluate(function: str) -> object:
         return browser.value(f"({function})()")
 
     wrong = {}
-    for case in cases:
-        opened = sources.source(case["source"])
-        width, height = int(case["width"]), WIDTHS[case["width"]]
-        browser.open(opened.link + opened.places[case["page"]], Look(width, height, case["zone"], case["theme"]))
+    for case in CASES:
+        opened = sources.source(case.source)
+        width, height = int(case.width), WIDTHS[case.width]
+        browser.open(opened.link + opened.places[case.page], Look(width, height, case.zone, case.theme))
         browser.until(SETTLED)
         seen = evaluate(_SEEN)
-        assert seen == [width, case["theme"] == "dark", case["zone"]]
-        wrong["-".join(case.values())] = [*faults(evaluate, width), *browser.complaints()]
+        assert seen == [width, case.theme == "dark", case.zone]
+        wrong["-".join(case)] = [*faults(evaluate, width), *browser.complaints()]
         assert opened.status is not None
         same_numbers(evaluate, opened.status())
     assert {case: what for case, what in wrong.items() if what} == {}

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Route, expect
 from gpumon.model.metrics import HOST_METRICS
 from tests.builders import sample, tick
 from tests.programs import until
-from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.conftest import DESK, PATIENCE_MS, Visitor, on_a_port, visit
 from tests.web.served import Served
 from tests.web.sources import Opened
 from tests.web.states import lab, lab_served
@@ -42,41 +42,56 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         yield found
 
 
-def test_no_table_is_cut_on_a_small_desk(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 1024, "height": 768}) as visitor:
-        for page in ("runs", "run", "users", "events"):
-            shown = visitor.open(opened.places[page])
-            expect(shown.locator(f"#page-{page}:not([hidden]) tbody tr").first).to_be_visible()
-            assert shown.evaluate(CUT) == [], page
+@pytest.fixture(scope="module")
+def _visitor(browser: Browser, opened: Opened) -> Iterator[Visitor]:
+    with visit(browser, opened.link) as visitor:
+        yield visitor
 
 
-def test_columns_of_epochs_leave_before_the_verdict_is_cut(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated, viewport={"width": 880, "height": 768}) as visitor:
-        shown = visitor.open("#/run/sim-0-0")
-        expect(shown.locator(f"{SHOWN} table.epochs tbody tr").first).to_be_visible()
-        for width in (880, 1024, 1200):
-            shown.set_viewport_size({"width": width, "height": 768})
-            expect(shown.locator(f"{SHOWN} table.epochs")).to_have_attribute("data-less", re.compile("^1"))
-            assert shown.evaluate(CUT) == [], width
-            expect(shown.locator(f"{SHOWN} table.epochs th.c-verdict")).to_be_visible()
-            shown.set_viewport_size({"width": 1440, "height": 900})
-            expect(shown.locator(f"{SHOWN} table.epochs th.c-less:not([hidden])").first).to_be_visible()
-            assert shown.evaluate(CUT) == []
+@pytest.fixture
+def visitor(_visitor: Visitor) -> Iterator[Visitor]:
+    """A viewer of the lab whom tests share."""
+    _visitor.page.set_viewport_size(DESK)
+    yield _visitor
+    _visitor.page.unroute_all()
+    _visitor.check()
 
 
-def test_the_gpus_of_a_run_are_one_row_of_buttons_on_a_phone(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
-        shown = visitor.open(opened.places["run"])
-        choice = shown.locator(f"{SHOWN} .seg[data-bind=devices]")
-        choice.wait_for(state="attached")
-        # As of a run on four GPUs.
-        tops = choice.evaluate("""(node) => {
-          node.closest('[hidden]')?.removeAttribute('hidden');
-          const button = (text) => gpumon.dom.make('button', {type: 'button', text});
-          node.replaceChildren(...['Mean', 'GPU 0', 'GPU 1', 'GPU 2', 'GPU 3'].map(button));
-          return [...new Set([...node.children].map((one) => Math.round(one.getBoundingClientRect().top)))];
-        }""")
-        assert len(tops) == 1
+def test_no_table_is_cut_on_a_small_desk(visitor: Visitor, opened: Opened) -> None:
+    visitor.page.set_viewport_size({"width": 1024, "height": 768})
+    for page in ("runs", "run", "users", "events"):
+        shown = visitor.open(opened.places[page])
+        expect(shown.locator(f"#page-{page}:not([hidden]) tbody tr").first).to_be_visible()
+        assert shown.evaluate(CUT) == [], page
+
+
+def test_columns_of_epochs_leave_before_the_verdict_is_cut(viewer: Visitor) -> None:
+    viewer.page.set_viewport_size({"width": 880, "height": 768})
+    shown = viewer.open("#/run/sim-0-0")
+    expect(shown.locator(f"{SHOWN} table.epochs tbody tr").first).to_be_visible()
+    for width in (880, 1024, 1200):
+        shown.set_viewport_size({"width": width, "height": 768})
+        expect(shown.locator(f"{SHOWN} table.epochs")).to_have_attribute("data-less", re.compile("^1"))
+        assert shown.evaluate(CUT) == [], width
+        expect(shown.locator(f"{SHOWN} table.epochs th.c-verdict")).to_be_visible()
+        shown.set_viewport_size({"width": 1440, "height": 900})
+        expect(shown.locator(f"{SHOWN} table.epochs th.c-less:not([hidden])").first).to_be_visible()
+        assert shown.evaluate(CUT) == []
+
+
+def test_the_gpus_of_a_run_are_one_row_of_buttons_on_a_phone(visitor: Visitor, opened: Opened) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    shown = visitor.open(opened.places["run"])
+    choice = shown.locator(f"{SHOWN} .seg[data-bind=devices]")
+    choice.wait_for(state="attached")
+    # As of a run on four GPUs.
+    tops = choice.evaluate("""(node) => {
+      node.closest('[hidden]')?.removeAttribute('hidden');
+      const button = (text) => gpumon.dom.make('button', {type: 'button', text});
+      node.replaceChildren(...['Mean', 'GPU 0', 'GPU 1', 'GPU 2', 'GPU 3'].map(button));
+      return [...new Set([...node.children].map((one) => Math.round(one.getBoundingClientRect().top)))];
+    }""")
+    assert len(tops) == 1
 
 
 class TestBeforeScripts:
@@ -104,19 +119,18 @@ class TestBeforeScripts:
                 assert new is not None
                 assert abs(old["y"] - new["y"]) <= 1
 
-    @pytest.mark.parametrize(
-        ("place", "name"), [("", "fleet"), ("#/run", "runs"), ("#/run/x", "run"), ('#/"]&<x>', "fleet")]
-    )
-    def test_page_is_the_one_that_scripts_show(self, browser: Browser, opened: Opened, place: str, name: str) -> None:
+    def test_page_is_the_one_that_scripts_show(self, browser: Browser, opened: Opened) -> None:
         with visit(browser, opened.link) as visitor:
-            visitor.page.route("**/scripts.js*", lambda route: route.abort())
-            visitor.page.goto(visitor.link + place)
-            expect(visitor.page.locator(SHOWN)).to_have_attribute("data-page", name)
-            visitor.page.unroute("**/scripts.js*")
-            visitor.complaints.clear()
-            visitor.page.reload()
-            visitor.page.locator("body[data-state=live]").wait_for(state="attached")
-            expect(visitor.page.locator(SHOWN)).to_have_attribute("data-page", name)
+            page = visitor.page
+            for place, name in (("", "fleet"), ("#/run", "runs"), ("#/run/x", "run"), ('#/"]&<x>', "fleet")):
+                page.route("**/scripts.js*", lambda route: route.abort())
+                page.goto(visitor.link + place)
+                expect(page.locator(SHOWN)).to_have_attribute("data-page", name)
+                page.unroute("**/scripts.js*")
+                visitor.complaints.clear()
+                page.reload()
+                page.locator("body[data-state=live]").wait_for(state="attached")
+                expect(page.locator(SHOWN)).to_have_attribute("data-page", name)
 
     def test_page_of_stored_values_has_no_empty_parts(self, browser: Browser, opened: Opened) -> None:
         with visit(browser, opened.link) as visitor:
@@ -143,51 +157,49 @@ def test_the_tab_says_as_soon_as_the_head_that_nobody_answers(browser: Browser, 
         assert page.title().startswith("reconnecting · ")
 
 
-def test_on_a_phone_names_and_values_of_panels_stand_beside_each_other(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
-        shown = visitor.open(opened.places["run"])
-        expect(shown.locator(f"{SHOWN} .gutter .value:not(:empty)")).to_have_count(4)
-        assert shown.evaluate(COVERED) == []
+def test_on_a_phone_names_and_values_of_panels_stand_beside_each_other(visitor: Visitor, opened: Opened) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    shown = visitor.open(opened.places["run"])
+    expect(shown.locator(f"{SHOWN} .gutter .value:not(:empty)")).to_have_count(4)
+    assert shown.evaluate(COVERED) == []
 
 
-def test_a_gpu_shows_who_held_it_in_the_last_24_hours(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link) as visitor:
-        shown = visitor.open("#/gpu/0")
-        strip = shown.locator(f"{SHOWN} .lastday canvas")
-        expect(strip).to_have_attribute("aria-label", re.compile("^GPU 0: alice"))
-        shown.get_by_role("navigation", name="GPUs").get_by_role("link", name="GPU 5").click()
-        expect(strip).to_have_attribute("aria-label", re.compile("^GPU 5: bob"))
-        expect(strip).to_be_visible()
+def test_a_gpu_shows_who_held_it_in_the_last_24_hours(visitor: Visitor) -> None:
+    shown = visitor.open("#/gpu/0")
+    strip = shown.locator(f"{SHOWN} .lastday canvas")
+    expect(strip).to_have_attribute("aria-label", re.compile("^GPU 0: alice"))
+    shown.get_by_role("navigation", name="GPUs").get_by_role("link", name="GPU 5").click()
+    expect(strip).to_have_attribute("aria-label", re.compile("^GPU 5: bob"))
+    expect(strip).to_be_visible()
 
 
-def test_a_phone_shows_the_course_of_a_gpu_that_is_well_before_its_health(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
-        shown = visitor.open("#/gpu/0")
-        expect(shown.locator(f"{SHOWN} .checks li")).to_have_count(5)
-        tops = [
-            shown.get_by_role("region", name=name).first.evaluate("one => one.getBoundingClientRect().top")
-            for name in ("Who is on it", "Course", "Health", "Processes")
-        ]
-        assert tops == sorted(tops)
+def test_a_phone_shows_the_course_of_a_gpu_that_is_well_before_its_health(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    shown = visitor.open("#/gpu/0")
+    expect(shown.locator(f"{SHOWN} .checks li")).to_have_count(5)
+    tops = [
+        shown.get_by_role("region", name=name).first.evaluate("one => one.getBoundingClientRect().top")
+        for name in ("Who is on it", "Course", "Health", "Processes")
+    ]
+    assert tops == sorted(tops)
 
 
-def test_a_strip_of_what_is_over_is_drawn_up_to_now(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link) as visitor:
-        strip = visitor.open("#/gpu/0").locator(f"{SHOWN} .lastday canvas")
-        expect(strip).to_be_visible()
-        rest = strip.evaluate(REST)
-        assert 0 <= rest * 24 < 0.25, "its last tick is some minutes old"
+def test_a_strip_of_what_is_over_is_drawn_up_to_now(visitor: Visitor) -> None:
+    strip = visitor.open("#/gpu/0").locator(f"{SHOWN} .lastday canvas")
+    expect(strip).to_be_visible()
+    rest = strip.evaluate(REST)
+    assert 0 <= rest * 24 < 0.25, "its last tick is some minutes old"
 
 
-def test_the_tools_of_a_chart_are_two_rows_on_a_phone(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 400, "height": 860}) as visitor:
-        page = visitor.open(opened.places["gpu"])
-        head = page.locator("#page-gpu .cardhead:has(.tools)")
-        head.locator(".panels").wait_for()
-        middle = "(node) => { const box = node.getBoundingClientRect(); return (box.top + box.bottom) / 2; }"
-        rows = {round(head.locator(part).evaluate(middle) / 12) for part in (".seg", ".tools", ".panels", ".files")}
-        assert len(rows) == 2
-        expect(head.locator(".files > .button")).to_contain_text("Download")
+def test_the_tools_of_a_chart_are_two_rows_on_a_phone(visitor: Visitor, opened: Opened) -> None:
+    visitor.page.set_viewport_size({"width": 400, "height": 860})
+    page = visitor.open(opened.places["gpu"])
+    head = page.locator("#page-gpu .cardhead:has(.tools)")
+    head.locator(".panels").wait_for()
+    middle = "(node) => { const box = node.getBoundingClientRect(); return (box.top + box.bottom) / 2; }"
+    rows = {round(head.locator(part).evaluate(middle) / 12) for part in (".seg", ".tools", ".panels", ".files")}
+    assert len(rows) == 2
+    expect(head.locator(".files > .button")).to_contain_text("Download")
 
 
 def test_a_machine_of_one_gpu_has_the_page_of_that_one_with_the_host_and_no_tab_of_a_fleet(browser: Browser) -> None:
@@ -204,81 +216,79 @@ def test_a_machine_of_one_gpu_has_the_page_of_that_one_with_the_host_and_no_tab_
         expect(page.locator("#tab-fleet")).to_be_visible()
 
 
-def test_the_page_of_a_gpu_has_veils_in_the_shape_of_what_comes(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link) as visitor:
-        page = visitor.page
-        page.route("**/api/delta*", lambda route: None)
-        page.goto(visitor.link + opened.places["gpu"])
-        for part in ("h1", ".holding", ".checks", "[data-bind=memory_bar]"):
-            veil = "(node) => [getComputedStyle(node, '::before').content, node.getBoundingClientRect().height]"
-            content, tall = page.locator(f"#page-gpu {part}").evaluate(veil)
-            assert (content, tall > 10) == ('""', True), part
-        expect(page.locator("#page-gpu .hostline")).to_be_hidden()
-        page.unroute("**/api/delta*")
+def test_the_page_of_a_gpu_has_veils_in_the_shape_of_what_comes(visitor: Visitor, opened: Opened) -> None:
+    page = visitor.page
+    page.route("**/api/delta*", lambda route: None)
+    page.goto(visitor.link + opened.places["gpu"])
+    for part in ("h1", ".holding", ".checks", "[data-bind=memory_bar]"):
+        veil = "(node) => [getComputedStyle(node, '::before').content, node.getBoundingClientRect().height]"
+        content, tall = page.locator(f"#page-gpu {part}").evaluate(veil)
+        assert (content, tall > 10) == ('""', True), part
+    expect(page.locator("#page-gpu .hostline")).to_be_hidden()
+    page.unroute("**/api/delta*")
 
 
-def test_a_phone_shows_free_gpus_first_and_a_desk_those_of_few_in_their_order(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
-        shown = visitor.open("#/fleet")
-        first = shown.locator(f"{SHOWN} table.fleet tbody tr").first
-        expect(first).to_contain_text("free for")
-        expect(shown.get_by_role("button", name="Free first", pressed=True)).to_be_visible()
-        shown.get_by_role("group", name="Order").get_by_role("button", name="GPU").click()
-        expect(first).not_to_contain_text("free for")
-        shown = visitor.open("#/fleet")
-        shown.set_viewport_size({"width": 1440, "height": 900})
-        expect(first).not_to_contain_text("free for")
+def test_a_phone_shows_free_gpus_first_and_a_desk_those_of_few_in_their_order(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    shown = visitor.open("#/fleet")
+    first = shown.locator(f"{SHOWN} table.fleet tbody tr").first
+    expect(first).to_contain_text("free for")
+    expect(shown.get_by_role("button", name="Free first", pressed=True)).to_be_visible()
+    shown.get_by_role("group", name="Order").get_by_role("button", name="GPU").click()
+    expect(first).not_to_contain_text("free for")
+    shown = visitor.open("#/fleet")
+    shown.set_viewport_size({"width": 1440, "height": 900})
+    expect(first).not_to_contain_text("free for")
 
 
 BESIDE = f"""() => ['.search', '.csv'].map((part) => [...document.querySelectorAll('{SHOWN} .toolbar ' + part)]
   .map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => Math.round((top + bottom) / 2)))"""
 
 
-def test_a_button_that_saves_rows_is_never_in_a_row_of_its_own(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link) as visitor:
-        for page in ("#/fleet", "#/events"):
-            shown = visitor.open(page)
-            expect(shown.locator(f"{SHOWN} .csv").first).to_be_visible()
-            for width in (400, 600, 720, 768, 900, 1024, 1440):
-                shown.set_viewport_size({"width": width, "height": 900})
-                field, button = shown.evaluate(BESIDE)
-                assert len(field) == len(button) == 1
-                assert abs(field[0] - button[0]) <= 2, (page, width)
-
-
-def test_the_name_of_the_server_stays_beside_the_word_that_it_is_simulated(browser: Browser, simulated: str) -> None:
-    inside = "(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= 54"
-    with visit(browser, simulated, viewport={"width": 360, "height": 900}) as visitor:
-        shown = visitor.open("#/fleet")
-        for width in (360, 400, 480, 600, 768):
+def test_a_button_that_saves_rows_is_never_in_a_row_of_its_own(visitor: Visitor) -> None:
+    for page in ("#/fleet", "#/events"):
+        shown = visitor.open(page)
+        expect(shown.locator(f"{SHOWN} .csv").first).to_be_visible()
+        for width in (400, 600, 720, 768, 900, 1024, 1440):
             shown.set_viewport_size({"width": width, "height": 900})
-            for part in ("#hostname", "#label"):
-                expect(shown.locator(part)).to_be_visible()
-                assert shown.locator(part).evaluate("(one) => one.scrollWidth <= one.clientWidth"), (part, width)
-            assert shown.locator(".top").evaluate(inside), width
+            field, button = shown.evaluate(BESIDE)
+            assert len(field) == len(button) == 1
+            assert abs(field[0] - button[0]) <= 2, (page, width)
 
 
-def test_a_run_takes_four_lines_on_a_phone(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 400, "height": 844}) as visitor:
-        shown = visitor.open("#/runs")
-        rows = shown.locator(f"{SHOWN} table.runs tbody tr")
-        expect(rows.first).to_be_visible()
-        assert max(rows.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().height)")) < 130
-        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
-        assert shown.locator(f"{SHOWN} table.runs tbody :is(td, th)").evaluate_all(cut) == []
+def test_the_name_of_the_server_stays_beside_the_word_that_it_is_simulated(viewer: Visitor) -> None:
+    inside = "(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= 54"
+    viewer.page.set_viewport_size({"width": 360, "height": 900})
+    shown = viewer.open("#/fleet")
+    for width in (360, 400, 480, 600, 768):
+        shown.set_viewport_size({"width": width, "height": 900})
+        for part in ("#hostname", "#label"):
+            expect(shown.locator(part)).to_be_visible()
+            assert shown.locator(part).evaluate("(one) => one.scrollWidth <= one.clientWidth"), (part, width)
+        assert shown.locator(".top").evaluate(inside), width
 
 
-def test_on_a_phone_the_hours_of_a_user_have_their_title(browser: Browser, opened: Opened) -> None:
-    with visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
-        page = visitor.open(opened.places["users"])
-        cell = page.locator("table.users td.c-held").first
-        expect(cell.locator(".number")).to_be_visible()
-        assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"GPU-hours"'
-        bar, number = (cell.locator(one).bounding_box() for one in (".bar", ".number"))
-        assert bar is not None
-        assert number is not None
-        assert bar["x"] + bar["width"] <= number["x"], "beside each other"
-        assert number["x"] + number["width"] <= 400
+def test_a_run_takes_four_lines_on_a_phone(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": 400, "height": 844})
+    shown = visitor.open("#/runs")
+    rows = shown.locator(f"{SHOWN} table.runs tbody tr")
+    expect(rows.first).to_be_visible()
+    assert max(rows.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().height)")) < 130
+    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+    assert shown.locator(f"{SHOWN} table.runs tbody :is(td, th)").evaluate_all(cut) == []
+
+
+def test_on_a_phone_the_hours_of_a_user_have_their_title(visitor: Visitor, opened: Opened) -> None:
+    visitor.page.set_viewport_size({"width": 400, "height": 800})
+    page = visitor.open(opened.places["users"])
+    cell = page.locator("table.users td.c-held").first
+    expect(cell.locator(".number")).to_be_visible()
+    assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"GPU-hours"'
+    bar, number = (cell.locator(one).bounding_box() for one in (".bar", ".number"))
+    assert bar is not None
+    assert number is not None
+    assert bar["x"] + bar["width"] <= number["x"], "beside each other"
+    assert number["x"] + number["width"] <= 400
 
 
 def test_the_last_24_hours_of_a_gpu_are_24_hours(tmp_path: Path) -> None:
@@ -291,73 +301,72 @@ def test_the_last_24_hours_of_a_gpu_are_24_hours(tmp_path: Path) -> None:
     assert all(part[0] >= -1 for one in strips for part in one["parts"])
 
 
-def test_the_key_of_strips_has_the_color_of_nobody(browser: Browser, opened: Opened) -> None:
+def test_the_key_of_strips_has_the_color_of_nobody(visitor: Visitor, opened: Opened) -> None:
     color = "(one) => getComputedStyle(one).backgroundColor"
     for page, place in (("fleet", ".toolbar .key"), ("users", ".cardhead .key")):
-        with visit(browser, opened.link) as visitor:
-            shown = visitor.open(opened.places[page])
-            used = shown.locator(f"{SHOWN} {place} .k-used")
-            expect(used).to_be_visible()
-            people = shown.locator(f"{SHOWN} tbody .person").evaluate_all(
-                "(all) => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
-            )
-            assert people
-            assert used.evaluate(color) not in people
-            muted = shown.evaluate("getComputedStyle(document.querySelector('main .mut')).color")
-            assert used.evaluate(color) == muted
+        shown = visitor.open(opened.places[page])
+        used = shown.locator(f"{SHOWN} {place} .k-used")
+        expect(used).to_be_visible()
+        people = shown.locator(f"{SHOWN} tbody .person").evaluate_all(
+            "(all) => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
+        )
+        assert people
+        assert used.evaluate(color) not in people
+        muted = shown.evaluate("getComputedStyle(document.querySelector('main .mut')).color")
+        assert used.evaluate(color) == muted
 
 
-def test_what_stands_beside_each_other_in_a_toolbar_has_one_height(browser: Browser, opened: Opened) -> None:
+def test_what_stands_beside_each_other_in_a_toolbar_has_one_height(visitor: Visitor, opened: Opened) -> None:
     """But for buttons that take two rows."""
     tall = f"""() => [...document.querySelectorAll('{SHOWN} :is(.toolbar, .cardhead, .head)')].map((bar) => new Set(
       [...bar.querySelectorAll(':is(.seg, .button, .pick, .search, .turns, .tools)')]
         .filter((one) => one.checkVisibility() && one.offsetHeight < 60).map((one) => one.offsetHeight)).size)"""
-    for width in (1440, 400):
-        with visit(browser, opened.link, viewport={"width": width, "height": 900}) as visitor:
-            for page, place in opened.places.items():
-                shown = visitor.open(place)
-                expect(shown.locator(f"{SHOWN} :is(.seg, .search, .csv) >> visible=true").first).to_be_visible()
-                assert max(shown.evaluate(tall)) == 1, (page, width)
+    for page, place in opened.places.items():
+        shown = visitor.open(place)
+        expect(shown.locator(f"{SHOWN} :is(.seg, .search, .csv) >> visible=true").first).to_be_visible()
+        for width in (1440, 400):
+            shown.set_viewport_size({"width": width, "height": 900})
+            assert max(shown.evaluate(tall)) == 1, (page, width)
 
 
-def test_on_a_phone_strips_and_small_charts_of_the_fleet_have_their_titles(browser: Browser, opened: Opened) -> None:
+def test_on_a_phone_strips_and_small_charts_of_the_fleet_have_their_titles(visitor: Visitor, opened: Opened) -> None:
     title = "(cell) => getComputedStyle(cell, '::before').content"
-    with visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
-        row = visitor.open(opened.places["fleet"]).locator("table.fleet tbody tr:not(.child)").first
-        expect(row.locator(".c-day canvas")).to_be_visible()
-        assert row.locator(".c-day").evaluate(title) == '"Last 24 hours"'
-        assert row.locator(".c-spark").evaluate(title) == '"Utilization, 10 min"'
-        expect(visitor.page.locator("#page-fleet .toolbar .key")).to_be_visible()
+    visitor.page.set_viewport_size({"width": 400, "height": 800})
+    row = visitor.open(opened.places["fleet"]).locator("table.fleet tbody tr:not(.child)").first
+    expect(row.locator(".c-day canvas")).to_be_visible()
+    assert row.locator(".c-day").evaluate(title) == '"Last 24 hours"'
+    assert row.locator(".c-spark").evaluate(title) == '"Utilization, 10 min"'
+    expect(visitor.page.locator("#page-fleet .toolbar .key")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1440, 400, 360])
-def test_beside_a_line_of_each_gpu_its_name_stands_whole(browser: Browser, simulated: str, width: int) -> None:
+def test_beside_a_line_of_each_gpu_its_name_stands_whole(viewer: Visitor, width: int) -> None:
     lies = """(all) => all.flatMap((one) => [...one.querySelectorAll(".each > span")].map((row) => {
       const [outer, inner] = [one, row].map((each) => each.getBoundingClientRect());
       return [row.innerText.replace(/\\s+/g, " ").trim().split(" ").slice(0, 2).join(" "),
         inner.bottom <= outer.bottom + 1 && inner.right <= outer.right + 1];
     }))"""
-    with visit(browser, simulated, viewport={"width": width, "height": 800}) as visitor:
-        shown = visitor.open("#/run/sim-0-0?gpu=each")
-        lists = shown.locator(f"{SHOWN} .gutter.lists")
-        expect(lists).to_have_count(3)
-        found = lists.evaluate_all(lies)
-        assert found == [[f"GPU {number}", True] for number in range(4)] * 3
+    viewer.page.set_viewport_size({"width": width, "height": 800})
+    shown = viewer.open("#/run/sim-0-0?gpu=each")
+    lists = shown.locator(f"{SHOWN} .gutter.lists")
+    expect(lists).to_have_count(3)
+    found = lists.evaluate_all(lies)
+    assert found == [[f"GPU {number}", True] for number in range(4)] * 3
 
 
-def test_that_values_are_simulated_and_a_verdict_are_whole_on_every_width(browser: Browser, simulated: str) -> None:
+def test_that_values_are_simulated_and_a_verdict_are_whole_on_every_width(viewer: Visitor) -> None:
     whole = "all => all.every((one) => one.scrollWidth <= one.clientWidth && one.getBoundingClientRect().width > 20)"
-    with visit(browser, simulated, viewport={"width": 861, "height": 768}) as visitor:
-        shown = visitor.open("#/run/sim-1-0")
-        verdicts = shown.locator(f"{SHOWN} table.epochs .c-verdict .tag", has_text="waits for data")
-        expect(verdicts.first).to_be_attached()
-        for width in (1440, 961, 960, 861, 860, 768, 561, 400, 360):
-            shown.set_viewport_size({"width": width, "height": 768})
-            expect(shown.locator(".label .name")).to_have_text("SIMULATED")
-            assert shown.locator(".label .name").evaluate_all(whole), width
-            until(lambda: verdicts.evaluate_all(whole))  # columns leave in the next frame
-            # As cards, epochs would leave most of a tablet empty.
-            expect(shown.locator(f"{SHOWN} table.epochs")).to_have_css("display", "table" if width > 560 else "block")
+    viewer.page.set_viewport_size({"width": 861, "height": 768})
+    shown = viewer.open("#/run/sim-1-0")
+    verdicts = shown.locator(f"{SHOWN} table.epochs .c-verdict .tag", has_text="waits for data")
+    expect(verdicts.first).to_be_attached()
+    for width in (1440, 961, 960, 861, 860, 768, 561, 400, 360):
+        shown.set_viewport_size({"width": width, "height": 768})
+        expect(shown.locator(".label .name")).to_have_text("SIMULATED")
+        assert shown.locator(".label .name").evaluate_all(whole), width
+        until(lambda: verdicts.evaluate_all(whole))  # columns leave in the next frame
+        # As cards, epochs would leave most of a tablet empty.
+        expect(shown.locator(f"{SHOWN} table.epochs")).to_have_css("display", "table" if width > 560 else "block")
 
 
 def test_without_scripts_the_page_says_so_and_promises_nothing(browser: Browser) -> None:

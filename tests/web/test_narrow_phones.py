@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
 from tests.builders import TIME, process, run, sample, tick
 from tests.runs import Book, training
-from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.conftest import PATIENCE_MS, Visitor, on_a_port, visit
 from tests.web.served import Served
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -49,9 +50,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("metric", ["loss", "loss_of_the_validation"])
-@pytest.mark.parametrize("width", [320, 390, 400])
 def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(
-    browser: Browser, tmp_path: Path, width: int, metric: str
+    browser: Browser, tmp_path: Path, metric: str
 ) -> None:
     with Book(tmp_path) as book:
         id = training(book, "net-1a2b", 3, gpus=2, state=RunState.RUNNING)
@@ -60,8 +60,9 @@ def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(
         goes = run(book.db.execute("SELECT key FROM rank").fetchone()[0], id=id, name="net", epoch=2, epochs=3)
         served = Served([tick(100, [sample(0, **VALUES)], runs=[goes])], [str(book.path)], devices=1)
         served.live.age = 90.0
-        with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 850}) as visitor:
-            for page in ("runs", f"run/{id}"):
+        with on_a_port(served) as link, visit(browser, link) as visitor:
+            for width, page in product((320, 400), ("runs", f"run/{id}")):
+                visitor.page.set_viewport_size({"width": width, "height": 850})
                 shown = visitor.open(f"#/{page}")
                 tag = shown.locator(f"{SHOWN} td .tag", has_text="last seen running")
                 expect(tag.first).to_be_visible()
@@ -70,12 +71,11 @@ def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(
                 assert shown.evaluate(CUT) == [], page
 
 
-@pytest.mark.parametrize("width", [320, 400])
-@pytest.mark.parametrize("age", [0.0, 90.0])
-def test_what_a_cell_says_is_whole_live_and_stale(browser: Browser, served: Served, width: int, age: float) -> None:
-    served.live.age = age
-    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 850}) as visitor:
-        for page in ("gpu/0", "fleet", "runs", "users"):
+def test_what_a_cell_says_is_whole_live_and_stale(browser: Browser, served: Served) -> None:
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        for width, page in product((320, 400), ("gpu/0", "fleet", "runs", "users")):
+            served.live.age = 90.0 if width == 320 else 0.0  # more words when stale
+            visitor.page.set_viewport_size({"width": width, "height": 850})
             shown = visitor.open(f"#/{page}")
             expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
             assert shown.evaluate(CUT) == [], page
@@ -95,26 +95,25 @@ def test_the_time_left_of_a_run_is_whole_on_a_small_desk(browser: Browser, serve
         assert shown.locator(f"{SHOWN} .c-who .progress").evaluate(left)
 
 
-def test_what_runs_of_a_lab_say_is_whole_on_a_phone(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated) as visitor:
-        for width in (320, 400):
-            visitor.page.set_viewport_size({"width": width, "height": 850})
-            for page in ("fleet", "runs", "gpu/4"):
-                shown = visitor.open(f"#/{page}")
-                expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
-                assert shown.evaluate(CUT) == [], (page, width)
+def test_what_runs_of_a_lab_say_is_whole_on_a_phone(viewer: Visitor) -> None:
+    for width in (320, 400, 1024):
+        viewer.page.set_viewport_size({"width": width, "height": 850})
+        for page in ("fleet", "runs", "gpu/4"):
+            shown = viewer.open(f"#/{page}")
+            expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
+            assert shown.evaluate(CUT) == [], (page, width)
 
 
-@pytest.mark.parametrize(("width", "has_tensors"), [(320, True), (400, True), (320, False)])
+@pytest.mark.parametrize("has_tensors", [True, False])
 def test_no_number_beside_the_chart_of_a_run_is_cut_on_a_phone(
-    browser: Browser, tmp_path: Path, width: int, has_tensors: bool
+    browser: Browser, tmp_path: Path, has_tensors: bool
 ) -> None:
     with Book(tmp_path) as book:
         id = training(book, "net-1a2b", 3)
         if not has_tensors:
             book.db.execute("UPDATE trace SET columns = replace(columns, 'gpu.run_allocated', 'gpu.other')")
         served = Served([tick(100, [sample(0, **VALUES)])], [str(book.path)], devices=1)
-    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 850}) as visitor:
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": 320, "height": 850}) as visitor:
         shown = visitor.open(f"#/run/{id}")
         told = shown.locator("#page-run .gutter :is(.below, .covers)")
         expect(told.filter(has_text="peak 42.0 GiB")).to_have_count(1)
@@ -125,37 +124,33 @@ def test_no_number_beside_the_chart_of_a_run_is_cut_on_a_phone(
             assert one.evaluate("(one) => one.getBoundingClientRect().right <= innerWidth"), one.inner_text()
 
 
-@pytest.mark.parametrize("width", [320, 400])
-def test_values_at_the_pointer_and_the_menu_of_files_are_within_the_screen(
-    browser: Browser, simulated: str, width: int
-) -> None:
+def test_values_at_the_pointer_and_the_menu_of_files_are_within_the_screen(viewer: Visitor) -> None:
     outside = """(one) => {
       const { left, right } = one.getBoundingClientRect();
       return left < 0 || right > document.documentElement.clientWidth;
     }"""
-    with visit(browser, simulated, viewport={"width": width, "height": 850}) as visitor:
-        shown = visitor.open("#/run/sim-0-0?gpu=each")
-        expect(shown.locator("#page-run .gutter.lists").first).to_be_visible()
-        plot = shown.locator("#page-run .plot")
-        for share in (0.1, 0.3, 0.5, 0.7):
-            box = plot.bounding_box()
-            assert box is not None
-            plot.hover(position={"x": share * box["width"], "y": 60})
-            told = shown.locator("#page-run .tell")
-            expect(told.nth(1)).to_be_visible()
-            assert [one.inner_text() for one in told.all() if one.evaluate(outside)] == [], share
-        files = shown.locator("#page-run .files")
-        files.locator("button").first.click()
-        expect(files.locator(".menu")).to_be_visible()
-        assert not files.locator(".menu").evaluate(outside)
+    viewer.page.set_viewport_size({"width": 320, "height": 850})
+    shown = viewer.open("#/run/sim-0-0?gpu=each")
+    expect(shown.locator("#page-run .gutter.lists").first).to_be_visible()
+    plot = shown.locator("#page-run .plot")
+    for share in (0.1, 0.3, 0.5, 0.7):
+        box = plot.bounding_box()
+        assert box is not None
+        plot.hover(position={"x": share * box["width"], "y": 60})
+        told = shown.locator("#page-run .tell")
+        expect(told.nth(1)).to_be_visible()
+        assert [one.inner_text() for one in told.all() if one.evaluate(outside)] == [], share
+    files = shown.locator("#page-run .files")
+    files.locator("button").first.click()
+    expect(files.locator(".menu")).to_be_visible()
+    assert not files.locator(".menu").evaluate(outside)
 
 
-@pytest.mark.parametrize("width", [320, 360])
-def test_no_number_beside_a_panel_is_cut(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_no_number_beside_a_panel_of_several_gpus_is_cut(browser: Browser, tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "net-1a2b", 3, gpus=2)
     served = Served([tick(100, [sample(0, **VALUES)])], [str(book.path)])
-    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 800}) as visitor:
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": 320, "height": 800}) as visitor:
         page = visitor.open("#/run/net-1a2b")
         expect(page.locator("#page-run .gutter .below").first).to_be_visible()
         cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from gpumon.live import CATCHING_UP, LiveState
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
@@ -20,13 +19,13 @@ from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.nvml import Stub
 from tests.programs import PATIENCE, daemon, environment, until
 from tests.runs import BEGAN, Book, training
-from tests.web.conftest import PATIENCE_MS, Visitor, on_a_port, visit, web
+from tests.web.conftest import DESK, PATIENCE_MS, Visitor, on_a_port, visit, web
 from tests.web.served import Served
 
 expect.set_options(timeout=PATIENCE_MS)
 
 GIB = 2.0**30
-PHONE = {"width": 400, "height": 800}
+PHONE: ViewportSize = {"width": 400, "height": 800}
 PAYLOADS = (
     '<script>document.title="hit"</script>',
     "<img src=x onerror='document.title=\"hit\"'>",
@@ -80,11 +79,7 @@ def fits(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= page.evaluate("innerWidth")
 
 
-# The figures of a phone are those of a desk, in other places: their names are held there with the slow tests.
-@pytest.mark.parametrize("size", [None, pytest.param(PHONE, marks=pytest.mark.slow)])
-def test_hostile_names_are_letters_on_every_page_and_in_every_figure(
-    browser: Browser, tmp_path: Path, size: dict[str, int] | None
-) -> None:
+def test_hostile_names_are_letters_on_every_page_and_in_every_figure(browser: Browser, tmp_path: Path) -> None:
     key = "tag.1000.4711.abcd"
     name = " ".join(PAYLOADS[:8])
     people: list[Process] = [
@@ -112,8 +107,7 @@ def test_hostile_names_are_letters_on_every_page_and_in_every_figure(
         boundaries=[boundary(1, 0)], origin=Origin("nvml", PAYLOADS[6], ""),
     )  # fmt: skip
     served = Served(said, [str(book.path)])
-    options: dict[str, Any] = {"viewport": size} if size else {}
-    with on_a_port(served) as link, visit(browser, link, **options) as visitor:
+    with on_a_port(served) as link, visit(browser, link) as visitor:
         for place in ("#/fleet", "#/gpu/0?window=all", "#/runs", "#/run/hostile-1a2b"):
             page = visitor.open(place)
             expect(page.locator("main .page:not([hidden])")).to_contain_text("<")
@@ -173,15 +167,10 @@ def test_a_daemon_that_falls_silent_on_a_machine_without_a_gpu_is_said_to_be_sil
         expect(page.locator("#problem")).to_have_text("Install the NVIDIA driver.")
 
 
-def test_before_anything_was_sampled_the_page_says_what_to_start(browser: Browser) -> None:
-    with on_a_port(Served()) as link, visit(browser, link) as visitor:
-        page = visitor.open("#/fleet")
-        expect(page.locator("#problem")).to_contain_text(re.compile("first sample|daemon"))
-
-
 def test_a_run_whose_page_was_opened_before_the_first_sample_is_not_said_to_be_gone(browser: Browser) -> None:
     served = Served()
     with on_a_port(served) as link, visit(browser, link) as visitor:
+        expect(visitor.open("#/fleet").locator("#problem")).to_contain_text(re.compile("first sample|daemon"))
         page = visitor.open("#/run/net-1a2b")
         expect(page.locator("#page-run")).to_contain_text("It is unknown whether one is running")
         expect(page.locator("#page-run h1")).to_have_text("net-1a2b")
@@ -211,16 +200,16 @@ def test_an_unknown_page_is_the_fleet_and_an_unknown_gpu_is_said_to_be_none(brow
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
 
 
-@pytest.mark.parametrize("size", [None, PHONE])
-def test_sixteen_gpus_and_sixty_four_processes_have_their_places(browser: Browser, size: dict[str, int] | None) -> None:
+def test_sixteen_gpus_and_sixty_four_processes_have_their_places(browser: Browser) -> None:
     people = [
         process(1000 + at, 3, user=f"user{at % 9}", name=f"worker-{at}", memory_used=at * GIB / 64) for at in range(64)
     ]
     served = Served(ticks([busy(index) for index in range(16)], processes=people), devices=16)
-    options: dict[str, Any] = {"viewport": size} if size else {}
-    with on_a_port(served) as link, visit(browser, link, **options) as visitor:
+    with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")
         expect(page.locator(".fleet tbody tr")).to_have_count(16)
+        fits(page)
+        page.set_viewport_size(PHONE)
         fits(page)
         page = visitor.open("#/gpu/3")
         expect(page.locator(".others a")).to_have_count(16)
@@ -228,6 +217,8 @@ def test_sixteen_gpus_and_sixty_four_processes_have_their_places(browser: Browse
         expect(rows.first).to_contain_text("worker-63")
         page.locator("#page-gpu .more").scroll_into_view_if_needed()
         expect(rows).to_have_count(64)
+        fits(page)
+        page.set_viewport_size(DESK)
         fits(page)
 
 
@@ -336,6 +327,8 @@ def test_a_server_that_goes_away_is_said_to_be_away_and_found_again(browser: Bro
         expect(page.locator("body")).to_have_attribute("data-state", "reconnecting")
         expect(page.locator("#live")).to_have_text("reconnecting")
         expect(page.locator("#page-fleet tbody tr")).to_have_count(1)
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
         visitor.context.set_offline(False)
         expect(page.locator("body")).not_to_have_attribute("data-state", "reconnecting")
 
@@ -383,26 +376,16 @@ def test_a_page_that_is_opened_while_nobody_answers_claims_nothing_of_when_it_wa
             expect(shown.locator(f"[data-bind={value}]")).to_have_text(re.compile("^–?$"))
 
 
-def test_no_cell_of_the_fleet_is_cut_on_a_narrow_screen(browser: Browser, simulated: str) -> None:
-    cut = "cells => cells.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"
-    with visit(browser, simulated, viewport={"width": 1024, "height": 768}) as visitor:
-        page = visitor.open("#/")
-        cells = page.locator("#page-fleet tbody td")
-        expect(cells.filter(has_text="/ 700 W")).to_have_count(8)
-        assert cells.evaluate_all(cut) == []
-
-
-def test_a_link_to_what_is_shown_leads_there_though_the_address_named_none(browser: Browser, simulated: str) -> None:
-    with visit(browser, simulated) as visitor:
-        page = visitor.open("#/gpu/3")
-        shown = page.locator("main .page:not([hidden])")
-        page.locator("[data-tab=runs]").click()
-        expect(shown.locator("h1")).to_have_text("Runs")
-        page.locator("[data-tab=gpu]").click()
-        expect(shown.locator("h1")).to_have_text("GPU 3")
-        until(lambda: page.evaluate("location.hash") == "#/gpu/3")
-        page.go_back()
-        expect(shown.locator("h1")).to_have_text("Runs")
+def test_a_link_to_what_is_shown_leads_there_though_the_address_named_none(viewer: Visitor) -> None:
+    page = viewer.open("#/gpu/3")
+    shown = page.locator("main .page:not([hidden])")
+    page.locator("[data-tab=runs]").click()
+    expect(shown.locator("h1")).to_have_text("Runs")
+    page.locator("[data-tab=gpu]").click()
+    expect(shown.locator("h1")).to_have_text("GPU 3")
+    until(lambda: page.evaluate("location.hash") == "#/gpu/3")
+    page.go_back()
+    expect(shown.locator("h1")).to_have_text("Runs")
 
 
 def test_a_tab_that_nobody_sees_asks_seldom_and_catches_up_at_once(browser: Browser) -> None:
@@ -429,15 +412,6 @@ def _pretend(visitor: Visitor, state: str) -> None:
         " document.dispatchEvent(new Event('visibilitychange')); }",
         state,
     )
-
-
-def test_a_page_that_is_first_opened_while_nobody_answers_has_its_heading(browser: Browser) -> None:
-    with on_a_port(Served([tick(1, [sample(0), sample(1)])])) as link, visit(browser, link, strict=False) as visitor:
-        page = visitor.open("#/fleet")
-        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
-        page.route("**/api/**", lambda route: route.abort())
-        page.get_by_role("link", name="Runs").click()
-        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
 
 
 def test_a_run_that_comes_before_the_first_tick_is_drawn_without_one(browser: Browser, tmp_path: Path) -> None:
