@@ -1,13 +1,16 @@
-"""An app on a fake feed, and its screen as text."""
+"""An app on a fake feed, its screen as text, and a pilot that waits no longer than necessary."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
+import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SystemClock
@@ -41,6 +44,39 @@ async def appears(app: GpumonApp, pilot: Pilot[Any], words: str) -> None:
         await pilot.pause(0.05)
 
 
+SLICE = 0.004
+"""Seconds of one look; longer than the timers that hold a screen back."""
+BUSY = 0.1
+"""Share of a look from which the process counts as busy, for example with a query in the background."""
+
+
+def has_messages(app: App[Any]) -> bool:
+    """Whether a widget has a message left, or the app holds the screen back until a page is laid out."""
+    screens = [screen for stack in app._screen_stacks.values() for screen in stack]
+    pumps = [app, *screens, *(widget for screen in screens for widget in screen.walk_children())]
+    return getattr(app, "_is_holding", False) or any(
+        not pump._message_queue.empty() or pump._next_callbacks for pump in pumps if pump._is_mounted
+    )
+
+
+@contextmanager
+def quick_waits(app: App[Any]) -> Iterator[None]:
+    """Let the pilot of an app wait some milliseconds for each key; Textual waits at least three times 20 ms."""
+
+    async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+        end = time.monotonic() + max_sleep
+        while time.monotonic() < end:
+            before = time.process_time()
+            await asyncio.sleep(SLICE)
+            if time.process_time() - before < BUSY * SLICE and not has_messages(app):
+                return
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("textual.app.wait_for_idle", wait_for_idle)
+        patch.setattr("textual.pilot.wait_for_idle", wait_for_idle)
+        yield
+
+
 def play(
     feed: FakeFeed, size: tuple[int, int], script: Script | None = None, *,
     before: Callable[[GpumonApp], object] = bool, **options: Any,
@@ -51,14 +87,15 @@ def play(
         app = GpumonApp(feed, live=False, **{"clock": FeedClock(feed), **options})
         app.frame_queue.step_seconds = inf  # all frames at once, however busy the machine is
         before(app)
-        async with app.run_test(size=size) as pilot:
-            while app.view.is_loading:
+        with quick_waits(app):
+            async with app.run_test(size=size) as pilot:
+                while app.view.is_loading:
+                    await pilot.pause()
+                app.draw()
                 await pilot.pause()
-            app.draw()
-            await pilot.pause()
-            if script is not None:
-                await script(app, pilot)
-                await pilot.pause()
-            return text(app)
+                if script is not None:
+                    await script(app, pilot)
+                    await pilot.pause()
+                return text(app)
 
     return asyncio.run(session())
