@@ -45,7 +45,7 @@ async def appears(app: GpumonApp, pilot: Pilot[Any], words: str) -> None:
 
 
 SLICE = 0.004
-"""Seconds of one look; longer than the timers that hold a screen back."""
+"""Seconds between two looks."""
 BUSY = 0.1
 """Share of a look from which the process counts as busy, for example with a query in the background."""
 

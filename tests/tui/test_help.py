@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from functools import partial
 from math import nan
 from typing import Any
 
 import pytest
-from textual.color import Color
 from textual.pilot import Pilot
-from textual.renderables.background_screen import BackgroundScreen
-from textual.visual import RichVisual
 
-from gpumon_tui._textual import TintedPage
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.appearance import Appearance, ColorDepth, to_ascii
 from gpumon_tui.keybindings import (
@@ -33,8 +28,7 @@ from gpumon_tui.keybindings import (
 from gpumon_tui.render.text_width import length
 from gpumon_tui.screens.help import HelpText
 from gpumon_tui.state import View
-from tests.instructions import instructions
-from tests.tui.fakes import FakeFeed, FakePlayer, recent
+from tests.tui.fakes import FakeFeed, FakePlayer
 from tests.tui.screen import play
 
 COLORED = Appearance()
@@ -179,18 +173,3 @@ def test_the_footer_names_the_list_of_commands_and_the_theme_where_all_else_has_
 
     assert foot(200).split()[-8:] == [":", "find", "F2", "theme", "q", "quit", "?", "help"]
     assert ": find" not in foot(100)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_the_page_below_a_window_is_tinted_as_textual_does_in_less_work(alpha: float) -> None:
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        tint = Color(10, 20, 30, alpha)
-        options: Any = None
-        ours, theirs = (
-            partial(visual.render_strips, *app.size, app.screen.visual_style, options)
-            for visual in (TintedPage(app.screen, tint), RichVisual(app.screen, BackgroundScreen(app.screen, tint)))
-        )
-        assert [[*strip] for strip in ours()] == [[*strip] for strip in theirs()]
-        assert instructions(ours) < instructions(theirs) / 2
-
-    play(recent(), (80, 24), script)

@@ -5,9 +5,8 @@ lacks a name, the view uses Textual's own code instead, which is slower or less 
 returns the names that are absent or take other parameters.
 
 - `TextualApp` holds frames back, writes escape sequences, and exits without a traceback.
-- `CellDiffUpdate` and `WidgetUpdate` send only changed cells; `Painter` paints without Textual's queues.
+- `CellDiffUpdate` sends only changed cells.
 - `WaitingDriver` reads keys in a thread that sleeps.
-- `tinted_page` draws the page behind a dialog.
 """
 
 from __future__ import annotations
@@ -17,24 +16,18 @@ import select
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any
 
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
-from rich.segment import Segment
-from rich.style import Style as RichStyle
 from textual.app import App
-from textual.color import Color
 from textual.driver import Driver
 from textual.messages import TerminalSupportsSynchronizedOutput
-from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
-from textual.strip import Strip
-from textual.visual import Visual
 
 from gpumon_tui.render.cells import CellWriter
 
@@ -44,12 +37,6 @@ try:
     from textual.drivers.linux_driver import LinuxDriver
 except ImportError:  # another Textual or another system: `missing` reports it, and nothing below is used
     ChopsUpdate = CompositorUpdate = XTermParser = LinuxDriver = object  # type: ignore[assignment,misc]
-
-if TYPE_CHECKING:
-    from textual.css.styles import RulesMap
-    from textual.geometry import Region
-    from textual.style import Style
-    from textual.visual import RenderOptions
 
 PrivateNames = Sequence[tuple[str, str, tuple[str, ...]]]
 """Module, name and required parameters."""
@@ -198,96 +185,6 @@ class CellDiffUpdate(CompositorUpdate):
         return writer.output()
 
 
-Change = tuple[int, int, int]
-"""Row within a widget, first cell, and end cell (exclusive)."""
-
-
-class PaintedWidget(Protocol):
-    """A widget that can draw a single row."""
-
-    @property
-    def region(self) -> Region:
-        """Position on the screen."""
-
-    def pieces(self, row: int) -> list[tuple[str, RichStyle]]:
-        """Return the texts of a row with the terminal's styles."""
-
-
-class WidgetChanges(NamedTuple):
-    """Changes of a widget to be painted."""
-
-    widget: PaintedWidget
-    region: Region
-    changes: Sequence[Change]
-
-
-class WidgetUpdate(CompositorUpdate):
-    """Changes of widgets at their positions, on a screen of the given height."""
-
-    def __init__(self, changes: Sequence[WidgetChanges], rows: int) -> None:
-        self._changes = changes
-        self._rows = rows
-
-    def render_segments(self, console: Console) -> str:
-        """Return the escape sequences and text for the terminal."""
-        writer = CellWriter(_console_colors(console))
-        for widget, (x, y, _, height), changes in self._changes:
-            drawn_row, pieces = -1, list[tuple[str, RichStyle]]()
-            for row, begin, end in changes:
-                if row >= height or y + row >= self._rows:
-                    continue
-                if row != drawn_row:
-                    drawn_row, pieces = row, widget.pieces(row)
-                writer.write(y + row, x + begin, pieces, begin, end)
-        return writer.output()
-
-
-class Painter:
-    """Collects the changes of widgets between `open` and `close`, and paints them, bypassing Textual's compositor.
-
-    Textual passes a repaint through the messages of each widget, a timer, and a compositor that determines which widget
-    is visible where; this took a quarter of the time of a tick. While no widgets overlap and no layout is pending, the
-    position of a widget is fixed, and its cells are written immediately. If a name is missing, widgets refresh.
-    """
-
-    def __init__(self) -> None:
-        self.is_supported = not missing()
-        """Whether the installed Textual has the required private parts."""
-        self.is_layout_final = False
-        """Whether the layout is final and no widget covers another."""
-        self._is_open = False
-        self._has_refreshed = False
-        self._collected: list[WidgetChanges] = []
-
-    def open(self, app: App[Any]) -> None:
-        """Start collecting changes, if direct painting is possible now."""
-        is_batching = getattr(app, "_batch_count", 0) > 0
-        self._is_open = self.is_supported and self.is_layout_final and len(app.screen_stack) == 1 and not is_batching
-        self._has_refreshed = not self._is_open
-
-    def add(self, widget: PaintedWidget, changes: Sequence[Change]) -> bool:
-        """Accept changed cells; returns False if the widget must use Textual's refresh instead."""
-        region = widget.region if self._is_open else None
-        if not region:
-            self._has_refreshed = True
-            return False
-        self._collected.append(WidgetChanges(widget, region, changes))
-        return True
-
-    def note_refresh(self) -> None:
-        """Record that a widget uses Textual's refresh."""
-        self._has_refreshed = True
-
-    def close(self, app: App[Any]) -> bool:
-        """Paint the collected changes; return whether these were all changes."""
-        self._is_open = False
-        collected, self._collected = self._collected, []
-        if collected:
-            update: Any = WidgetUpdate(collected, app.size.height)
-            app._display(app.screen, update)
-        return not self._has_refreshed
-
-
 def waiting_driver(driver: type[Driver], names: PrivateNames = INPUT_NAMES) -> type[Driver]:
     """Return the driver class that blocks while waiting for keys, if `driver` is Textual's Linux driver; otherwise
     `driver`.
@@ -352,51 +249,3 @@ class WaitingDriver(LinuxDriver):
             return os.read(self.fileno, _CHUNK)
         except OSError:
             return b""
-
-
-_PLAIN = RichStyle()
-
-
-def tinted_page(background: BackgroundScreen) -> RenderableType:
-    """Return a faster replacement for Textual's drawing of the page below a window; `background` itself if the
-    compositor is not where it was.
-    """
-    if getattr(background.screen, "_compositor", None) is None:
-        return background
-    return TintedPage(background.screen, background.color)
-
-
-class TintedPage(BackgroundScreen, Visual):
-    """The tinted page below a window. Textual's rendering through Rich took most of the time of a key press."""
-
-    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        strips = self.screen._compositor.render_strips()
-        styles = {id(page_style): page_style for strip in strips for _, page_style, _ in strip}  # hashing is slower
-        tinted = {
-            key: _tinted(page_style or _PLAIN, style.rich_style, self.color) for key, page_style in styles.items()
-        }
-        return [
-            Strip([Segment(text, tinted[id(page_style)]) for text, page_style, _ in strip], strip.cell_length)
-            for strip in strips
-        ]
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        return self.screen.size.width
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        return self.screen.size.height
-
-
-@lru_cache(maxsize=1024)
-def _tinted(style: RichStyle, base: RichStyle, tint: Color) -> RichStyle:
-    """Return a style of the page below, blended with the tint of the window's screen."""
-    plain = base + style.clear_meta_and_links()
-    if not tint.a:
-        return plain
-    colors = (
-        Color.from_rich_color(component) + tint if component is not None else None
-        for component in (style.color, style.bgcolor)
-    )
-    return plain + RichStyle.from_color(
-        *(component.rich_color if component is not None else None for component in colors)
-    )

@@ -168,8 +168,8 @@ class GpumonApp(TerminalApp):
             self.page.header.show()
             self.page.reason.show()
         elif self.flow.is_ready(monotonic()):
-            with self.painting():
-                self._paint()
+            self._paint()
+            self.call_after_refresh(self.request_reply)
 
     def end(self, code: int) -> None:
         """Exit with the given code; safe to call from a signal handler or another thread."""
@@ -280,7 +280,6 @@ class GpumonApp(TerminalApp):
         if name not in self._page_classes or isinstance(self.screen, ModalWindow):
             return
         if name != self.current_mode:
-            self.view.painter.is_layout_final = False
             self.switch_mode(name)
         page = self.page
         self.view.may_show_past, self.view.return_target = page.has_past, return_target

@@ -25,7 +25,6 @@ from gpumon.storage.history.buckets import DEFAULT_WINDOW, SHORT_WINDOWS, WINDOW
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST
 from gpumon.storage.processes.in_memory import RecentSnapshots
-from gpumon_tui import _textual
 from gpumon_tui.appearance import Appearance
 from gpumon_tui.cache import Cache
 from gpumon_tui.chart_window import ChartTime, ReturnTarget, chart_epochs
@@ -80,8 +79,6 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.appearance = Appearance()
         """Conversion of pictures to cells of this terminal; pages do not depend on it."""
-        self.painter = _textual.Painter()
-        """Writes changed cells to the terminal; pages do not depend on it."""
         self.preferences = Preferences()
         """Choices that are kept between sessions: `set(name, value)`, `get(name, default)`."""
         self.message = ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
 from typing import ClassVar
 
@@ -89,20 +88,6 @@ class TerminalApp(_textual.TextualApp, inherit_bindings=False):
             paint_ground(screen, appearance)
             for lines in screen.query(Lines):
                 lines.refresh()
-
-    @contextmanager
-    def painting(self) -> Iterator[None]:
-        """Draw changes made in the context, then ask the terminal for a reply once it has read them."""
-        painter = self.view.painter
-        painter.open(self)
-        try:
-            yield
-        finally:
-            is_painted = painter.close(self)
-        if is_painted:
-            self.request_reply()
-        else:
-            self.call_after_refresh(self.request_reply)
 
     def delay_update(self, delay: float = 0.05) -> None:
         """Do nothing. Textual keeps the old screen for some time when the mode changes; `hold_until` keeps it until the

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.events import Key as Press
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 
@@ -18,11 +18,7 @@ from gpumon_tui.chart_window import ReturnTarget
 from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
-from gpumon_tui.widgets.bars import (
-    Footer,
-    HeaderBar,
-    ReasonLine,
-)
+from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import LiveTable
 
@@ -101,28 +97,6 @@ class TerminalPage(Screen[None], inherit_bindings=False):
     def compose_page(self) -> ComposeResult:
         """Yield the widgets of the page."""
         yield from self.line_widgets
-
-    def on_mount(self) -> None:
-        """Subscribe to layout changes."""
-        self.screen_layout_refresh_signal.subscribe(self, self._update_painter, immediate=True)
-
-    def on_screen_resume(self) -> None:
-        """Lay out again, after which direct painting is allowed again."""
-        self.refresh(layout=True)
-
-    def _update_painter(self, screen: Screen[Any]) -> None:
-        """After a layout, direct drawing is allowed."""
-        self.view.painter.is_layout_final = True
-
-    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Pass the request to Textual.
-
-        A layout may move the page's widgets, so direct painting is suspended until it is done.
-        """
-        painter = self.view.painter
-        painter.is_layout_final = painter.is_layout_final and not layout
-        painter.note_refresh()
-        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rich.console import RenderableType
 from rich.segment import Segment
 from textual import events
 from textual.app import App, ComposeResult
@@ -14,11 +13,10 @@ from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
-from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen, Screen
 
 from gpumon.storage.history.query import HOST
-from gpumon_tui import _textual, theme
+from gpumon_tui import theme
 from gpumon_tui.appearance import Appearance, ColorDepth
 from gpumon_tui.keybindings import PAGES, ViewAbilities
 from gpumon_tui.render.text_width import Line, spread, width
@@ -101,10 +99,6 @@ class ModalWindow(ModalScreen[None], inherit_bindings=False):
         self._text = text
         self._box = VerticalScroll(text)
         self.is_closed = False
-
-    def render(self) -> RenderableType:
-        background = super().render()
-        return _textual.tinted_page(background) if isinstance(background, BackgroundScreen) else background
 
     def compose(self) -> ComposeResult:
         """Yield the lines in a scrollable box."""

@@ -11,7 +11,6 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpumon_tui import _textual
 from gpumon_tui.render.cells import changed_ranges
 from gpumon_tui.render.text_width import Line, length
 from gpumon_tui.state import View
@@ -34,15 +33,12 @@ class StyleCache(dict[Style | None, Style]):
         ink = self[style] = self._view.appearance.cells(style, self._ground, self.is_faded)
         return ink
 
-    def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
-        """Return the texts of a line with converted styles, padded to at least `cells`."""
+    def segments(self, line: Line, cells: int) -> list[Segment]:
+        """Return a line with converted glyphs and styles, padded to at least `cells`."""
         look = self._view.appearance
-        letters = look.letters
-        pieces = [
-            (text if text.isascii() else letters(text, style), self[style]) for text, style, _ in look.bounds(line)
-        ]
+        converted = [Segment(look.letters(text, style), self[style]) for text, style, _ in look.bounds(line)]
         missing_cells = cells - length(line)
-        return [*pieces, (" " * missing_cells, self[None])] if missing_cells > 0 else pieces
+        return [*converted, Segment(" " * missing_cells, self[None])] if missing_cells > 0 else converted
 
 
 BLANK: Line = [Segment("")]
@@ -96,25 +92,22 @@ class Lines(Widget):
         old_lines = self._lines
         new_lines = self.lines()
         self._lines, self.drawn_size = new_lines, self.size
-        changes: list[_textual.Change] = []
+        changes: list[Region] = []
         for row, (old_line, new_line) in enumerate(zip_longest(old_lines[:rows], new_lines[:rows], fillvalue=BLANK)):
             if old_line is new_line:
                 continue
             ranges = changed_ranges(old_line, new_line, cells)
             if ranges:
                 self._strips.pop(row, None)
-                changes += [(row, begin, end) for begin, end in ranges]
-        if changes and not self.view.painter.add(self, changes):
-            self.refresh(*(Region(begin, row, end - begin, 1) for row, begin, end in changes))
+                changes += [Region(begin, row, end - begin, 1) for begin, end in ranges]
+        if changes:
+            self.refresh(*changes)
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Without regions, discard all cached strips, because styles may have changed."""
         if not regions:
             self._strips.clear()
             self._style_cache.clear()
-        painter = self.view.painter
-        painter.is_layout_final = painter.is_layout_final and not layout
-        painter.note_refresh()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:
@@ -141,14 +134,10 @@ class Lines(Widget):
             return [strip.crop(*crop.column_span) for strip in strips_of_rows]
         return strips_of_rows
 
-    def pieces(self, row: int) -> list[tuple[str, Style]]:
-        """Return the texts of a row with converted styles, padded to at least the widget's width."""
-        line = self._lines[row] if row < len(self._lines) else []
-        return self._style_cache.pieces(line, self.size.width)
-
     def _strip(self, row: int, cells: int) -> Strip:
         """Return a line as a Textual strip."""
-        segments = [Segment(text, style) for text, style in self.pieces(row)]
+        line = self._lines[row] if row < len(self._lines) else []
+        segments = self._style_cache.segments(line, cells)
         used = length(segments)
         strip = Strip(segments, used)
         return strip if used <= cells else strip.crop(0, cells)
