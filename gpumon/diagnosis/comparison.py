@@ -33,49 +33,18 @@ def comparison_findings(runs: Sequence[ComparedRun]) -> list[Finding]:
     return [*diagnose(COMPARISON_RULES, [runs]), *diagnose(COMPARED_RUN_RULES, runs)]
 
 
-def different_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The runs used different models of GPUs."""
-    yield from _differ("different GPUs", runs, lambda run: _models(run.record.devices))
-
-
-def different_numbers_of_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The runs used different numbers of GPUs."""
-    yield from _differ("different numbers of GPUs", runs, lambda run: _count(len(run.record.devices)))
-
-
-def different_power_limits(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The GPUs of the runs had different power limits."""
-    yield from _differ("different power limits", runs, lambda run: _limits(run.record.devices))
-
-
-def different_drivers(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The runs used different driver versions."""
-    yield from _differ("different drivers", runs, lambda run: run.record.run.driver)
-
-
-def different_plans(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The runs planned different numbers of epochs."""
-    yield from _differ("different numbers of planned epochs", runs, lambda run: _count(run.record.run.epochs))
-
-
-def different_steps(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The epochs of the runs have different numbers of steps."""
-    yield from _differ("different numbers of steps per epoch", runs, lambda run: _steps(run.epochs))
-
-
-def not_all_real(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """Some of the runs come from a simulation or a recording."""
-    yield from _differ("not all measured on real GPUs", runs, lambda run: run.record.run.label or "live")
-
-
-def different_peaks(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
-    """The peaks of tensor memory of the runs were measured in different ways."""
-    yield from _differ("peak tensor memory from different sources", runs, lambda run: _peaks(run.epochs))
+def different_conditions(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """The runs differ in one of `_CONDITIONS`. Runs in which a condition is unknown are ignored."""
+    for summary, value_of in _CONDITIONS:
+        values = [value_of(run) for run in runs]
+        if len({value for value in values if value}) > 1:
+            each = ", ".join(f"{run.name} {value or '?'}" for run, value in zip(runs, values, strict=True))
+            yield _finding(summary.lower().replace(" ", "_"), f"{summary}: {each}", {})
 
 
 def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
     """The GPUs of the runs had very different temperatures at the start."""
-    starts = [_first_value(run.record, lambda values: values.value("temperature_start")) for run in runs]
+    starts = [_start_temperature(run.record) for run in runs]
     known = [start for start in starts if is_known(start)]
     if known and max(known) - min(known) > START_APART:
         each = ", ".join(
@@ -112,10 +81,7 @@ def no_epochs(run: ComparedRun) -> Iterator[Finding]:
         yield _finding("no_epochs", f"{run.name}: no epoch has ended", {})
 
 
-COMPARISON_RULES: tuple[Rule[Sequence[ComparedRun]], ...] = (
-    different_gpus, different_numbers_of_gpus, different_power_limits, different_drivers, different_plans,
-    different_steps, not_all_real, different_peaks, different_heat,
-)  # fmt: skip
+COMPARISON_RULES: tuple[Rule[Sequence[ComparedRun]], ...] = (different_conditions, different_heat)
 """Rules about all runs together."""
 COMPARED_RUN_RULES: tuple[Rule[ComparedRun], ...] = (others_hold_memory, incompletely_sampled, no_epochs)
 """Rules that are applied to each run of the comparison separately."""
@@ -125,17 +91,6 @@ _SUBJECT = Subject("comparison", "", "These runs")
 
 def _finding(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
     return Finding(kind, Severity.WARNING, _SUBJECT, summary, "", evidence)
-
-
-def _differ(summary: str, runs: Sequence[ComparedRun], value_of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
-    """Yield a finding if the values of the runs differ. Runs with an empty value are ignored.
-
-    `value_of`: returns the value of a run as text.
-    """
-    values = [value_of(run) for run in runs]
-    if len({value for value in values if value}) > 1:
-        each = ", ".join(f"{run.name} {value or '?'}" for run, value in zip(runs, values, strict=True))
-        yield _finding(summary.lower().replace(" ", "_"), f"{summary}: {each}", {})
 
 
 def _models(devices: Sequence[DeviceRow]) -> str:
@@ -167,12 +122,23 @@ def _peaks(epochs: Sequence[EpochSummary]) -> str:
     return "read between steps, after activations were freed" if is_sampled else ""
 
 
-def _first_value(record: Record, value_of: Callable[..., float]) -> float:
-    """Return the highest value of any device for the whole run; NaN if unknown.
+_CONDITIONS: Sequence[tuple[str, Callable[[ComparedRun], str]]] = (
+    ("different GPUs", lambda run: _models(run.record.devices)),
+    ("different numbers of GPUs", lambda run: _count(len(run.record.devices))),
+    ("different power limits", lambda run: _limits(run.record.devices)),
+    ("different drivers", lambda run: run.record.run.driver),
+    ("different numbers of planned epochs", lambda run: _count(run.record.run.epochs)),
+    ("different numbers of steps per epoch", lambda run: _steps(run.epochs)),
+    ("not all measured on real GPUs", lambda run: run.record.run.label or "live"),
+    ("peak tensor memory from different sources", lambda run: _peaks(run.epochs)),
+)
+"""Conditions that must be equal for a fair comparison. Each has the summary of the finding if they differ, and the
+function that returns the condition of a run as text; empty if unknown."""
 
-    If there is no row for the whole run, the first epoch is used.
-    """
+
+def _start_temperature(record: Record) -> float:
+    """Return the highest temperature of any GPU at the start of the run, or of the first epoch; NaN if unknown."""
     rows = [row for row in record.whole_epochs if row.ordinal == WHOLE_RUN] or [
         row for row in record.whole_epochs if row.ordinal == 0
     ]
-    return max((value for row in rows if is_known(value := value_of(row))), default=NAN)
+    return max((value for row in rows if is_known(value := row.value("temperature_start"))), default=NAN)

@@ -13,7 +13,7 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.diagnosis.slow_trainings import SLOW_RULES, explain
 from gpumon.diagnosis.training import NEEDED, Training, Unjudged, training_of, unjudged
-from gpumon.diagnosis.training_trends import TREND_RULES
+from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
 from gpumon.model import units
 from gpumon.model.frame import Mark
 from gpumon.storage.ledger.aggregate import epoch_summaries
@@ -33,12 +33,18 @@ def findings(
     training = training_of(record, epoch_summaries(record) if epochs is None else epochs, total, run.subject)
     if training.is_running and training.is_judged:
         run = _recent_shares(run, training)
-    explained = (explain(finding, training) for finding in diagnose(RUN_RULES, [run]))
-    return by_rank([*filter(None, explained), *diagnose([*SLOW_RULES, *TREND_RULES], [training])])
+    result = diagnose(RUN_RULES, [run])
+    if training.is_judged:
+        result = [*filter(None, (explain(finding, training) for finding in result))]
+        result += diagnose([*SLOW_RULES, *TREND_RULES], [training])
+    return by_rank([*result, *diagnose(COUNTER_RULES, [training])])
 
 
 def _recent_shares(run: RunContext, training: Training) -> RunContext:
-    """Return the facts about a running run with the shares of its newest windows; NaN for a share that is cleared."""
+    """Return the facts about a running run with shares of its newest windows instead of the whole run.
+
+    A share is NaN unless it has reached its limit in enough of these windows (see `Training.lasts`).
+    """
     wait = training.lasts(lambda window: window.summary.wait_share >= INPUT_BOUND)
     idle = training.lasts(lambda window: window.summary.value("idle_share") >= MOSTLY_IDLE)
     throttled = training.lasts(lambda window: window.summary.value("throttled_share") >= THROTTLED)

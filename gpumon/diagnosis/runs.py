@@ -1,50 +1,32 @@
-"""Rules about runs: events of runs in the newest frame, and problems of running runs, past runs and epochs."""
+"""Rules about running runs, past runs and epochs, and notes on the runs of the newest frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from gpumon.analysis import thresholds
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.context import Rule, RunContext, diagnose
+from gpumon.diagnosis.context import Rule, RunContext
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.model import units
-from gpumon.model.frame import TRAINING, Boundary, RunState
+from gpumon.model.frame import TRAINING, Boundary, Run, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import exit_text
 
 
-class RankContext(NamedTuple):
-    """A run in the newest frame with its ranks."""
-
-    ranks: Ranks
-    faults: Sequence[Boundary]
-    """Boundaries of the run's out-of-memory errors."""
-
-    @property
-    def subject(self) -> Subject:
-        """The run as the subject of findings."""
-        run = self.ranks.first
-        return Subject("run", run.id, run.name.strip() or run.id)
-
-
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
-    """Return the findings about a run of the newest frame: out-of-memory errors, and whether it was resumed.
+    """Return the findings below a run of the newest frame: out-of-memory errors, and whether it was resumed.
 
     `faults`: boundaries of the out-of-memory errors.
     """
-    return diagnose(RANK_RULES, [RankContext(ranks, faults)])
+    subject = Subject("run", ranks.first.id, ranks.first.name.strip() or ranks.first.id)
+    return [*_out_of_memory(ranks.ooms, faults, subject), *_resumed(ranks.slowest, subject)]
 
 
-def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
-    """The run had out-of-memory errors.
-
-    The finding describes the last error if it has a boundary, or else counts the errors.
-    """
-    faults, ooms = run.faults, run.ranks.ooms
+def _out_of_memory(ooms: float, faults: Sequence[Boundary], subject: Subject) -> Iterator[Finding]:
+    """Yield a finding that describes the last error if it has a boundary, or else counts the errors."""
     if faults:
         last = max(faults, key=lambda fault: fault.time_ns)
         times = f" ({len(faults)} times)" if len(faults) > 1 else ""
@@ -54,21 +36,13 @@ def rank_out_of_memory(run: RankContext) -> Iterator[Finding]:
         summary = f"out of memory {units.rounded(ooms)} times" if ooms > 1 else "out of memory once"
     else:
         return
-    yield Finding("out_of_memory", Severity.CRITICAL, run.subject, summary, "", {"ooms": float(len(faults)) or ooms})
+    yield Finding("out_of_memory", Severity.CRITICAL, subject, summary, "", {"ooms": float(len(faults)) or ooms})
 
 
-def resumed(run: RankContext) -> Iterator[Finding]:
-    """The run continues the training of an earlier process."""
-    slowest = run.ranks.slowest
-    if slowest.resumed:
-        summary = f"resumed at epoch {slowest.first_epoch}"
-        yield Finding("resumed", Severity.INFO, run.subject, summary, "", {"epoch": float(slowest.first_epoch)})
-
-
-RANK_RULES: tuple[Rule[RankContext], ...] = (rank_out_of_memory, resumed)
-
-
-_ENDS = {RunState.DIED: ("died", "died"), RunState.FAILED: ("failed", "failed")}
+def _resumed(run: Run, subject: Subject) -> Iterator[Finding]:
+    if run.resumed:
+        evidence = {"epoch": float(run.first_epoch)}
+        yield Finding("resumed", Severity.INFO, subject, f"resumed at epoch {run.first_epoch}", "", evidence)
 
 
 def run_out_of_memory(run: RunContext) -> Iterator[Finding]:
@@ -87,9 +61,9 @@ def run_out_of_memory(run: RunContext) -> Iterator[Finding]:
 
 def ended_badly(run: RunContext) -> Iterator[Finding]:
     """The code of the run raised an exception, or its process was killed."""
-    if run.state in _ENDS:
-        kind, text = _ENDS[run.state]
-        summary = f"{text} in epoch {run.epoch}" if run.epoch else text
+    if run.state in (RunState.DIED, RunState.FAILED):
+        kind = run.state.name.lower()
+        summary = f"{kind} in epoch {run.epoch}" if run.epoch else kind
         if ending := exit_text(run.exit_code, run.exit_signal):
             summary += f": {ending}"
         was_killed = run.state is RunState.DIED or run.exit_signal
@@ -119,7 +93,7 @@ def stalled(run: RunContext) -> Iterator[Finding]:
 
 
 def beyond_time_limit(run: RunContext) -> Iterator[Finding]:
-    """The run will be ended before it is done. The estimate must exceed the limit by more than its own error."""
+    """The run will be ended before it is done. The excess must be greater than the error of the estimate."""
     excess = run.left - run.limit_in
     if run.limit_in > 0 and excess > max(thresholds.LIMIT_MARGIN, thresholds.LIMIT_SHARE * run.left):
         summary = f"needs {units.duration(run.left)} more, but will be ended in {units.duration(run.limit_in)}"

@@ -1,7 +1,7 @@
 """Rules about recorded trainings: what takes the time, why, what to change, and what the change is expected to save.
 
-The rules of `runs` find that a run waits for data, is idle or throttled, for all views alike. `explain` adds cause and
-gain to their findings. The rules of this module find what only the epochs of a recorded run show.
+The rules in `runs` detect, for every view, that a run waits for data, is idle or is throttled. `explain` adds the cause
+and the expected gain to their findings. The rules of this module need the epochs of a recorded run.
 """
 
 from __future__ import annotations
@@ -9,40 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 from statistics import median
-from typing import NamedTuple
 
 from gpumon.analysis import thresholds
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis import advice
 from gpumon.diagnosis.context import Rule
 from gpumon.diagnosis.finding import Certainty, Finding, Gain, Severity
-from gpumon.diagnosis.training import CHECKPOINTS, Loader, RankTimes, Training, Window
+from gpumon.diagnosis.training import CHECKPOINTS, Loader, Training, Window
 from gpumon.model import units
 from gpumon.model.frame import EVALUATION
 from gpumon.model.metrics import Unit
 from gpumon.model.run import IN_PROCESS, STARTED_WORKERS
 
 _UNSURE = 0.5
-"""Part of a wait that an action saves at least if the cause is only possible."""
+"""Smallest part of a wait that an action is expected to save if its cause is only `POSSIBLE`."""
 _SLOWED = (0.1, 0.5)
-"""Time lost while the clocks are lowered, as a share of that time: lowest and highest of common cards."""
+"""Time lost while the clocks are lowered, as a share of the throttled time: lowest and highest of common cards."""
 _CHECKPOINT_GOAL = 0.1
-"""Saving less often is advised up to this share of the training time, and at most by `_MOST_TIMES`."""
+"""The advice to save less often aims at this share of the training time. The factor is at most `_MOST_TIMES`."""
 _MOST_TIMES = 10
 _MOST_WORKERS = 8
 _FASTER = (0.2, 0.6)
 """Time saved by tensor cores, as a share of the time in which the multiprocessors are busy. Mixed precision makes
 trainings 1.3 to 3 times as fast, depending on the share of matrix products."""
 _SHORT_STEP = 0.1
-"""Seconds. The driver takes a sample about every 0.2 s, so pauses within shorter steps are never a whole sample."""
+"""Seconds. The driver samples about every 0.2 s. Within steps shorter than this, no pause lasts for a whole sample."""
 
 
 def explain(finding: Finding, training: Training) -> Finding | None:
     """Return a finding of `runs.RUN_RULES` with cause, action and gain; None if another finding is more exact."""
-    if not training.is_judged:
-        return finding
     if finding.kind == "input_bound":
-        return None if _straggler(training) else _explain_wait(finding, training)
+        return None if any(straggler(training)) else _explain_wait(finding, training)
     if finding.kind == "mostly_idle":
         return _explain_idleness(finding, training)
     if finding.kind == "throttled":
@@ -65,7 +62,7 @@ def _explain_wait(finding: Finding, training: Training) -> Finding | None:
     evidence = dict(finding.evidence)
     gain = training.saves(_UNSURE * share, share) if is_known(share) else None
     cause, certainty = "The loader prepares batches more slowly than the training uses them.", Certainty.MEASURED
-    action = advice.more_workers(training.framework)
+    action = advice.choose(advice.MORE_WORKERS, training.framework)
     if training.steps:
         evidence["wait_per_step"] = training.wait / training.steps
         evidence["step"] = training.trained / training.steps
@@ -78,10 +75,10 @@ def _explain_wait(finding: Finding, training: Training) -> Finding | None:
         evidence |= {"workers": float(loader.workers), "busy_share": loader.busy_share}
         if loader.busy_share >= thresholds.BUSY_WORKERS:
             cause = f"{_processes(loader)} of the DataLoader: busy all the time."
-            action = advice.faster_workers(training.framework, 2 * loader.workers)
+            action = advice.choose(advice.FASTER_WORKERS, training.framework, workers=2 * loader.workers)
         elif loader.busy_share < thresholds.WAITING_WORKERS:
             cause = f"{_processes(loader)} of the DataLoader: most of the time they wait for a disk or a network."
-            action = advice.faster_storage(training.framework, 2 * loader.workers)
+            action = advice.choose(advice.FASTER_STORAGE, training.framework, workers=2 * loader.workers)
             certainty = Certainty.LIKELY
     return finding._replace(
         action=action,
@@ -99,7 +96,7 @@ def _processes(loader: Loader) -> str:
 
 
 def _with_workers(training: Training) -> tuple[str, Gain]:
-    """Return how many workers hide the loading, and the gain: at least of two workers, at most of no wait at all."""
+    """Return the advice to load in worker processes, and its gain: from that of two workers to that of no wait."""
     load = training.wait / training.steps
     compute = max(1e-6, training.trained / training.steps - load)
     workers = min(_MOST_WORKERS, max(2, ceil(load / compute) + 1))
@@ -107,11 +104,13 @@ def _with_workers(training: Training) -> tuple[str, Gain]:
     step = load + compute
     least = max(0.0, 1 - 1.1 * max(compute, load / 2) / step) * part
     most = load / step * part
-    return advice.add_workers(training.framework, workers), training.saves(min(least, 0.8 * most), most)
+    return advice.choose(advice.ADD_WORKERS, training.framework, workers=workers), training.saves(
+        min(least, 0.8 * most), most
+    )
 
 
 def _start_share(training: Training) -> float:
-    """Return the share of the judged time that the training waits for workers that start in each epoch."""
+    """Return the share of the judged time that the training waits for workers to start in each epoch."""
     if training.loader.loading != STARTED_WORKERS or not is_known(training.loader.pass_wait):
         return 0.0
     return training.loader.pass_wait * len(training.windows) / training.seconds
@@ -119,17 +118,15 @@ def _start_share(training: Training) -> float:
 
 def worker_start(training: Training) -> Iterator[Finding]:
     """The workers of the DataLoader start again in each epoch, and the training waits for them."""
-    if not training.is_judged or not training.has_epochs:
-        return
     share = _start_share(training)
-    if not share >= thresholds.WORKER_START:
+    if not training.has_epochs or not share >= thresholds.WORKER_START:
         return
     yield Finding(
         "worker_start",
         Severity.WARNING,
         training.subject,
         f"waits {units.fine_duration(training.loader.pass_wait)} until the workers start and stop in each epoch",
-        advice.keep_workers(training.framework),
+        advice.choose(advice.KEEP_WORKERS, training.framework),
         {"share": share, "pass_wait": training.loader.pass_wait, "workers": float(training.loader.workers)},
         cause="The DataLoader starts new workers in each epoch.",
         certainty=Certainty.MEASURED,
@@ -167,84 +164,63 @@ def _explain_idleness(finding: Finding, training: Training) -> Finding | None:
     )
 
 
-class _Straggler(NamedTuple):
-    rank: RankTimes
-    lost: float
-    """Share of the judged time that the other ranks wait for this rank."""
-    by_loader: bool
-
-
-def _straggler(training: Training) -> _Straggler | None:
-    """Return the rank that waits longest for data, or whose GPUs work least; None if it is like the others."""
-    ranks = training.ranks
-    if len(ranks) < 2 or not training.is_judged:
-        return None
-    if all(is_known(rank.wait) for rank in ranks):
-        slowest = max(ranks, key=lambda rank: rank.wait)
-        others = median(rank.wait for rank in ranks if rank is not slowest)
-        lost = (slowest.wait - others) / training.seconds
-        if lost >= thresholds.STRAGGLER:
-            return _Straggler(slowest, lost, by_loader=True)
-    if all(is_known(rank.utilization) for rank in ranks):
-        idlest = min(ranks, key=lambda rank: rank.utilization)
-        usual = median(rank.utilization for rank in ranks if rank is not idlest)
-        if idlest.utilization < thresholds.SLOWER_RANK * usual:
-            return _Straggler(idlest, NAN, by_loader=False)
-    return None
-
-
 def straggler(training: Training) -> Iterator[Finding]:
-    """All ranks wait for the slowest rank in each step, and its numbers differ from the other ranks."""
-    slow = _straggler(training)
-    if slow is None:
+    """One rank waits for its data longer than the others, or uses its GPU less. All other ranks wait for it."""
+    ranks = training.ranks
+    if len(ranks) < 2:
         return
-    number = slow.rank.rank
-    others = [rank for rank in training.ranks if rank is not slow.rank]
-    if slow.by_loader:
-        usual = median(rank.wait for rank in others) / training.seconds
-        share = slow.rank.wait / training.seconds
-        yield Finding(
-            "straggler",
-            Severity.WARNING,
-            training.subject,
-            f"waits for rank {number}, which waits for its data {_percent(share)} of the time, "
-            f"the other ranks {_percent(usual)}",
-            f"Compare the files, the disk and the CPU cores of rank {number} with the other ranks.",
-            {"excess": slow.lost, "rank": float(number), "wait_share": share, "others": usual},
-            cause=f"The loader of rank {number} is slower, and all ranks wait for it in each step.",
-            certainty=Certainty.MEASURED,
-            gain=training.saves(0.7 * slow.lost, slow.lost),
-            window=training.window_text,
-            threshold=thresholds.STRAGGLER,
-        )
-        return
-    usual = median(rank.utilization for rank in others)
-    yield Finding(
-        "straggler",
-        Severity.WARNING,
-        training.subject,
-        f"rank {number} uses its GPU {_percent(slow.rank.utilization)}, the other ranks {_percent(usual)}",
-        f"Compare the data, the CPU cores and the clocks of rank {number} with the other ranks.",
-        {"ratio": slow.rank.utilization / usual, "rank": float(number), "utilization": slow.rank.utilization,
-         "others": usual},
-        cause=f"Rank {number} does more work on the CPU, and the GPUs of the other ranks spin while they wait for it.",
-        certainty=Certainty.POSSIBLE,
-        window="the whole run",
-        threshold=thresholds.SLOWER_RANK,
-    )  # fmt: skip
+    if all(is_known(rank.wait) for rank in ranks):
+        slow = max(ranks, key=lambda rank: rank.wait)
+        share = slow.wait / training.seconds
+        usual = median(rank.wait for rank in ranks if rank is not slow) / training.seconds
+        lost = share - usual
+        if lost >= thresholds.STRAGGLER:
+            yield Finding(
+                "straggler",
+                Severity.WARNING,
+                training.subject,
+                f"waits for rank {slow.rank}, which waits for its data {_percent(share)} of the time, "
+                f"the other ranks {_percent(usual)}",
+                f"Compare the files, the disk and the CPU cores of rank {slow.rank} with the other ranks.",
+                {"excess": lost, "rank": float(slow.rank), "wait_share": share, "others": usual},
+                cause=f"The loader of rank {slow.rank} is slower, and all ranks wait for it in each step.",
+                certainty=Certainty.MEASURED,
+                gain=training.saves(0.7 * lost, lost),
+                window=training.window_text,
+                threshold=thresholds.STRAGGLER,
+            )
+            return
+    if all(is_known(rank.utilization) for rank in ranks):
+        slow = min(ranks, key=lambda rank: rank.utilization)
+        usual = median(rank.utilization for rank in ranks if rank is not slow)
+        if slow.utilization < thresholds.SLOWER_RANK * usual:
+            yield Finding(
+                "straggler",
+                Severity.WARNING,
+                training.subject,
+                f"rank {slow.rank} uses its GPU {_percent(slow.utilization)}, the other ranks {_percent(usual)}",
+                f"Compare the data, the CPU cores and the clocks of rank {slow.rank} with the other ranks.",
+                {"ratio": slow.utilization / usual, "rank": float(slow.rank), "utilization": slow.utilization,
+                 "others": usual},
+                cause=f"Rank {slow.rank} does more work on the CPU. While the other ranks wait for it, their GPUs run "
+                "the waiting kernel of a collective.",
+                certainty=Certainty.POSSIBLE,
+                window="the whole run",
+                threshold=thresholds.SLOWER_RANK,
+            )  # fmt: skip
 
 
 def slow_validation(training: Training) -> Iterator[Finding]:
     """Validation takes a large part of the time."""
     share, limit = training.share(EVALUATION), thresholds.VALIDATION_SHARE
-    if not training.is_judged or not _is_lasting(training, EVALUATION, limit):
+    if not _is_lasting(training, EVALUATION, limit):
         return
     yield Finding(
         "slow_validation",
         Severity.WARNING,
         training.subject,
         f"spends {_percent(share)} of the time in validation",
-        advice.validate_less(training.framework),
+        advice.choose(advice.VALIDATE_LESS, training.framework),
         {"share": share, "epoch_seconds": training.in_phases(EVALUATION) / len(training.windows)},
         cause=f"Each epoch trains for {units.fine_duration(training.trained / len(training.windows))} and validates "
         f"for {units.fine_duration(training.in_phases(EVALUATION) / len(training.windows))}.",
@@ -258,7 +234,7 @@ def slow_validation(training: Training) -> Iterator[Finding]:
 def slow_checkpoints(training: Training) -> Iterator[Finding]:
     """Saving checkpoints takes a large part of the time."""
     share, limit = training.share(CHECKPOINTS), thresholds.CHECKPOINT_SHARE
-    if not training.is_judged or not _is_lasting(training, CHECKPOINTS, limit):
+    if not _is_lasting(training, CHECKPOINTS, limit):
         return
     times = min(_MOST_TIMES, max(2, ceil(share / (1 - share) / _CHECKPOINT_GOAL))) if share < 1 else _MOST_TIMES
     saved = share * (1 - 1 / times)
@@ -267,7 +243,7 @@ def slow_checkpoints(training: Training) -> Iterator[Finding]:
         Severity.WARNING,
         training.subject,
         f"spends {_percent(share)} of the time saving checkpoints",
-        advice.save_less(training.framework, times),
+        advice.choose(advice.SAVE_LESS, training.framework, times=times),
         {"share": share, "epoch_seconds": training.in_phases(CHECKPOINTS) / len(training.windows)},
         cause="The training stands still while each checkpoint is written.",
         certainty=Certainty.MEASURED,
@@ -280,7 +256,7 @@ def slow_checkpoints(training: Training) -> Iterator[Finding]:
 def between_epochs(training: Training) -> Iterator[Finding]:
     """Much time passes between the epochs, in no named phase."""
     share, limit = training.unnamed_gap, thresholds.BETWEEN_SHARE
-    if not training.is_judged or not share >= limit or not training.lasts(lambda window: _gap(window) >= limit):
+    if not share >= limit or not training.lasts(lambda window: _gap(window) >= limit):
         return
     yield Finding(
         "between_epochs",
@@ -299,11 +275,10 @@ def between_epochs(training: Training) -> Iterator[Finding]:
 
 def low_utilization(training: Training) -> Iterator[Finding]:
     """The GPU never reaches a high utilization, although the training does not wait for data."""
-    high, mean, idle = (training.highest("utilization_p95"), training.mean("utilization_mean"),
-                        training.mean("idle_share"))  # fmt: skip
-    if not training.is_judged or not training.wait_share < thresholds.HIDDEN_WAIT:
-        return
-    if not (high < thresholds.LOW_UTILIZATION and idle < thresholds.MOSTLY_IDLE):
+    high, mean = training.highest("utilization_p95"), training.mean("utilization_mean")
+    is_waiting = not training.wait_share < thresholds.HIDDEN_WAIT
+    is_idle = not training.mean("idle_share") < thresholds.MOSTLY_IDLE
+    if is_waiting or is_idle or not high < thresholds.LOW_UTILIZATION:
         return
     if training.share(EVALUATION) + training.share(CHECKPOINTS) + training.unnamed_gap >= 1 - high:
         return
@@ -311,10 +286,11 @@ def low_utilization(training: Training) -> Iterator[Finding]:
     evidence = {"utilization_p95": high, "utilization_mean": mean, "memory_share": used}
     if training.steps:
         evidence["step"] = training.trained / training.steps
-    has_room = used < thresholds.BATCH_MEMORY and training.batch > 0
-    # The part of the memory that does not depend on the batch is counted as if it did, so this batch certainly fits.
-    fits = int(training.batch * 0.9 / used) if has_room else 0
-    action = advice.raise_batch(training.framework, fits) if has_room else advice.fill_steps(training.framework)
+    action = advice.choose(advice.FILL_STEPS, training.framework)
+    if used < thresholds.BATCH_MEMORY and training.batch > 0:
+        # Weights do not grow with the batch. They are counted as if they did, so this batch certainly fits.
+        batch = int(training.batch * 0.9 / used)
+        action = advice.choose(advice.RAISE_BATCH, training.framework, batch=batch)
     lost = max(0.0, 1 - mean / 0.95)
     yield Finding(
         "low_utilization",
@@ -337,7 +313,7 @@ def no_tensor_cores(training: Training) -> Iterator[Finding]:
         training.mean(f"{name}_mean") for name in ("tensor_throughput", "sm_activity", "fp32_activity")
     )
     is_busy = multiprocessors >= thresholds.SM_BUSY and fp32 > tensor
-    if not training.is_judged or not is_busy or not tensor < thresholds.TENSOR_IDLE:
+    if not is_busy or not tensor < thresholds.TENSOR_IDLE:
         return
     yield Finding(
         "no_tensor_cores",
@@ -345,7 +321,7 @@ def no_tensor_cores(training: Training) -> Iterator[Finding]:
         training.subject,
         f"uses {_percent(tensor)} of the tensor cores while the multiprocessors are busy {_percent(multiprocessors)} "
         "of the time",
-        advice.lower_precision(training.framework),
+        advice.choose(advice.LOWER_PRECISION, training.framework),
         {"tensor_throughput": tensor, "sm_activity": multiprocessors, "fp32_activity": fp32},
         cause="The training calculates in FP32 outside the tensor cores.",
         certainty=Certainty.LIKELY,
@@ -359,7 +335,7 @@ SLOW_RULES: tuple[Rule[Training], ...] = (
     worker_start, straggler, slow_validation, slow_checkpoints, between_epochs, low_utilization,
     no_tensor_cores,
 )  # fmt: skip
-"""Rules about the time of recorded trainings."""
+"""Rules about the time of recorded trainings. They are applied only if `Training.is_judged`."""
 
 
 def _is_lasting(training: Training, names: frozenset[str], limit: float) -> bool:

@@ -17,29 +17,30 @@ from gpumon.model import units
 from gpumon.model.metrics import Unit
 
 _MIN_EXCESS = 1.0
-"""Seconds. A shorter delay of a single epoch is not reported."""
+"""A single epoch is reported only if it took at least this many seconds longer than usual."""
 _FEW = 6
-"""With fewer epochs, an outlier must exceed the longest of the others, not only their median."""
+"""With fewer epochs than this, an outlier is compared with the longest of the other epochs instead of their median."""
 _TO_SIGMA = 1.4826
-"""Standard deviation of normally distributed values, in units of their median absolute deviation."""
+"""Factor from the median absolute deviation of normally distributed values to their standard deviation."""
 _TREND_OVER = 20
-"""Newest epochs in which a trend is looked for."""
+"""Number of newest epochs in which a trend is searched."""
 _MIN_TREND = 4
-"""Epochs that a trend needs, without the first."""
+"""Number of epochs that a trend needs. The first epoch of the run does not count."""
 _AGREEMENT, _AGREEMENT_OF_FEW = 0.6, 0.8
-"""Kendall's tau from which ten or more values count as growing, and fewer values."""
+"""Values count as growing from this Kendall's tau on: for ten or more values, and for fewer values."""
 _MOST_PAIRED = 60
+"""Maximum number of epochs whose pairs are compared."""
 _RESAMPLES = 200
 """Resamples of the bootstrap for the interval of a forecast."""
 _GROWTH_COLUMNS = ("run_allocated_mean", "run_allocated_peak", "run_used_peak", "memory_used_mean")
-"""Columns in which growth is looked for; the first that every epoch has is used. Readings between steps come first,
-because activations are freed there."""
+"""Columns in which growth is searched. The first column with a value in every epoch is used. Columns that are read
+between steps come first, because activations have been freed by then."""
 
 
 def epoch_outlier(training: Training) -> Iterator[Finding]:
     """A single epoch took much longer than the others."""
     windows = training.ended
-    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+    if not training.has_epochs or len(windows) < 3:
         return
     outliers = _outliers(windows)
     if not 0 < len(outliers) <= max(1, len(windows) // 10):
@@ -72,7 +73,7 @@ def epoch_outlier(training: Training) -> Iterator[Finding]:
 
 
 def _outliers(windows: Sequence[Window]) -> list[Window]:
-    """Return the epochs that took much longer than the others, without the first."""
+    """Return the epochs that took much longer than the others. The first epoch is never returned."""
     lengths = [window.summary.seconds for window in windows]
     usual = sorted(lengths)[-2] if len(windows) < _FEW else median(lengths)
     spread = _TO_SIGMA * median(abs(seconds - usual) for seconds in lengths) if len(windows) >= _FEW else 0.0
@@ -81,7 +82,7 @@ def _outliers(windows: Sequence[Window]) -> list[Window]:
 
 
 def _parts(window: Window) -> dict[str, float]:
-    """Return the seconds of an epoch that are spent waiting for data, in each phase, and otherwise."""
+    """Return the seconds of an epoch by part: waiting for data, each phase, and the rest, which has the key `""`."""
     wait = window.summary.wait if is_known(window.summary.wait) else 0.0
     rest = window.summary.seconds - wait - sum(window.phases.values())
     return {"waiting for data": wait, **{f"phase {name}": seconds for name, seconds in window.phases.items()},
@@ -89,7 +90,7 @@ def _parts(window: Window) -> dict[str, float]:
 
 
 def _largest_growth(window: Window, others: Sequence[Window]) -> tuple[str, float]:
-    """Return the part of an epoch that exceeds its median in other epochs most, and by how many seconds."""
+    """Return the part of an epoch that took longest compared with its median in `others`, and the excess in seconds."""
     usual: dict[str, list[float]] = {}
     for other in others:
         for name, seconds in _parts(other).items():
@@ -113,7 +114,7 @@ def _cause_of_outlier(window: Window, others: Sequence[Window]) -> tuple[str, Ce
 def first_epoch(training: Training) -> Iterator[Finding]:
     """The first epoch takes much longer than the others, and is a large part of the run."""
     windows = training.ended
-    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+    if not training.has_epochs or len(windows) < 3:
         return
     first, rest = windows[0], windows[1:]
     usual = median(window.summary.seconds for window in rest)
@@ -132,7 +133,7 @@ def first_epoch(training: Training) -> Iterator[Finding]:
         training.subject,
         f"took {units.fine_duration(first.summary.seconds)} for the first epoch, "
         f"{units.fine_duration(usual)} for the others",
-        advice.shorten_first_epoch(training.framework),
+        advice.choose(advice.SHORTEN_FIRST_EPOCH, training.framework),
         {"ratio": first.summary.seconds / usual, "longest": first.summary.seconds, "usual": usual},
         cause=cause,
         certainty=Certainty.MEASURED if name else Certainty.POSSIBLE,
@@ -145,7 +146,7 @@ def first_epoch(training: Training) -> Iterator[Finding]:
 def slower_epochs(training: Training) -> Iterator[Finding]:
     """Each epoch takes longer than the one before."""
     windows = training.ended[-_TREND_OVER:] if training.is_running else _spread(training.ended)
-    if not training.is_judged or not training.has_epochs or len(windows) < 3:
+    if not training.has_epochs or len(windows) < 3:
         return
     pace = _pace(windows)
     if len(windows) <= _MIN_TREND:
@@ -160,7 +161,9 @@ def slower_epochs(training: Training) -> Iterator[Finding]:
     if not is_growing or growth < thresholds.SLOWER:
         return
     name, _ = _largest_growth(windows[-1], windows[: max(1, len(windows) // 2)])
-    cause, action = _CAUSES_OF_GROWTH.get(name, (f"The time of {name} grows.", "Look at what it does more each time."))
+    cause, action = _CAUSES_OF_GROWTH.get(
+        name, (f"The time of {name} grows.", "Look at what grows in it from epoch to epoch.")
+    )
     shortest = min(_pace(training.ended))
     lost = 1 - shortest * len(pace) / sum(pace)
     yield Finding(
@@ -186,7 +189,7 @@ def slower_epochs(training: Training) -> Iterator[Finding]:
 _CAUSES_OF_GROWTH: Mapping[str, tuple[str, str]] = {
     "waiting for data": (
         "The waits for data grow.",
-        "Look at what the loader does more in each epoch: files it opens, caches it fills, samples it adds.",
+        "Look at what grows in the loader from epoch to epoch: open files, caches, the number of samples.",
     ),
     "": (
         "The steps themselves get slower.",
@@ -196,12 +199,12 @@ _CAUSES_OF_GROWTH: Mapping[str, tuple[str, str]] = {
 
 
 def _spread(windows: Sequence[Window]) -> Sequence[Window]:
-    """Return at most about `_MOST_PAIRED` evenly spaced windows. All pairs of them are compared."""
+    """Return at most `_MOST_PAIRED` evenly spaced windows."""
     return windows[:: -(-len(windows) // _MOST_PAIRED) or 1]
 
 
 def _pace(windows: Sequence[Window]) -> list[float]:
-    """Return the seconds of each epoch, per step if all steps were counted: an epoch with more steps is not slower."""
+    """Return the seconds per step of each epoch, or the seconds of each epoch if steps were not counted in all."""
     if all(window.summary.steps for window in windows):
         return [window.summary.seconds / (window.summary.steps or 1) for window in windows]
     return [window.summary.seconds for window in windows]
@@ -210,7 +213,7 @@ def _pace(windows: Sequence[Window]) -> list[float]:
 def memory_growth(training: Training) -> Iterator[Finding]:
     """The memory of the training grows from epoch to epoch."""
     windows = training.ended[1:][-_TREND_OVER:]
-    if not training.is_judged or not training.has_epochs or len(windows) < _MIN_TREND:
+    if not training.has_epochs or len(windows) < _MIN_TREND:
         return
     sizes = next((values for column in _GROWTH_COLUMNS if (values := _values(windows, column))), [])
     if not sizes:
@@ -236,7 +239,7 @@ def memory_growth(training: Training) -> Iterator[Finding]:
         Severity.WARNING,
         training.subject,
         summary,
-        advice.free_tensors(training.framework),
+        advice.choose(advice.FREE_TENSORS, training.framework),
         evidence,
         cause="Tensors of earlier steps are still referenced.",
         certainty=Certainty.LIKELY,
@@ -278,7 +281,7 @@ def _grows(values: Sequence[float]) -> bool:
 
 
 def _epochs_until(sizes: Sequence[float], free: float) -> tuple[float, float]:
-    """Return the 5th and 95th percentile of the number of epochs until `free` bytes more are in use (bootstrap)."""
+    """Return how many epochs it takes to fill `free` bytes: the 5th and 95th percentile of a bootstrap."""
     random, usual = Random(0), _slope(sizes)
     slopes = sorted(
         slope if (slope := _slope(sizes, random.choices(range(len(sizes)), k=len(sizes)))) > 0 else usual
@@ -290,7 +293,7 @@ def _epochs_until(sizes: Sequence[float], free: float) -> tuple[float, float]:
 
 def shared_gpu(training: Training) -> Iterator[Finding]:
     """Another program holds memory on a GPU of the training."""
-    if not training.is_judged or not training.lasts(_is_shared):
+    if not training.lasts(_is_shared):
         return
     held = max(window.others for window in training.windows if _is_shared(window))
     yield Finding(
@@ -320,7 +323,7 @@ def allocator_retries(training: Training) -> Iterator[Finding]:
         Severity.WARNING,
         training.subject,
         f"freed the allocator's cache {units.counted(round(training.retries), 'time')} to find room",
-        advice.avoid_fragments(training.framework),
+        advice.choose(advice.AVOID_FRAGMENTS, training.framework),
         {"retries": training.retries},
         cause="The memory is nearly full or fragmented, and each retry waits for the GPU.",
         certainty=Certainty.MEASURED,
@@ -334,7 +337,7 @@ def fragments(training: Training) -> Iterator[Finding]:
     reserved = training.highest("run_reserved_peak")
     peaks = [window.summary.framework_peak for window in training.windows]
     peak = max((value for value in peaks if is_known(value)), default=0.0)
-    if not training.is_judged or not peak > 0 or not reserved >= thresholds.FRAGMENTED * peak:
+    if not peak > 0 or not reserved >= thresholds.FRAGMENTED * peak:
         return
     if not reserved >= thresholds.FRAGMENTED_SHARE * training.memory_total:
         return
@@ -343,7 +346,7 @@ def fragments(training: Training) -> Iterator[Finding]:
         Severity.INFO,
         training.subject,
         f"holds {units.number(reserved, Unit.BYTES)} for at most {units.number(peak, Unit.BYTES)} of tensors",
-        advice.avoid_fragments(training.framework),
+        advice.choose(advice.AVOID_FRAGMENTS, training.framework),
         {"held_ratio": reserved / peak, "run_reserved_peak": reserved, "framework_peak": peak},
         cause="Batches of different sizes leave blocks in the allocator that fit no later request.",
         certainty=Certainty.LIKELY,
@@ -353,6 +356,8 @@ def fragments(training: Training) -> Iterator[Finding]:
 
 
 TREND_RULES: tuple[Rule[Training], ...] = (
-    epoch_outlier, first_epoch, slower_epochs, memory_growth, shared_gpu, allocator_retries, fragments,
+    epoch_outlier, first_epoch, slower_epochs, memory_growth, shared_gpu, fragments,
 )  # fmt: skip
-"""Rules about the course and the memory of recorded trainings."""
+"""Rules about the course and the memory of recorded trainings. They are applied only if `Training.is_judged`."""
+COUNTER_RULES: tuple[Rule[Training], ...] = (allocator_retries,)
+"""Rules about counters of the whole run. They need no ended epoch."""

@@ -304,16 +304,16 @@ class TestWaits:
         record = record_of(tmp_path, loader(IN_PROCESS), waits("0.6"))
         (finding,) = findings_of(record)
         # A batch takes 60 ms to load and 40 ms to train: two workers hide it, and one more is spare.
-        assert finding.action == advice.add_workers("torch", 3)
+        assert finding.action == advice.choose(advice.ADD_WORKERS, "torch", workers=3)
         assert finding.gain is not None
         assert (finding.gain.low, finding.gain.high) == (pytest.approx(0.48, abs=0.01), pytest.approx(0.6, abs=0.01))
 
     @pytest.mark.parametrize(
         ("cpu", "action"),
         [
-            (4 * 6 * SECONDS * 0.9, advice.faster_workers("torch", 8)),
-            (4 * 6 * SECONDS * 0.1, advice.faster_storage("torch", 8)),
-            (4 * 6 * SECONDS * 0.5, advice.more_workers("torch")),
+            (4 * 6 * SECONDS * 0.9, advice.choose(advice.FASTER_WORKERS, "torch", workers=8)),
+            (4 * 6 * SECONDS * 0.1, advice.choose(advice.FASTER_STORAGE, "torch", workers=8)),
+            (4 * 6 * SECONDS * 0.5, advice.choose(advice.MORE_WORKERS, "torch")),
         ],
     )
     def test_of_workers_depend_on_whether_they_compute(self, cpu: float, action: str, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ class TestAdvice:
     def test_names_a_batch_that_fits(self, tmp_path: Path) -> None:
         small = usage(utilization_p95=0.5, utilization_mean=0.4, idle_share=0.1, memory_used_peak=8 * 2**30)
         (finding,) = findings_of(record_of(tmp_path, small, waits("0.01"), sql("UPDATE rank SET batch = 32")))
-        assert finding.action == advice.raise_batch("torch", 288)
+        assert finding.action == advice.choose(advice.RAISE_BATCH, "torch", batch=288)
 
 
 class TestRunsThatCannotBeJudged:
