@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(places: Places, wanted: str) -> HangReport:
-    from gpumon.hang.boards import current_frame, read_own_runs
+    from gpumon.hang.own_runs import current_frame, read_own_runs
     from gpumon.hang.report import collect, driver_events
 
     live = follow(places)

@@ -14,7 +14,7 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
-from gpumon.hang.background import explain_in_background
+from gpumon.hang.own_runs import explain_in_background
 from gpumon.model.frame import RunState, Tick
 from gpumon.storage.events.log import EventBatch, EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower, HistoryPlugin

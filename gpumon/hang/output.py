@@ -72,7 +72,7 @@ def _row(rank: RankReport) -> Sequence[str]:
 
 def _state_text(state: ProcessState) -> str:
     wait = state.syscall or state.wait_channel
-    return f"{state.state} {wait}" if wait else state.state
+    return f"{state.state} {wait}".strip()
 
 
 def _stack_lines(stacks: Stacks) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Says where a process waits, in the words of its program: a collective, a loader, a line of the user's code."""
+"""Describes where a process waits in terms of its program: a collective, a loader, a line of the user's code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
     kind: PlaceKind
     text: str
-    """A noun for `has been in …` or `waits in …`."""
+    """A noun phrase that fits after `waits in`. For a stopped process, a participle that fits after `has been`."""
     is_loader: bool = False
     """Whether the process waits for the workers of a DataLoader."""
 
@@ -60,9 +60,9 @@ _DATALOADER = "torch/utils/data/dataloader.py"
 _WORKER = "torch/utils/data/_utils/worker.py"
 _GPU_CALLS = (".item()", ".cpu()", ".tolist()", ".numpy()", "synchronize(", '.to("cpu")')
 """Parts of source lines that wait for a GPU."""
-_QUEUES = {
+_WAITING_CALLS = {
     ("multiprocessing/queues.py", "put"): "Queue.put", ("multiprocessing/queues.py", "get"): "Queue.get",
-    ("lib/python3/queue.py", "put"): "Queue.put", ("lib/python3/queue.py", "get"): "Queue.get",
+    ("queue.py", "put"): "Queue.put", ("queue.py", "get"): "Queue.get",
     ("threading.py", "join"): "Thread.join", ("threading.py", "wait"): "a wait of threading",
     ("threading.py", "acquire"): "a lock", ("multiprocessing/process.py", "join"): "Process.join",
     ("multiprocessing/synchronize.py", "wait"): "a wait of multiprocessing",
@@ -70,13 +70,14 @@ _QUEUES = {
     ("concurrent/futures/_base.py", "result"): "Future.result", ("socket.py", "readinto"): "a read from the network",
     ("selectors.py", "select"): "a wait for input", ("ssl.py", "read"): "a read from the network",
 }  # fmt: skip
-"""Calls of the standard library that wait, by the end of the file's path and the function."""
+"""Calls of the standard library that wait, by file and function. The value is a name, or a noun phrase with `a`."""
 
 
 def place_of(state: ProcessState | None, frames: Sequence[Frame], *, is_rank: bool) -> Place:
-    """Return where a process is. `frames`: stack of its main thread, innermost first.
+    """Return where a process is.
 
-    `is_rank`: whether the run has several ranks, so that a backward pass may wait for the others.
+    `frames`: stack of its main thread, innermost first. `is_rank`: whether the run has several ranks. A backward pass
+    may then wait for other ranks.
     """
     if state is not None and state.state in ("T", "t"):
         return Place(PlaceKind.STOPPED, state.state_text)
@@ -105,9 +106,10 @@ def place_of(state: ProcessState | None, frames: Sequence[Frame], *, is_rank: bo
 
 
 def is_idle_worker(frames: Sequence[Frame]) -> bool:
-    """Whether a loader worker waits for its next task: nothing of the user's dataset is in its stack."""
+    """Whether a DataLoader worker waits for its next task. Its stack then contains nothing of the user's dataset."""
     return is_worker(frames) and not any(
-        is_user_code(frame) or frame.file.endswith("torch/utils/data/_utils/fetch.py") for frame in _of_worker(frames)
+        is_user_code(frame) or frame.file.endswith("torch/utils/data/_utils/fetch.py")
+        for frame in _worker_frames(frames)
     )
 
 
@@ -116,17 +118,19 @@ def is_worker(frames: Sequence[Frame]) -> bool:
     return any(frame.file.endswith(_WORKER) for frame in frames)
 
 
-def _of_worker(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Return the frames inside the loop of a worker. A forked worker also has the frames of its parent."""
+def _worker_frames(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Return the frames inside the loop of a worker, without the frames that a forked worker has from its parent."""
     index = next((index for index, frame in enumerate(frames) if frame.file.endswith(_WORKER)), len(frames))
     return frames[:index]
 
 
 def worker_place(state: ProcessState, frames: Sequence[Frame]) -> str:
-    """Return where a loader worker is, as text for a sentence: `in state D, reading /data/x`."""
-    if state.state in ("T", "t", "Z", "X"):
-        return f"is {state.state_text}" if state.state in ("T", "t") else "has ended"
-    user = next((frame for frame in _of_worker(frames) if is_user_code(frame)), None)
+    """Return where a DataLoader worker is, as a phrase that fits after `worker 123`: `in state D, reading /data/x`."""
+    if state.state in ("T", "t"):
+        return f"is {state.state_text}"
+    if state.state in ("Z", "X"):
+        return "has ended"
+    user = next((frame for frame in _worker_frames(frames) if is_user_code(frame)), None)
     parts = [f"in {_frame_text(user, source_line(user, state.pid))}"] if user is not None else []
     if state.state == "D" or not parts:
         parts.append(f"in state {state.state}" if state.state else "in an unknown state")
@@ -143,7 +147,7 @@ def is_user_code(frame: Frame) -> bool:
 
 
 def activity_text(state: ProcessState | None) -> str:
-    """Return what a process does in the kernel's words, such as `using 98 % of a CPU`; empty if nothing is known."""
+    """Return what a process does according to the kernel, such as `using 98 % of a CPU`; empty if unknown."""
     if state is None or state.state in ("T", "t"):
         return ""
     if action := _file_action(state):
@@ -156,7 +160,7 @@ def activity_text(state: ProcessState | None) -> str:
 
 
 def _is_busy(state: ProcessState) -> bool:
-    """Whether a process computes. On a machine with many processes, it may get only a small part of a CPU."""
+    """Whether a process computes. On a busy machine, a process that computes may get only a small part of a CPU."""
     return state.cpu >= _BUSY or state.state == "R"
 
 
@@ -179,7 +183,7 @@ def _wait_text(state: ProcessState | None) -> str:
 
 
 def _collective(frames: Sequence[Frame], state: ProcessState | None, *, is_rank: bool) -> str:
-    """Return the collective in which a rank waits for others; empty if it waits in none."""
+    """Return the name of the collective in which a rank waits for the others; empty if it waits in no collective."""
     name = ""
     for frame in frames:
         if is_user_code(frame):
@@ -199,11 +203,8 @@ def _collective(frames: Sequence[Frame], state: ProcessState | None, *, is_rank:
 
 
 def _known_call(frame: Frame) -> str | None:
-    path = frame.file.replace("\\", "/")
-    for (end, function), name in _QUEUES.items():
-        end_of_file = end.removeprefix("lib/python3/")
-        is_named = path.endswith(f"/{end_of_file}")
-        if is_named and frame.function == function:
+    for (file, function), name in _WAITING_CALLS.items():
+        if frame.function == function and frame.file.endswith(f"/{file}"):
             return name
     return None
 
@@ -214,7 +215,7 @@ def _frame_text(frame: Frame, line: str = "") -> str:
 
 
 def source_line(frame: Frame, pid: int) -> str:
-    """Return the source line of a frame, shortened; empty if it cannot be read. `pid`: a process that runs it."""
+    """Return the source line of a frame, shortened; empty if it cannot be read. `pid`: process with this frame."""
     if frame.line < 1 or frame.file.startswith("<") or not pid:
         return ""
     base = "root" if frame.file.startswith("/") else "cwd"

@@ -1,7 +1,7 @@
 """Reads from /proc what a process waits for: its state, system call, wait channel and use of the CPU.
 
 Some files are readable only by root, or only with the permission to trace the process (ptrace(2), `ptrace_scope` of
-Yama). What cannot be read is left empty. Everything that is read comes from another program, so text is cleaned.
+Yama). Fields whose file cannot be read are empty. Texts come from another program, so control characters are escaped.
 """
 
 from __future__ import annotations
@@ -44,24 +44,10 @@ _SYSCALLS: Mapping[str, Mapping[int, str]] = {
     },
 }  # fmt: skip
 """Names of the system calls in which programs wait, by architecture (asm/unistd.h)."""
-_ON_FILES = frozenset(
-    [
-        "read",
-        "write",
-        "pread64",
-        "pwrite64",
-        "readv",
-        "recvfrom",
-        "recvmsg",
-        "flock",
-        "fsync",
-        "fdatasync",
-        "fcntl",
-        "fstat",
-        "ioctl",
-        "getdents64",
-    ]
-)
+_ON_FILES = frozenset((
+    "read", "write", "pread64", "pwrite64", "readv", "recvfrom", "recvmsg", "flock", "fsync", "fdatasync", "fcntl",
+    "fstat", "ioctl", "getdents64",
+))  # fmt: skip
 """System calls whose first argument is a file descriptor."""
 
 
@@ -74,13 +60,13 @@ class ProcessState(NamedTuple):
     state: str = ""
     """State of the main thread as one letter, as in `ps`: D is an uninterruptible wait, T is stopped."""
     wait_channel: str = ""
-    """Function of the kernel in which the main thread waits; empty if it runs or the kernel does not tell."""
+    """Function of the kernel in which the main thread waits; empty if it runs or if the file cannot be read."""
     syscall: str = ""
     """Name of the system call in which the main thread waits; empty if unknown."""
     path: str = ""
     """The file that this system call uses; empty if it uses none or it is unknown."""
     cpu: float = NAN
-    """CPUs that all threads used while the state was read: 1.0 is one whole CPU."""
+    """Mean number of CPUs that all threads together used while the state was read."""
     threads: int = 0
     threads_in_d: int = 0
     """Number of threads in an uninterruptible wait."""
@@ -100,30 +86,26 @@ def owner(pid: int, proc: str = "/proc") -> int:
 
 
 def children_of(pid: int, excluded: Collection[int] = (), proc: str = "/proc") -> list[int]:
-    """Return the pids of all processes that descend from `pid`, without `excluded` and their descendants."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting and len(found) < MAX_CHILDREN:
-        for child in _direct_children(waiting.pop(), proc):
-            if child not in excluded and child not in found:
-                found.append(child)
-                waiting.append(child)
-    return sorted(found)[:MAX_CHILDREN]
+    """Return the pids of all descendants of the process `pid`, without `excluded` and their descendants."""
+    descendants: list[int] = []
+    unvisited = [pid]
+    while unvisited and len(descendants) < MAX_CHILDREN:
+        for child in _direct_children(unvisited.pop(), proc):
+            if child not in excluded and child not in descendants:
+                descendants.append(child)
+                unvisited.append(child)
+    return sorted(descendants)[:MAX_CHILDREN]
 
 
 def _direct_children(pid: int, proc: str) -> list[int]:
-    children: list[int] = []
-    for tid in _thread_ids(pid, proc):
-        for word in _read(f"{proc}/{pid}/task/{tid}/children").split():
-            if word.isdigit():
-                children.append(int(word))
-    return children
+    words = [word for tid in _thread_ids(pid, proc) for word in _read(f"{proc}/{pid}/task/{tid}/children").split()]
+    return [int(word) for word in words if word.isdigit()]
 
 
 def read_states(pids: Iterable[int], over: float = 0.5, proc: str = "/proc") -> dict[int, ProcessState]:
     """Return the states of these processes by pid. Processes that do not exist are left out.
 
-    `over`: seconds over which the use of the CPU is measured. This function takes that long.
+    Takes `over` seconds, in which the use of the CPU is measured.
     """
     listed = list(pids)
     begin, before = time.monotonic(), {pid: _stat(pid, proc) for pid in listed}

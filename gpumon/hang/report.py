@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -40,7 +41,7 @@ class WorkerReport(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is a loader worker that waits for its next task."""
+        """Whether it is a DataLoader worker that waits for its next task."""
         is_stopped = self.state.state in ("T", "t", "Z", "X", "D")
         return not is_stopped and is_idle_worker(self.stacks.main)
 
@@ -57,7 +58,7 @@ class RankReport(NamedTuple):
     pid: int
     """Pid of the process in the pid namespace of the reader; 0 if it has ended or is not known."""
     silent: float
-    """Seconds since the last progress of the rank."""
+    """Seconds since the rank last made progress."""
     state: ProcessState | None = None
     stacks: Stacks = Stacks()
     workers: Sequence[WorkerReport] = ()
@@ -70,27 +71,27 @@ class HangReport(NamedTuple):
     run: Run
     """The rank with the lowest number on this machine."""
     silent: float
-    """Seconds since the last progress of any rank."""
+    """Seconds since any rank last made progress."""
     is_stalled: bool
     ranks: Sequence[RankReport]
     missing: Sequence[int] = ()
     """Numbers of the ranks that have not reported on this machine."""
     unreported: Mapping[int, WorkerReport] = {}
-    """Processes of missing ranks on this machine, by rank. They have not begun the run."""
+    """Processes of missing ranks that are running on this machine but have not begun the run, by rank."""
     culprits: Sequence[int] = ()
     """Numbers of the ranks that are most likely the cause."""
     sentence: str = ""
     """One sentence that names these ranks, where they are, and what the others do."""
     events: Sequence[str] = ()
-    """What the driver reported around the time at which the run stalled, one line each."""
+    """Events of the driver around the time at which the run stalled, one line each."""
 
 
 def collect(ranks: Ranks, now: float, uid: int | None = None, over: float = 0.5) -> HangReport:
     """Return where each process of a run is. Takes some seconds.
 
-    `ranks`: the run, with the pids of its processes in the pid namespace of the caller. `now`: time of the last look at
-    its boards, in s since 1970. `uid`: only processes of this user are read; default is the user of the caller. `over`:
-    seconds over which the use of the CPU is measured.
+    `ranks`: the run, with pids that are valid in this process. `now`: time at which its boards were read, in s since
+    1970. `uid`: only processes of this user are examined; by default, the user of this process. `over`: seconds over
+    which the use of the CPU is measured.
     """
     uid = os.geteuid() if uid is None else uid
     until = time.monotonic() + _MAX_SECONDS
@@ -111,11 +112,13 @@ def collect(ranks: Ranks, now: float, uid: int | None = None, over: float = 0.5)
         _rank_report(run, pids.get(run.key, 0), states, children, stacks_of, now, is_rank=ranks.is_distributed)
         for run in ranks.all
     ]
-    silent = ranks.stalled_since
+    stalled_since = ranks.stalled_since
     report = HangReport(
         run=ranks.first,
-        silent=max(0.0, now - silent) if is_known(silent) else min((rank.silent for rank in reports), default=0.0),
-        is_stalled=is_known(silent),
+        silent=max(0.0, now - stalled_since)
+        if is_known(stalled_since)
+        else min((rank.silent for rank in reports), default=0.0),
+        is_stalled=is_known(stalled_since),
         ranks=reports,
         missing=missing,
         unreported={rank: WorkerReport(states[pid], stacks_of(pid)) for rank, pid in others.items() if pid in states},
@@ -130,7 +133,7 @@ _MAX_EVENTS = 5
 
 
 def driver_events(places: Places, gpus: Sequence[str], since: float) -> list[str]:
-    """Return what the driver reported about these GPUs around the time `since` (s since 1970), one line for each event.
+    """Return the events of the driver about these GPUs around the time `since` (s since 1970), one line each.
 
     Empty if there is no event log or it cannot be read.
     """
@@ -150,7 +153,7 @@ def driver_events(places: Places, gpus: Sequence[str], since: float) -> list[str
 def _pid(run: Run, uid: int) -> int:
     """Return the pid of a rank's process if it is still running and belongs to the user; else 0."""
     pid = run.pid
-    if not pid:  # the run has ended, but its process may still be there
+    if not pid:  # the run has ended, but its process, whose pid is in the name of the board, may still exist
         number = run.key.split(".")[2:3]
         pid = int(number[0]) if number and number[0].isdigit() else 0
         stat = read_stat(pid) if pid else None
@@ -184,22 +187,23 @@ def _rank_report(
 
 
 def _unreported(missing: Sequence[int], own: set[int], world_size: int, uid: int) -> dict[int, int]:
-    """Return the pids of processes with the number of a missing rank, by rank.
+    """Return the pids of missing ranks, by rank.
 
-    They are searched among the processes that the same launcher has started, by the environment with which they began.
+    They are searched among the processes that the launcher of the other ranks has started. The environment of such a
+    process contains its rank.
     """
     parents = {stat.parent for pid in own if (stat := read_stat(pid)) is not None and stat.parent > 1}
-    found: dict[int, int] = {}
+    pids: dict[int, int] = {}
     for parent in parents:
         for pid in children_of(parent, own):
             rank = _rank_of(pid, world_size) if owner(pid) == uid else -1
             if rank in missing:
-                found.setdefault(rank, pid)
-    return found
+                pids.setdefault(rank, pid)
+    return pids
 
 
 def _rank_of(pid: int, world_size: int) -> int:
-    """Return the rank in the environment of a process; -1 if it has none, or belongs to a job of another size."""
+    """Return the rank in the environment of a process; -1 if there is none, or if its job has another size."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             env = dict(entry.partition(b"=")[::2] for entry in file.read(1 << 20).split(b"\0"))
@@ -228,7 +232,7 @@ def with_sentence(report: HangReport) -> HangReport:
         return report._replace(culprits=tuple(report.missing), sentence=text)
     culprits = [rank for rank in running if rank.place.kind is kind]
     if kind >= PlaceKind.GPU:
-        culprits = _odd_ones(running)
+        culprits = _outliers(running)
     first = max(culprits, key=lambda rank: rank.silent)
     alike = [rank for rank in culprits if rank.place.text == first.place.text]
     others = [rank for rank in running if rank not in alike]
@@ -236,8 +240,8 @@ def with_sentence(report: HangReport) -> HangReport:
     return report._replace(culprits=tuple(rank.run.rank for rank in alike), sentence=text)
 
 
-def _odd_ones(running: Sequence[RankReport]) -> list[RankReport]:
-    """Return the ranks that differ from the others: those that are behind, or wait in another collective."""
+def _outliers(running: Sequence[RankReport]) -> list[RankReport]:
+    """Return the ranks that are behind the others, or else the ranks that wait in the least frequent place."""
     positions = {(rank.run.epoch, rank.run.step) for rank in running}
     if len(positions) > 1:
         behind = min(positions)
@@ -248,7 +252,7 @@ def _odd_ones(running: Sequence[RankReport]) -> list[RankReport]:
 
 
 def _culprits_text(report: HangReport, first: RankReport, alike: Sequence[RankReport]) -> str:
-    """Return where the ranks `alike` are. `first`: the one of them that has been there longest."""
+    """Return where the ranks `alike` are. `first`: the rank of them that has been there longest."""
     have, time = "has" if len(alike) == 1 else "have", units.long_duration(first.silent)
     subject = _subject(report, alike)
     if first.place.kind is PlaceKind.STOPPED:
@@ -281,45 +285,39 @@ def _ended_text(rank: RankReport) -> str:
 
 def _missing_text(report: HangReport) -> str:
     ranks = report.missing
-    names = f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {ranges(ranks)}"
-    if report.unreported:
-        rank, process = min(report.unreported.items())
-        place = place_of(process.state, process.stacks.main, is_rank=True)
-        names = f"Rank {rank}" if len(report.unreported) == 1 == len(ranks) else names
-        have = "has" if len(ranks) == 1 else "have"
-        return f"{names} {have} not begun the run (process {process.state.pid} is in {place.text})"
-    it = "it" if len(ranks) == 1 else "they"
-    return f"{names} {'has' if len(ranks) == 1 else 'have'} not joined: {it} never began, or run on another machine"
+    subject = f"Rank {ranks[0]} has" if len(ranks) == 1 else f"Ranks {ranges(ranks)} have"
+    if not report.unreported:
+        return f"{subject} not joined: not started, or running on another machine"
+    rank, process = min(report.unreported.items())
+    place = place_of(process.state, process.stacks.main, is_rank=True)
+    return f"{subject} not begun the run (process {process.state.pid} of rank {rank} is in {place.text})"
 
 
 def _others_text(others: Sequence[RankReport]) -> str:
     if not others:
         return ""
-    places: dict[str, int] = {}
-    for rank in others:
-        places[rank.place.text] = places.get(rank.place.text, 0) + 1
-    if len(places) == 1:
-        text = next(iter(places))
+    places = Counter(rank.place.text for rank in others).most_common(3)
+    if places[0][1] == len(others):
+        text = places[0][0]
         return f"; the other {len(others)} wait in {text}" if len(others) > 1 else f"; the other one waits in {text}"
-    listed = sorted(places.items(), key=lambda item: -item[1])[:3]
     return "; of the others, " + ", ".join(
-        f"{count} {'wait' if count > 1 else 'waits'} in {text}" for text, count in listed
+        f"{count} {'wait' if count > 1 else 'waits'} in {text}" for text, count in places
     )
 
 
+_MOST_SUSPECT = {state: order for order, state in enumerate("TtZD")}
+"""Order in which child processes are named, by state. All other states come after these."""
+
+
 def _workers_text(rank: RankReport) -> str:
-    """Return what the workers do for which a rank waits."""
-    suspects = sorted((worker for worker in rank.workers if worker.is_suspect), key=_suspicion)
-    if not suspects:
-        if not any(is_worker(worker.stacks.main) for worker in rank.workers):
-            names = f": {units.counted(len(rank.workers), 'child process')}, state unknown" if rank.workers else ""
-            return f"its workers cannot be read{names}" if rank.workers else "it has no worker process any more"
+    """Return what the DataLoader workers of a rank do."""
+    if not rank.workers:
+        return "it has no worker process any more"
+    suspects = [worker for worker in rank.workers if worker.is_suspect]
+    if suspects:
+        first = min(suspects, key=lambda worker: _MOST_SUSPECT.get(worker.state.state, len(_MOST_SUSPECT)))
+        text = f"worker {first.state.pid} {worker_place(first.state, first.stacks.main)}"
+        return text if len(suspects) == 1 else f"{text}, and {len(suspects) - 1} more"
+    if any(is_worker(worker.stacks.main) for worker in rank.workers):
         return f"its {units.counted(len(rank.workers), 'worker')} wait for tasks"
-    first = suspects[0]
-    text = f"worker {first.state.pid} {worker_place(first.state, first.stacks.main)}"
-    return text if len(suspects) == 1 else f"{text}, and {len(suspects) - 1} more"
-
-
-def _suspicion(worker: WorkerReport) -> int:
-    order = "TtZXD"
-    return order.find(worker.state.state) if worker.state.state in order else len(order)
+    return f"the stacks of its {units.counted(len(rank.workers), 'child process')} cannot be read"

@@ -1,8 +1,8 @@
-"""Reads the Python stacks of a process: with py-spy if it is installed and permitted, else as prepared by gpumon.
+"""Reads the Python stacks of a process: with py-spy if possible, or else from the process itself.
 
 py-spy (https://github.com/benfred/py-spy) reads the memory of the process without stopping it (`--nonblocking`). It
-needs the permission to trace the process. A training that reports to gpumon can write its stacks itself, see
-`gpumon.tracking.stack_dump`. Forked DataLoader workers inherit this.
+needs the permission to trace the process. Without py-spy, a training that reports to gpumon is asked by a signal to
+write its stacks to a file (`gpumon.tracking.stack_dump`). Its forked DataLoader workers can do the same.
 """
 
 from __future__ import annotations
@@ -116,10 +116,12 @@ def _py_spy_thread(thread: dict[str, Any], pid: int) -> ThreadStack:
 
 
 def _from_signal(pid: int, timeout: float) -> Stacks:
-    """Let a process write its stacks, if gpumon has prepared it, and return them."""
+    """Send the signal on which a prepared process writes its stacks, and return these stacks."""
     fd = _dump_file(pid)
     if fd is None:
-        return Stacks(problem="no stacks: the process has not prepared them, and py-spy is not installed or permitted")
+        return Stacks(
+            problem="no stacks: the process does not report to gpumon, and py-spy is not installed or not permitted"
+        )
     try:
         with _locked(fd, timeout) as is_locked:
             if not is_locked:
@@ -152,7 +154,7 @@ def _dump_file(pid: int) -> int | None:
 
 @contextmanager
 def _locked(fd: int, timeout: float) -> Iterator[bool]:
-    """Hold the lock of the file, which a process shares with its forked children. Yield whether it could be taken."""
+    """Lock the file, which a process shares with its forked children. Yield whether the lock was acquired."""
     until, is_locked = time.monotonic() + timeout, False
     while not is_locked:
         try:
@@ -166,19 +168,18 @@ def _locked(fd: int, timeout: float) -> Iterator[bool]:
 
 
 def _wait_for_dump(fd: int, timeout: float) -> bytes:
-    """Return what a process writes, once the size of the file has stopped to grow."""
+    """Wait until the file has content and no longer grows, and return the content."""
     until, size = time.monotonic() + timeout, 0
     while time.monotonic() < until:
         time.sleep(_POLL)
-        grown = os.fstat(fd).st_size
-        if grown and grown == size:
+        previous, size = size, os.fstat(fd).st_size
+        if size and size == previous:
             break
-        size = grown
     return os.pread(fd, _MAX_DUMP, 0)
 
 
 def parse_faulthandler(dump: str) -> Stacks:
-    """Parse the stacks that faulthandler writes. The main thread is the oldest, which it writes last."""
+    """Parse the stacks written by faulthandler. It writes the oldest thread last, which is the main thread."""
     threads: list[tuple[str, list[Frame]]] = []
     for line in dump.splitlines():
         if match := _THREAD.fullmatch(line):

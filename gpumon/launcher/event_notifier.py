@@ -182,7 +182,7 @@ class EventNotifier:
 
     def _why_stalled(self, id: str, frame: Frame) -> str:
         """Return one sentence on where the processes of a stalled run wait; empty if they cannot be read."""
-        from gpumon.hang.boards import read_own_runs  # loaded only when a run is stalled
+        from gpumon.hang.own_runs import read_own_runs  # loaded only when a run is stalled
         from gpumon.hang.report import collect
 
         ranks = next((ranks for ranks in read_own_runs(self._places, frame) if ranks.first.id == id), None)

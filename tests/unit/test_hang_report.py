@@ -11,8 +11,8 @@ import pytest
 from gpumon.analysis.ranks import Ranks
 from gpumon.cli.hang import choose
 from gpumon.common.errors import GpumonError, UsageError
-from gpumon.hang.background import explain_in_background
 from gpumon.hang.output import as_json, lines
+from gpumon.hang.own_runs import explain_in_background
 from gpumon.hang.places import PlaceKind, is_idle_worker, place_of, source_line, worker_place
 from gpumon.hang.process_state import ProcessState
 from gpumon.hang.report import HangReport, RankReport, WorkerReport, collect, with_sentence
