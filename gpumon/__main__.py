@@ -18,7 +18,7 @@ def entry() -> int:
     """Run the command line. Return the exit code."""
     from gpumon import cli
 
-    return cli.entry()
+    return cli.main()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ user calls is imported.
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -46,10 +45,6 @@ _LONG_RUNNING = (["daemon"], ["web"], ["run"], ["wait"], ["notify"], ["record"])
 _HELP = (["-h"], ["--help"])
 _PRINTING = (["daemon", "status"], ["web", "token"])
 """Subcommands of long-running commands that exist only to print something."""
-_SHORT = ("status",)
-"""Commands that are so fast that argparse would take a tenth of their time. If one of them is called without options,
-argparse is not used.
-"""
 
 _TOP = """\
 usage: gpumon [COMMAND] [options]
@@ -63,21 +58,6 @@ commands:
 
 For help on a command: gpumon COMMAND --help
 """
-
-
-def entry() -> int:
-    """Entry point of the script `gpumon`.
-
-    `status` takes about 40 ms. Garbage collection during imports and at exit would take a tenth of this time, so it is
-    turned off.
-    """
-    is_short = sys.argv[1:2] == ["status"]
-    if is_short:
-        gc.disable()
-    code = main()
-    if is_short:
-        gc.freeze()
-    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,10 +115,6 @@ def _run(arguments: Sequence[str]) -> int:
     if name in _VIEWS and archive():
         raise UsageError(f"gpumon.pyz has no '{name}': install the package with pip, or use 'gpumon top'")
     command = import_module(f"gpumon.cli.{name}")
-    if not arguments[1:] and name in _SHORT:
-        from gpumon.cli.options import defaults
-
-        return _call(command, defaults(command.add_options))
     from gpumon.cli.parser import command_parser
 
     parser = command_parser(name, command.__doc__)

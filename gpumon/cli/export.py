@@ -7,14 +7,12 @@ daemon does not respond, only this fact is exported, and no stale values.
 from __future__ import annotations
 
 import argparse
-import os
-import select
-import signal
 import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import add_places, refuse_empty, require_partner, resolve_options
+from gpumon.cli.signals import EndSignal
 from gpumon.common.errors import EXIT_OK, UsageError
 from gpumon.live import follow
 
@@ -130,7 +128,8 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
     if once:
         write_textfile(exporter, file)
         return EXIT_OK
-    maintain_textfile(exporter, file, _TerminationSignal(), log=_log)
+    with EndSignal() as stop:
+        maintain_textfile(exporter, file, stop, log=_log)
     return EXIT_OK
 
 
@@ -147,22 +146,22 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     if arguments.tls_cert:
         context = tls_context(arguments.tls_cert, arguments.tls_key, arguments.client_ca or "")
     address = _address(arguments)
-    stop = _TerminationSignal()  # created before the socket file, so that the file is always removed
-    listener = listen(address, _OPTIONS)
-    file = SocketFile(address.path)
-    is_open = address.is_local and not address.path and not arguments.client_ca
-    server = ScrapeServer(exporter, listener, context, machine_names() if is_open else None)
-    Thread(target=server.serve_forever, name="gpumon-export", daemon=True).start()
-    if not address.is_local and not arguments.client_ca:
-        _log("anyone who reaches this address can read the metrics and user names: see --client-ca and --users")
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    port = "" if address.path else listener.getsockname()[1]
-    endpoint = address.path or f"{'https' if context else 'http'}://{host}:{port}{PATH}"
-    print(f"gpumon export: {endpoint} ({arguments.dialect})", flush=True)
-    stop.wait()
-    file.remove()
-    server.shutdown()
-    server.server_close()
+    with EndSignal() as stop:  # before the socket file is created, so that the file is always removed
+        listener = listen(address, _OPTIONS)
+        file = SocketFile(address.path)
+        is_open = address.is_local and not address.path and not arguments.client_ca
+        server = ScrapeServer(exporter, listener, context, machine_names() if is_open else None)
+        Thread(target=server.serve_forever, name="gpumon-export", daemon=True).start()
+        if not address.is_local and not arguments.client_ca:
+            _log("anyone who reaches this address can read the metrics and user names: see --client-ca and --users")
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        port = "" if address.path else listener.getsockname()[1]
+        endpoint = address.path or f"{'https' if context else 'http'}://{host}:{port}{PATH}"
+        print(f"gpumon export: {endpoint} ({arguments.dialect})", flush=True)
+        stop.wait()
+        file.remove()
+        server.shutdown()
+        server.server_close()
     return EXIT_OK
 
 
@@ -178,25 +177,6 @@ def _address(arguments: argparse.Namespace) -> Address:
         raise UsageError(f"--listen must be [HOST]:PORT, such as 127.0.0.1:9401 or :9401, not '{arguments.listen}'")
     host = host.removeprefix("[").removesuffix("]")
     return Address(host or "::", int(port[:6]), is_everywhere=not host)
-
-
-class _TerminationSignal:
-    """An event that SIGTERM or SIGINT sets, no matter to which thread the kernel delivers the signal.
-
-    If another thread receives the signal, this does not interrupt a main thread that is waiting for a lock. Therefore,
-    `wait` waits for a byte in a pipe, which Python's signal handler in C writes in the thread that receives the signal.
-    """
-
-    def __init__(self) -> None:
-        self._reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the signal for at most `timeout` seconds. Return True if it has arrived."""
-        return bool(select.select([self._reading], [], [], timeout)[0])
 
 
 def _log(line: str) -> None:

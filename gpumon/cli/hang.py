@@ -12,15 +12,13 @@ them itself, which needs no permission and does not disturb it.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.ranks import Ranks
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width
+from gpumon.cli.streams import output_width, print_json, print_lines
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places
@@ -46,10 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.hang.output import as_json, lines
 
     if arguments.json:
-        json.dump(as_json(report), sys.stdout, allow_nan=False)
-        print()
+        print_json(as_json(report))
     else:
-        print(*lines(report, output_width()), sep="\n")
+        print_lines(lines(report, output_width()))
     return EXIT_OK
 
 

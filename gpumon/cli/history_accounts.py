@@ -1,17 +1,15 @@
-"""`gpumon history accounts`: the time and energy of each user of the GPUs."""
+"""`gpumon history accounts` and `gpumon history caps`: what each user used of the GPUs, and how much of each cap on it
+is left."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
-from gpumon.cli.options import add_command, add_places
-from gpumon.cli.streams import output_width
-from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.cli.streams import output_width, print_json, print_lines
+from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
 from gpumon.reports import usage
 from gpumon.storage.history.buckets import resolve_window
@@ -19,12 +17,9 @@ from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import GROUPINGS, summary
 from gpumon.storage.usage.query import by_group, read_accounts
 
-_TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
 
-
-def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to `gpumon history`."""
-    parser = add_command(commands, formatter, "accounts", _TEXT)
+def add_account_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `gpumon history accounts`."""
     parser.add_argument(
         "--since", metavar="TIME", default="7d",
         help="start of the window, in whole hours: 7d for 7 days ago, or 2026-01-31 (default: 7d)",
@@ -42,10 +37,9 @@ def add_parser(commands: Any, formatter: Any) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
     output.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per user and group")
-    add_places(parser)
 
 
-def run(places: Places, arguments: argparse.Namespace) -> int:
+def print_accounts(places: Places, arguments: argparse.Namespace) -> None:
     """Print the accounts. Raises GpumonError."""
     if arguments.groups and arguments.user_groups is None:
         raise UsageError('--groups needs a table [groups] in config.toml, with lines such as vision = ["ann", "bob"]')
@@ -62,8 +56,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     groups = summary(accounts, begin, end, arguments.by)
     priced = accounts.devices, arguments.prices, usage.GROUP if arguments.groups else usage.USER
     if arguments.json:
-        json.dump(usage.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
-        print()
+        print_json(usage.as_json(groups, arguments.by, begin, end, *priced))
     elif arguments.csv:
         sys.stdout.writelines(usage.csv(groups, *priced))
     elif not groups:
@@ -72,6 +65,28 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
             "minute"
         )
     else:
-        for line in usage.lines(groups, arguments.by, output_width(), *priced):
-            print(line)
-    return EXIT_OK
+        print_lines(usage.lines(groups, arguments.by, output_width(), *priced))
+
+
+def add_cap_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `gpumon history caps`."""
+    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+
+
+def print_caps(places: Places, arguments: argparse.Namespace) -> None:
+    """Print how much of each configured cap is used. Raises GpumonError."""
+    from gpumon.caps import read_cap_states
+    from gpumon.reports import caps
+
+    if arguments.caps is None:
+        raise UsageError("no caps are configured: add a table [caps] to config.toml (docs/reference/settings.md)")
+    paths = history_paths(places)
+    if not paths:
+        raise GpumonError(why_no_history(places, "accounts"))
+    states = read_cap_states(paths[0], arguments.caps, arguments.user_groups, arguments.prices, time.time())
+    if arguments.json:
+        print_json(caps.as_json(states, arguments.prices))
+    elif not states:
+        print("no usage recorded in this period by users that have a cap")
+    else:
+        print_lines(caps.lines(states, arguments.prices, output_width()))

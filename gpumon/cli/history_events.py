@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from contextlib import closing
-from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
-from gpumon.cli.options import add_command, add_places
-from gpumon.cli.streams import output_width
-from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.cli.streams import output_width, print_json, print_lines
+from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.live import follow
 from gpumon.model.events import EVENT_KINDS
@@ -20,13 +16,10 @@ from gpumon.reports import events
 from gpumon.storage.events.query import EventFilter, devices_with_events, read_events
 from gpumon.storage.history.buckets import resolve_window
 
-_TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
 _KINDS = [kind.name for kind in EVENT_KINDS]
 
 
-def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to `gpumon history`."""
-    parser = add_command(commands, formatter, "events", _TEXT)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
         help="start of the window: 7d for 7 days ago, or 2026-01-31T14:00 (default: 24h)",
@@ -40,10 +33,9 @@ def add_parser(commands: Any, formatter: Any) -> None:
     parser.add_argument("--user", metavar="USER", default="", help="only events of this user")
     parser.add_argument("--run", metavar="RUN", default="", help="only events of the run with this id")
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
-    add_places(parser)
 
 
-def run(places: Places, arguments: argparse.Namespace) -> int:
+def run(places: Places, arguments: argparse.Namespace) -> None:
     """Print the events. Raises GpumonError."""
     now = time.time()
     span = resolve_window(None, arguments.since, arguments.until, now)
@@ -57,14 +49,11 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     selection = EventFilter(arguments.kind, arguments.gpu or "", arguments.user, arguments.run)
     rows = read_events(paths[0], span.begin, end, selection)
     if arguments.json:
-        json.dump(events.as_json(rows, span.begin, span.end), sys.stdout, allow_nan=False)
-        print()
+        print_json(events.as_json(rows, span.begin, span.end))
     elif not rows:
         print("no events recorded in this window; a running daemon records events within a minute")
     else:
-        for line in events.lines(rows, output_width()):
-            print(line)
-    return EXIT_OK
+        print_lines(events.lines(rows, output_width()))
 
 
 def _resolve_gpu(places: Places, path: str, name: str) -> str:

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import closing
-from typing import Any
 
 from gpumon.cli.daemon_lookup import why_no_history
-from gpumon.cli.options import add_command, add_places, add_window_and_gpus, gpu_option
-from gpumon.cli.streams import output_width, print_message
-from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.cli.options import add_window_and_gpus, gpu_option
+from gpumon.cli.streams import output_width, print_json, print_lines, print_message
+from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.common.text import clean
 from gpumon.live import follow
 from gpumon.storage.history.buckets import WindowSpan
 
-_TEXT = "list the processes that used the GPUs: user, time, memory, share of the SMs"
 
-
-def add_parser(commands: Any, formatter: Any) -> None:
-    """Add the subcommand to `gpumon history`."""
-    parser = add_command(commands, formatter, "processes", _TEXT)
+def add_options(parser: argparse.ArgumentParser) -> None:
     add_window_and_gpus(parser)
     parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
     parser.add_argument("--pid", metavar="PID", type=_pid, default=0, help="only processes with this pid")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
     output.add_argument("--csv", action="store_true", default=False, help="print CSV, one row per process and GPU")
-    add_places(parser)
 
 
 def _pid(text: str) -> int:
@@ -39,7 +32,7 @@ def _pid(text: str) -> int:
     return int(text)
 
 
-def run(places: Places, arguments: argparse.Namespace) -> int:
+def run(places: Places, arguments: argparse.Namespace) -> None:
     """Print the processes. Raises GpumonError."""
     from gpumon.reports import processes
 
@@ -61,14 +54,11 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
         print_message(f"gpumon: the output lacks the stored history: {window.problem}")
     left_out = _left_out(history_paths(places)[0], window.span) if is_kept and not window.problem else 0
     if arguments.json:
-        json.dump(processes.as_json(window, left_out), sys.stdout, allow_nan=False)
-        print()
+        print_json(processes.as_json(window, left_out))
     elif arguments.csv:
         sys.stdout.writelines(processes.csv(window))
     else:
-        for line in processes.lines(window, output_width(), left_out):
-            print(line)
-    return EXIT_OK
+        print_lines(processes.lines(window, output_width(), left_out))
 
 
 def _left_out(path: str, span: WindowSpan) -> int:

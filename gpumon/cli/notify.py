@@ -15,13 +15,11 @@ import argparse
 import fcntl
 import hashlib
 import os
-import signal
-import threading
 import time
-from types import FrameType
 
 from gpumon.caps import CapState, read_cap_states
 from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.signals import EndSignal
 from gpumon.cli.streams import print_message
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
@@ -56,18 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     if not places.state:
         raise GpumonError("no directory persists across restarts: set HOME, or pass --state-dir")
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
     # One state per target, so that each of two targets gets every event. The name does not reveal the target.
     path = f"{places.state}/notified-{hashlib.sha256(arguments.target.encode()).hexdigest()[:12]}.json"
     lock = _lock(path)
     try:
-        _follow(places, target, path, stop, arguments)
+        with EndSignal() as stop:
+            _follow(places, target, path, stop, arguments)
     finally:
         os.close(lock)
     return EXIT_OK
@@ -88,7 +80,7 @@ def _lock(path: str) -> int:
     return lock
 
 
-def _follow(places: Places, target: Target, path: str, stop: threading.Event, settings: argparse.Namespace) -> None:
+def _follow(places: Places, target: Target, path: str, stop: EndSignal, settings: argparse.Namespace) -> None:
     from gpumon.launcher.event_notifier import EventNotifier, SentEvents
 
     user = user_name(places.uid)

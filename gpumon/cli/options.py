@@ -7,10 +7,10 @@ file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`). Its settings
 from __future__ import annotations
 
 import os
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpumon.common.clock import LONGEST, SHORTEST
 from gpumon.common.config import is_absent, read_toml, settings_path
@@ -20,13 +20,10 @@ from gpumon.model.origin import Capability
 from gpumon.sources.registry import AUTO, KINDS, capabilities, source_names
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
     from gpumon.cluster.client import PrometheusAccess, PrometheusClient
-    from gpumon.common.caps import Caps
-    from gpumon.common.config import Prices, UserGroups
     from gpumon.recording.playback import Playback
 
+T = TypeVar("T")
 
 CLUSTER_TICK = 15.0
 """Seconds between two updates of a cluster. Prometheus does not scrape exporters more often."""
@@ -94,37 +91,24 @@ def open_prometheus(arguments: Namespace) -> tuple[PrometheusClient, PrometheusA
     return PrometheusClient(arguments.prometheus, access), access
 
 
-def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:
-    """Return what argparse would return for a command line without arguments. The command must have only flags."""
-    parser = _DefaultsParser()
-    add_options(parser)
-    return parser.values
+def add_commands(
+    parser: ArgumentParser, commands: Mapping[str, tuple[str, Callable[[ArgumentParser], None]]], **keywords: Any
+) -> None:
+    """Add subcommands to a parser. The attribute `action` is then the name of the subcommand that was called.
 
-
-class _DefaultsParser:
-    """Replaces a parser and its groups. It has the methods that `add_options` calls, and collects the defaults."""
-
-    def __init__(self) -> None:
-        self.values = SimpleNamespace()
-
-    def add_argument_group(self, *_: str) -> _DefaultsParser:
-        return self
-
-    def add_argument(self, flag: str, *, dest: str = "", action: str = "store", default: Any = None, **_: Any) -> None:
-        name = dest or flag.lstrip("-").replace("-", "_")
-        setattr(self.values, name, False if action == "store_true" else default)
-
-
-def add_command(commands: Any, formatter: Any, name: str, text: str) -> ArgumentParser:
-    """Add a subcommand whose help is `text`."""
-    from argparse import SUPPRESS  # imported here, because `gpumon status` uses this module without argparse
-
-    parser: ArgumentParser = commands.add_parser(
-        name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.set_defaults(action=name)
-    return parser
+    `commands`: help and function that adds the options, by the name of the subcommand. Each subcommand also gets the
+    options for directories. `keywords`: passed to `add_subparsers`.
+    """
+    subparsers = parser.add_subparsers(metavar="COMMAND", title="subcommands", **keywords)
+    for name, (text, add_options) in commands.items():
+        # SUPPRESS, because a flag that is absent after the subcommand must not override the same flag before it.
+        subparser = subparsers.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
+            formatter_class=parser.formatter_class,
+        )  # fmt: skip
+        subparser.set_defaults(action=name)
+        add_options(subparser)
+        add_places(subparser)
 
 
 def add_window_and_gpus(parser: ArgumentParser) -> None:
@@ -254,8 +238,11 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
             setattr(arguments, attribute, check(name, value))
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
-    arguments.prices, arguments.user_groups = _prices(path, file), _groups(path, file)
-    arguments.caps = _caps(path, file)
+    from gpumon.common import caps, config
+
+    arguments.prices = _table(path, file, COST, config.read_prices)
+    arguments.user_groups = _table(path, file, GROUPS, config.read_groups)
+    arguments.caps = _table(path, file, CAPS, caps.read_caps)
     if any(played) and not (arguments.source and is_recording(arguments)):
         raise UsageError("--speed, --from and --to are for a recording: pass one with --source replay:FILE")
     return places(arguments.dir, arguments.state_dir, env), arguments
@@ -348,38 +335,10 @@ COST, GROUPS, CAPS = "cost", "groups", "caps"
 """Tables that can be set only in the settings file: prices, user groups, and caps on usage."""
 
 
-def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
-    """Return the prices of GPUs and electricity in the file; None if the file has no prices. Raises UsageError."""
-    if COST not in file:
-        return None
-    from gpumon.common.config import read_prices
-
+def _table(path: str, file: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T | None:
+    """Return a table of the settings file, parsed by `read`; None if the file has no such table. Raises UsageError."""
     try:
-        return read_prices(file[COST])
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
-    """Return the groups of users in the file; None if the file has no groups. Raises UsageError."""
-    if GROUPS not in file:
-        return None
-    from gpumon.common.config import read_groups
-
-    try:
-        return read_groups(file[GROUPS])
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def _caps(path: str, file: Mapping[str, Any]) -> Caps | None:
-    """Return the caps on usage in the file; None if the file has no caps. Raises UsageError."""
-    if CAPS not in file:
-        return None
-    from gpumon.common.caps import read_caps
-
-    try:
-        return read_caps(file[CAPS])
+        return read(file[name]) if name in file else None
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
 
@@ -445,14 +404,4 @@ def add_daemon(parser: ArgumentParser) -> None:
         "notebooks",
     )  # fmt: skip
     add_places(parser)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
-    from argparse import SUPPRESS
-
-    for name, text in SUBCOMMANDS.items():
-        # SUPPRESS, because a flag that is absent after the subcommand must not override the same flag before it.
-        subparser = commands.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
-            formatter_class=parser.formatter_class,
-        )  # fmt: skip
-        subparser.set_defaults(action=name)
-        add_places(subparser)
+    add_commands(parser, {name: (text, lambda _: None) for name, text in SUBCOMMANDS.items()})

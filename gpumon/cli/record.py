@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import select
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING
 from gpumon import __version__
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.sampling import private_sampler
+from gpumon.cli.signals import EndSignal
 from gpumon.cli.streams import print_message
 from gpumon.common.clock import SECOND, positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 _POLL_INTERVAL = 0.5
 """Maximum seconds between two reads of the ring. The ring holds the frames of several minutes."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +84,7 @@ def _record(
     after: int,
     histories: Sequence[str] = (),
 ) -> int:
-    with _SignalWait() as stop:
+    with EndSignal() as stop:
         facts = {"written_by": f"gpumon {__version__}", "anonymized": arguments.anonymize}
         writer = RecordingWriter.create(arguments.output, facts, force=arguments.force)
         recording = _Recording(writer, live, Anonymizer() if arguments.anonymize else None)
@@ -139,7 +137,7 @@ class _Recording:
         devices = {sample.device.uuid: sample.device for sample in frames[-1].samples}
         return next((kept for path in histories if (kept := stored_frames(path, begin, frames[0], devices))), [])
 
-    def add_new(self, after: int, length: float | None, stop: _SignalWait) -> None:
+    def add_new(self, after: int, length: float | None, stop: EndSignal) -> None:
         """Record frames after number `after`: for `length` seconds, until `stop`, or until a recording ends."""
         started, reported = monotonic(), ""
         started_ns = round(started * SECOND)
@@ -191,25 +189,3 @@ class _Recording:
             self._first, self._last = self._first or frame.time, frame.time
             self._devices = max(self._devices, sum(not sample.device.is_instance for sample in frame.samples))
             self._number = frame.number
-
-
-class _SignalWait:
-    """Waits for a signal or a timeout. While this object is open, signals interrupt nothing else, such as a write."""
-
-    def __enter__(self) -> _SignalWait:
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)
-        self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-        self._wakeup_fd = signal.set_wakeup_fd(self._writing)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._wakeup_fd)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        os.close(self._reading)
-        os.close(self._writing)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for at most `seconds`. Return whether a signal has arrived, now or earlier."""
-        return bool(select.select([self._reading], [], [], seconds)[0])

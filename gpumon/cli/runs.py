@@ -7,17 +7,16 @@ several runs have means the newest of them. 'last' is the newest run.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpumon.cli.daemon_lookup import why_no_runs, why_not_recording
-from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width, print_message, write_output
+from gpumon.cli.options import add_commands, add_places, resolve_options
+from gpumon.cli.streams import output_width, print_json, print_lines, print_message, write_output
 from gpumon.common.errors import EXIT_OK, GpumonError, LimitError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
@@ -33,46 +32,42 @@ if TYPE_CHECKING:
     from gpumon.storage.ledger.change import LedgerChange
 
 
+_Command = Callable[[Ledgers, argparse.Namespace, float], None]
+"""Function of a subcommand. Its arguments are the ledgers, the parsed options and the current time (s since 1970)."""
 _OWN_RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the newest"
 
 
-def rename_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `gpumon runs rename`."""
+def _rename_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument("new_name", metavar="NAME", help="new name; the id stays the same")
 
 
-def note_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `gpumon runs note`."""
+def _note_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument(
         "text", metavar="TEXT", nargs="+", help="one line of text; your name and the time are kept with it"
     )
 
 
-def tag_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `gpumon runs tag`."""
+def _tag_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_OWN_RUN)
     parser.add_argument("tags", metavar="TAG", nargs="+", help="tags of the run, for 'gpumon runs list --tag'")
     parser.add_argument("--remove", action="store_true", help="remove these tags instead of adding them")
 
 
-def delete_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `gpumon runs delete`."""
+def _delete_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help=_OWN_RUN)
     parser.add_argument("--yes", action="store_true", help="delete without asking")
 
 
-def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Rename the run that was passed on the command line, and print its old name."""
+def _rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
     print(f"renamed {run.id}, which was '{run.name}'")
 
 
-def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Add a note to a run."""
+def _note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     from gpumon.tracking.secrets import masked_text  # only this command uses it
 
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
@@ -81,8 +76,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     print(f"added a note to {run.id}")
 
 
-def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    """Add or remove tags of a run."""
+def _tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     ledger, run = resolve_run(ledgers, arguments.run, now, print_message)
     remove = getattr(arguments, "remove", False)
     with _changing(ledger) as change:
@@ -91,7 +85,7 @@ def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     print(f"tags of {run.id}: {tags}" if tags else f"{run.id} has no tags now")
 
 
-def delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+def _delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """Delete runs, after all of them have been checked and the user has confirmed."""
     matches = {run.id: (ledger, run) for ledger, run in (_find_exact(ledgers, word, now) for word in arguments.runs)}
     hostname = os.uname().nodename
@@ -104,9 +98,6 @@ def delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
         with _changing(ledger) as change:
             change.delete(run, now, hostname)
         print(f"deleted {run.id}")
-
-
-ACTIONS: dict[str, Any] = {"rename": rename, "note": note, "tag": tag, "delete": delete}
 
 
 def _changing(ledger: Ledger) -> LedgerChange:
@@ -161,27 +152,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action="list")
     _list_options(parser)
     add_places(parser)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
-    for name, text, options in (
-        ("list", "list runs, newest first: user, duration, epochs, energy", _list_options),
-        ("show", "show one run: epochs, totals and problems", _show_options),
-        ("compare", "compare runs and mark differences larger than the variation between epochs", _compare_options),
-        ("report", "write one run as a self-contained HTML page", _report_options),
-        ("export", "export one run as CSV, JSON or Parquet", _export_options),
-        ("card", "print energy and emissions of one run for a model card", _card_options),
-        ("rename", "give one of your runs another name", rename_options),
-        ("note", "add a note, a line of text, to one of your runs", note_options),
-        ("tag", "add or remove tags of one of your runs", tag_options),
-        ("delete", "delete your runs that have ended", delete_options),
-    ):
-        # SUPPRESS: a flag that is absent after the subcommand must not override the same flag before it.
-        subparser = commands.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
-            formatter_class=parser.formatter_class,
-        )  # fmt: skip
-        subparser.set_defaults(action=name)
-        options(subparser)
-        add_places(subparser)
+    add_commands(parser, {name: (text, options) for name, (text, options, _) in _COMMANDS.items()})
 
 
 def _list_options(parser: argparse.ArgumentParser) -> None:
@@ -281,7 +252,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise GpumonError(problem or absent)
         if problem:
             print_message(f"gpumon: {problem}")
-        _ACTIONS[arguments.action](ledgers, arguments, time.time())
+        _COMMANDS[arguments.action][2](ledgers, arguments, time.time())
     return EXIT_OK
 
 
@@ -307,11 +278,11 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.json:
         from gpumon.reports.run_json import listing
 
-        _print_json(listing(runs, now, prices, _costs(rows, now, prices)))
+        print_json(listing(runs, now, prices, _costs(rows, now, prices)))
     elif runs:
         from gpumon.reports.run_list import lines
 
-        _print(lines(runs, now, output_width(), prices, _costs(rows, now, prices)))
+        print_lines(lines(runs, now, output_width(), prices, _costs(rows, now, prices)))
         if has_more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
@@ -353,11 +324,11 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.json:
         from gpumon.reports.run_json import run_document
 
-        _print_json(run_document(record, now, arguments.prices))
+        print_json(run_document(record, now, arguments.prices))
     else:
         from gpumon.reports.run_text import lines
 
-        _print(lines(record, now, output_width(), phases=phases, ranks=ranks, tail=tail, prices=arguments.prices))
+        print_lines(lines(record, now, output_width(), phases=phases, ranks=ranks, tail=tail, prices=arguments.prices))
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -370,12 +341,12 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
         records.append(ledger.record(run.id, phases=False, times=True))
     comparison = compare.compare(records)
     if arguments.json:
-        _print_json({**compare.document(comparison), "gains": gains.gains_json(gains.compare_gains(records))})
+        print_json({**compare.document(comparison), "gains": gains.gains_json(gains.compare_gains(records))})
     else:
         width = output_width()
-        _print(compare.lines(comparison, width))
+        print_lines(compare.lines(comparison, width))
         for line in gains.gain_lines(gains.compare_gains(records), compare.letters(len(records))):
-            _print(wrapped([line], width))
+            print_lines(wrapped([line], width))
     if arguments.fail_if:
         from gpumon.reports.compare_limits import broken_limits
 
@@ -416,9 +387,21 @@ def _card(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     sys.stdout.write(render(card, getattr(arguments, "format", "") or ""))
 
 
-_ACTIONS = {
-    "list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export, "card": _card, **ACTIONS,
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Command]] = {
+    "list": ("list runs, newest first: user, duration, epochs, energy", _list_options, _list),
+    "show": ("show one run: epochs, totals and problems", _show_options, _show),
+    "compare": (
+        "compare runs and mark differences larger than the variation between epochs", _compare_options, _compare,
+    ),
+    "report": ("write one run as a self-contained HTML page", _report_options, _report),
+    "export": ("export one run as CSV, JSON or Parquet", _export_options, _export),
+    "card": ("print energy and emissions of one run for a model card", _card_options, _card),
+    "rename": ("give one of your runs another name", _rename_options, _rename),
+    "note": ("add a note, a line of text, to one of your runs", _note_options, _note),
+    "tag": ("add or remove tags of one of your runs", _tag_options, _tag),
+    "delete": ("delete your runs that have ended", _delete_options, _delete),
 }  # fmt: skip
+"""Help, options and function of each subcommand."""
 
 
 def _read_run(ledgers: Ledgers, word: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
@@ -432,12 +415,3 @@ def _write(path: str, content: bytes) -> None:
         sys.stdout.buffer.write(content)
         return
     write_output(path, content)
-
-
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def _print_json(document: object) -> None:
-    json.dump(document, sys.stdout, allow_nan=False)
-    print()

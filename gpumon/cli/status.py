@@ -4,14 +4,17 @@ Reads the newest frame of a running daemon; without one, takes a sample itself.
 The exit code is 3 if no GPU can be read.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from argparse import ArgumentParser, Namespace
+from typing import Any, NamedTuple
 
 from gpumon.analysis.gpu_status import is_unreadable, no_gpu_reason
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
-from gpumon.cli.streams import print_message, terminal_width
+from gpumon.cli.streams import print_json, print_lines, print_message, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
@@ -22,14 +25,11 @@ from gpumon.model.frame import empty_frame
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.units import duration
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
 _PATIENCE = 2.0
 """Seconds to wait for the driver to respond."""
 
 
-def add_options(parser: "ArgumentParser") -> None:
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
     parser.add_argument(
         "--verbose",
@@ -55,7 +55,7 @@ class _Selection(NamedTuple):
     """Why this command could not sample. Empty if it sampled or did not try to."""
 
 
-def run(arguments: "Namespace") -> int:
+def run(arguments: Namespace) -> int:
     places, arguments = resolve_options(arguments)
     live, note, daemon, stale, problem = _select_ring(places, arguments)
     frame = live.latest() if live else empty_frame(time.monotonic_ns(), time.time_ns())
@@ -71,15 +71,12 @@ def run(arguments: "Namespace") -> int:
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if is_current else NAN
     earlier, epochs = (earlier_frames(live, frame), epochs_from_boundaries(live, frame)) if live else ((), None)
     if arguments.json:
-        import json
-
         from gpumon.reports.status_json import document
 
         problem = no_gpu_reason(frame, origin.problem) if is_unreadable(frame) else ""
         origin = origin._replace(problem=origin.problem or problem)
         status = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=earlier, epochs=epochs)
-        json.dump(status, sys.stdout, allow_nan=False)
-        print()
+        print_json(status)
     else:
         from gpumon.reports.status_text import lines
 
@@ -87,8 +84,7 @@ def run(arguments: "Namespace") -> int:
         text = lines(
             frame, origin, driver, hostname, note, before=earlier, live=is_live, age=age, width=width, epochs=epochs
         )
-        for line in text:
-            print(line)
+        print_lines(text)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:
                 print(f"{part.origin.source}: {part.origin.problem}")
@@ -106,7 +102,7 @@ def run(arguments: "Namespace") -> int:
     return EXIT_NO_GPU
 
 
-def _select_ring(places: Places, arguments: "Namespace") -> _Selection:
+def _select_ring(places: Places, arguments: Namespace) -> _Selection:
     """Return the ring of the daemon, even if the daemon does not respond.
 
     Without a daemon, return a new ring with one tick.

@@ -10,10 +10,11 @@ from __future__ import annotations
 import codecs
 import errno
 import io
+import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TextIO
 
@@ -118,6 +119,17 @@ def print_message(text: str) -> None:
         print("\n".join(wrap_words(text, cells)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         silence(sys.stderr)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def print_json(document: object) -> None:
+    """Print a JSON document on stdout, on one line. Raises ValueError if it contains NaN."""
+    json.dump(document, sys.stdout, allow_nan=False)
+    print()
 
 
 def terminal_size(fd: int) -> tuple[int, int]:

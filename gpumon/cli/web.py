@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 _HOST, _PORT = "127.0.0.1", 8050
-_SHARED = ("token_action", "token_name", "dir", "state_dir")
+_SHARED = ("action", "token_name", "dir", "state_dir")
 """Options that the subcommands also have."""
 _NEVER_EMPTY = ("host", "socket", "token_file", "end_session", "alias", "prometheus", "prometheus_config")
 _SALT_FILE = "web-names"
@@ -90,13 +90,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
-    parser.set_defaults(token_action="")
+    parser.set_defaults(action="")
     commands = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     web_token.add_parser(commands, parser.formatter_class)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.token_action:
+    if arguments.action:
         refuse_options(arguments, "web token", _SHARED, "serving")
     refuse_empty(arguments, *_NEVER_EMPTY)
     require_partner(arguments, "--prometheus", "--prometheus-config", is_there=arguments.prometheus is not None)
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--socket replaces --host and --port: pass only one of them")
     arguments.host, arguments.port = arguments.host or _HOST, _PORT if arguments.port is None else arguments.port
     places, arguments = resolve_options(arguments)
-    if arguments.token_action:
+    if arguments.action:
         _make_state_dir(places)
         return web_token.run(places, arguments)
     if arguments.sessions or arguments.end_session:

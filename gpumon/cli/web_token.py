@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from gpumon.cli.options import add_places
-from gpumon.cli.streams import output_width
+from gpumon.cli.options import add_commands
+from gpumon.cli.streams import output_width, print_lines
 from gpumon.common.errors import EXIT_OK
 from gpumon.common.paths import Places
 from gpumon.model.units import moment
@@ -28,21 +28,18 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "token", help=text, description=f"{text[0].upper()}{text[1:]}.", formatter_class=formatter,
         argument_default=argparse.SUPPRESS,
     )  # fmt: skip
-    subcommands = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
-    for name, help in (
-        ("add", "add a token and print it once; only its hash is kept"),
-        ("list", "list the tokens, each with the time of its last use"),
-        ("revoke", "revoke a token and end its sessions, also while gpumon web is running"),
-    ):
-        subparser = subcommands.add_parser(
-            name, help=help, description=f"{help[0].upper()}{help[1:]}.", formatter_class=formatter,
-            argument_default=argparse.SUPPRESS,
-        )  # fmt: skip
-        if name != "list":
-            subparser.add_argument(
-                "token_name", metavar="NAME", help="name of the token, such as the program or person that uses it"
-            )
-        add_places(subparser)
+    subcommands = {
+        "add": ("add a token and print it once; only its hash is kept", _name_option),
+        "list": ("list the tokens, each with the time of its last use", lambda _: None),
+        "revoke": ("revoke a token and end its sessions, also while gpumon web is running", _name_option),
+    }
+    add_commands(parser, subcommands, required=True)
+
+
+def _name_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "token_name", metavar="NAME", help="name of the token, such as the program or person that uses it"
+    )
 
 
 def run(places: Places, arguments: argparse.Namespace) -> int:
@@ -50,7 +47,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
     from gpumon_web.auth.api_tokens import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
 
     path, now = f"{places.state}/{TOKENS}", time.time()
-    if arguments.token_action == "add":
+    if arguments.action == "add":
         token = add_token(path, arguments.token_name, now)
         print(token, flush=True)
         print(
@@ -58,7 +55,7 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
             "'Authorization: Bearer TOKEN', people enter it in the sign-in form",
             file=sys.stderr,
         )
-    elif arguments.token_action == "revoke":
+    elif arguments.action == "revoke":
         revoke_token(path, arguments.token_name)
         print(f"revoked the token '{arguments.token_name}'")
     else:
@@ -69,6 +66,5 @@ def run(places: Places, arguments: argparse.Namespace) -> int:
             rows.append(
                 (named.name, moment(named.created), moment(use.time) if use else "never", use.peer if use else "")
             )
-        for line in draw(_COLUMNS, rows, output_width()) if rows else [_NO_TOKENS]:
-            print(line)
+        print_lines(draw(_COLUMNS, rows, output_width()) if rows else [_NO_TOKENS])
     return EXIT_OK

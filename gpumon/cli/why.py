@@ -7,15 +7,12 @@ the index or UUID of a GPU: its own findings, and the findings about the runs on
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
-from collections.abc import Iterable
 from contextlib import closing
 
 from gpumon.cli.daemon_lookup import played_ledger, why_no_runs
 from gpumon.cli.options import add_places, gpu_option, resolve_options
-from gpumon.cli.streams import output_width, print_message
+from gpumon.cli.streams import output_width, print_json, print_lines, print_message
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, ledger_paths
 from gpumon.diagnosis.finding import Finding
@@ -56,9 +53,9 @@ def _explain_run(places: Places, arguments: argparse.Namespace) -> None:
         ledger, row = resolve_run(ledgers, arguments.subject, now, print_message)
         record = ledger.record(row.id, phases=False, times=True)
     if arguments.json:
-        _print_json(why.run_document(record, now))
+        print_json(why.run_document(record, now))
     else:
-        _print(why.run_lines(record, now, output_width()))
+        print_lines(why.run_lines(record, now, output_width()))
 
 
 def _explain_gpu(places: Places, arguments: argparse.Namespace) -> None:
@@ -72,9 +69,9 @@ def _explain_gpu(places: Places, arguments: argparse.Namespace) -> None:
         ranked = _findings(live, frame, device, places)
     if arguments.json:
         gpu = {"index": device.index, "label": device.label, "uuid": device.uuid, "name": device.name}
-        _print_json(why.document(ranked, (), gpu=gpu))
+        print_json(why.document(ranked, (), gpu=gpu))
         return
-    _print([f"GPU {device.label}: {device.name}", "", *why.lines(ranked, (), output_width(), titled=True)])
+    print_lines([f"GPU {device.label}: {device.name}", "", *why.lines(ranked, (), output_width(), titled=True)])
 
 
 def _find_gpu(frame: Frame, wanted: str) -> Device:
@@ -97,12 +94,3 @@ def _findings(live: Live, frame: Frame, device: Device, places: Places) -> list[
     played = played_ledger(live, places)
     with Ledgers([played] if played else ledger_paths(places)) as ledgers:
         return add_recorded(about, read_findings(ledgers, sorted(runs), frame.time))
-
-
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def _print_json(document: object) -> None:
-    json.dump(document, sys.stdout, allow_nan=False)
-    print()

@@ -36,8 +36,8 @@ PROGRAM = f"""
 import sys
 from gpumon.storage.history import tiers
 tiers.SHAPES = tuple(tiers.TierShape(*shape) for shape in {[tuple(shape) for shape in SHAPES]})
-from gpumon.cli import entry
-sys.exit(entry())
+from gpumon.cli import main
+sys.exit(main())
 """
 INTERVAL = 0.05
 ENERGY = GPU_COLUMNS.names.index("gpu.energy")

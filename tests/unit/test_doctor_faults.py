@@ -16,10 +16,10 @@ import pytest
 from gpumon.cli.doctor import first_line, machine_sections
 from gpumon.cli.doctor import packages as doctor_packages
 from gpumon.cli.doctor.bundle import Scrubber, write_bundle
-from gpumon.cli.doctor.driver_modes import mode_checks, query_modes
 from gpumon.cli.doctor.gpus import GpuChecks, check_frame
+from gpumon.cli.doctor.host import mode_checks
 from gpumon.cli.doctor.kernel_log import KERNEL_LOG
-from gpumon.cli.doctor.machine import Machine, Packages
+from gpumon.cli.doctor.machine import Machine, Packages, query_modes
 from gpumon.common.check_result import Check, Condition
 from gpumon.common.errors import UsageError
 from gpumon.model.device import Device
@@ -657,7 +657,7 @@ class TestDriverModes:
             assert query_modes() == printed
 
     def test_a_driver_that_hangs_is_not_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gpumon.cli.doctor.driver_modes._TIMEOUT", 0.2)
+        monkeypatch.setattr("gpumon.cli.doctor.machine._TIMEOUT", 0.2)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
         (tmp_path / "nvidia-smi").chmod(0o755)

@@ -160,7 +160,7 @@ def test_totals_of_gpus_that_are_gone_name_them_in_a_narrow_terminal(
 ) -> None:
     gone = [f"{GPU[:-1]}{letter}" for letter in "ab"]
     fill(str(history_path), gone, time.time() // 300 * 300, values, shapes=SHAPES[2:])
-    monkeypatch.setattr("gpumon.cli.history_totals.output_width", lambda: 40)
+    monkeypatch.setattr("gpumon.cli.history.output_width", lambda: 40)
     assert main(["history", "totals", "--since", "7d"]) == 0
     _, heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.startswith("UUID")

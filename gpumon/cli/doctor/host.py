@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator
 
-from gpumon.cli.doctor.driver_modes import mode_checks
 from gpumon.cli.doctor.machine import Machine
 from gpumon.common.check_result import Check, Condition
 from gpumon.model.units import bytes_binary, counted
@@ -22,6 +21,13 @@ _CPUS_PER_GPU = 2
 _PROFILERS = frozenset({"ncu", "nv-nsight-cu-cl", "nsys", "nsys-launcher"})
 """Names of profilers, which reserve the GPUs' performance counters while they run."""
 _CONTAINER_ENGINES = ("dockerd", "containerd", "podman")
+_ONE_PROCESS = "only one process at a time: another CUDA program fails with 'devices are busy or unavailable'"
+_LIMITED = {
+    "Exclusive_Process": _ONE_PROCESS,
+    "Exclusive_Thread": _ONE_PROCESS,
+    "Prohibited": "no CUDA program",
+}
+"""What a GPU runs in each compute mode but the default, by the names of nvidia-smi."""
 _UNBROKEN_WAIT = 2.0
 """Seconds without a break after which a process in state D counts as stuck. Waits for a disk are shorter."""
 _KERNEL_THREADS = 2
@@ -49,6 +55,20 @@ def host_checks(machine: Machine) -> Iterator[Check]:
 
 def _warning(name: str, text: str, remedy: str) -> Check:
     return Check(name, Condition.WARNING, text, remedy)
+
+
+def mode_checks(modes: str) -> Iterator[Check]:
+    """Yield checks of modes that an administrator has set in the driver. `modes`: result of `query_modes`."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in modes.splitlines()]
+    rows = [row for row in rows if len(row) == 3 and row[0].isdecimal()]
+    for mode, allowed in _LIMITED.items():
+        if indexes := [index for index, compute, _ in rows if compute == mode]:
+            text = f"compute mode {mode} lets GPU {', '.join(indexes)} run {allowed}"
+            yield Check("compute mode", Condition.WARNING, text, f"'sudo nvidia-smi -i {','.join(indexes)} -c DEFAULT'")
+    if indexes := [index for index, _, persistence in rows if persistence == "Disabled"]:
+        text = f"persistence mode is off on GPU {', '.join(indexes)}: the first program on an unused GPU waits for it"
+        remedy = f"'sudo nvidia-smi -i {','.join(indexes)} -pm 1' keeps these GPUs started"
+        yield Check("persistence", Condition.NOTE, text, remedy)
 
 
 def _uvm(machine: Machine) -> Iterator[Check]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
+from shutil import which
 from typing import NamedTuple
 
-from gpumon.cli.doctor.driver_modes import query_modes
 from gpumon.common.paths import read_regular
 from gpumon.common.procfs import has_own_pids, read_stat
 
@@ -25,6 +27,11 @@ _RECORD = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
 
 Source: Documentation/ABI/testing/dev-kmsg.
 """
+
+
+_MODES_QUERY = ("--query-gpu=index,compute_mode,persistence_mode", "--format=csv,noheader")
+_TIMEOUT = 10.0
+"""Maximum seconds for nvidia-smi."""
 
 
 class KernelMessage(NamedTuple):
@@ -105,6 +112,28 @@ def _open_error(path: str) -> int:
 def _filesystem_size(path: str) -> int:
     status = os.statvfs(path)
     return status.f_blocks * status.f_frsize
+
+
+def query_modes() -> str:
+    """Return a line for each GPU: index, compute mode and persistence mode. Empty if they cannot be read.
+
+    They are read with nvidia-smi, because gpumon does not sample them.
+    """
+    program = which("nvidia-smi")
+    if program is None:
+        return ""
+    process = subprocess.Popen(
+        [program, *_MODES_QUERY], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, errors="replace", env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):  # a process that waits for the driver cannot be killed
+            process.communicate(timeout=1.0)
+        return ""
+    return output if process.returncode == 0 else ""
 
 
 @dataclass(frozen=True)
