@@ -193,12 +193,12 @@ _COMMANDS: dict[
         history_accounts.add_cap_options, history_accounts.print_caps,
     ),
     "processes": (
-        "list the processes that used the GPUs: user, time, memory, share of the SMs", history_processes.add_options,
-        history_processes.run,
+        "list the processes that used the GPUs: user, time, memory, share of the SMs",
+        history_processes.add_process_options, history_processes.print_processes,
     ),
     "events": (
         "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon",
-        history_events.add_options, history_events.run,
+        history_events.add_event_options, history_events.print_events,
     ),
 }  # fmt: skip
 """Help, options and function of each subcommand."""

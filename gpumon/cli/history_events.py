@@ -19,7 +19,8 @@ from gpumon.storage.history.buckets import resolve_window
 _KINDS = [kind.name for kind in EVENT_KINDS]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_event_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `gpumon history events`."""
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
         help="start of the window: 7d for 7 days ago, or 2026-01-31T14:00 (default: 24h)",
@@ -35,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
 
 
-def run(places: Places, arguments: argparse.Namespace) -> None:
+def print_events(places: Places, arguments: argparse.Namespace) -> None:
     """Print the events. Raises GpumonError."""
     now = time.time()
     span = resolve_window(None, arguments.since, arguments.until, now)

@@ -16,7 +16,8 @@ from gpumon.live import follow
 from gpumon.storage.history.buckets import WindowSpan
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `gpumon history processes`."""
     add_window_and_gpus(parser)
     parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
     parser.add_argument("--pid", metavar="PID", type=_pid, default=0, help="only processes with this pid")
@@ -32,7 +33,7 @@ def _pid(text: str) -> int:
     return int(text)
 
 
-def run(places: Places, arguments: argparse.Namespace) -> None:
+def print_processes(places: Places, arguments: argparse.Namespace) -> None:
     """Print the processes. Raises GpumonError."""
     from gpumon.reports import processes
 
