@@ -8,7 +8,7 @@ count energy twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite
 from typing import TYPE_CHECKING, NamedTuple
@@ -95,9 +95,6 @@ def amount(quantity: float, price: float, *, complete: bool = True) -> Amount:
     return Amount(quantity * price, complete)
 
 
-HourOfDay = Callable[[float], int]
-"""Function that returns the hour of the day (0 to 23) of a time (s since 1970)."""
-
 _ZONE_STEP = 300.0
 """The UTC offset of every time zone is a multiple of this number of seconds."""
 _INSTANT = 0.001
@@ -105,11 +102,11 @@ _INSTANT = 0.001
 
 
 def local_hour(moment: float) -> int:
-    """Return the hour of the day in the time zone of this machine, because this machine uses the electricity."""
+    """Return the hour of the day (0 to 23) in the time zone of this machine, which uses the electricity."""
     return time.localtime(moment).tm_hour
 
 
-def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterator[tuple[int, float]]:
+def hours_of_day(begin: float, seconds: float) -> Iterator[tuple[int, float]]:
     """Yield the hours of the day in a period, each with the number of seconds in the period.
 
     The UTC offset of some time zones is not a whole number of hours. So the start of an hour is searched in steps of
@@ -117,10 +114,10 @@ def hours_of_day(begin: float, seconds: float, hour_of_day: HourOfDay) -> Iterat
     """
     moment, end = begin, begin + seconds
     while moment < end:
-        next_hour, hour = min(end, (floor(moment / HOUR) + 1) * HOUR), hour_of_day(moment)
-        if hour_of_day(max(moment, next_hour - _INSTANT)) != hour:
+        next_hour, hour = min(end, (floor(moment / HOUR) + 1) * HOUR), local_hour(moment)
+        if local_hour(max(moment, next_hour - _INSTANT)) != hour:
             border = (floor(moment / _ZONE_STEP) + 1) * _ZONE_STEP
-            while border < next_hour and hour_of_day(border) == hour:
+            while border < next_hour and local_hour(border) == hour:
                 border += _ZONE_STEP
             next_hour = min(next_hour, border)
         yield hour, next_hour - moment
@@ -137,9 +134,7 @@ class HourlyCharges:
     """Charge for GPUs that no user held. It has only energy and CO2."""
 
 
-def price_hours(
-    hours: Iterable[HourUse], devices: Sequence[StoredDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
-) -> HourlyCharges:
+def price_hours(hours: Iterable[HourUse], devices: Sequence[StoredDevice], prices: Prices) -> HourlyCharges:
     """Return the cost of each user's usage in these hours.
 
     `devices`: the devices. Their models determine the prices.
@@ -149,7 +144,7 @@ def price_hours(
     free = Charge()
     for hour in hours:
         per_hour = prices.of_model(models.get(hour.device, ""))
-        per_kwh = [(prices.kwh[number], part / HOUR) for number, part in hours_of_day(hour.begin, HOUR, hour_of_day)]
+        per_kwh = [(prices.kwh[number], part / HOUR) for number, part in hours_of_day(hour.begin, HOUR)]
         for account in hour.accounts:
             charge = _account_charge(account, per_hour, per_kwh, prices)
             users[account.user] = users.get(account.user, Charge()).plus(charge)
@@ -191,22 +186,21 @@ class Measured(NamedTuple):
 
 
 def price_run(
-    total: EpochSummary, epochs: Sequence[EpochSummary], devices: Sequence[DeviceRow], prices: Prices,
-    hour_of_day: HourOfDay = local_hour,
-) -> Charge:  # fmt: skip
+    total: EpochSummary, epochs: Sequence[EpochSummary], devices: Sequence[DeviceRow], prices: Prices
+) -> Charge:
     """Return the cost of a run, which is the cost of its GPUs for the whole run and the cost of their energy.
 
     `total`: summary of the whole run. The energy of an epoch is assumed to be used evenly over the epoch. If the price
     changes during the epoch, each price applies in proportion. Energy outside epochs is assumed to be used evenly over
     the whole run.
     """
-    charge = price_summary(total, devices, prices, hour_of_day)
+    charge = price_summary(total, devices, prices)
     ended = [epoch for epoch in epochs if is_known(epoch.ended) and epoch.value("energy") >= 0]
     rest = total.value("energy") - sum(epoch.value("energy") for epoch in ended)
     if not ended or not rest >= 0:
         return charge
-    between = _energy(rest, total.begun, total.seconds, prices, hour_of_day)
-    within = [_energy(epoch.value("energy"), epoch.begun, epoch.seconds, prices, hour_of_day) for epoch in ended]
+    between = _energy(rest, total.begun, total.seconds, prices)
+    within = [_energy(epoch.value("energy"), epoch.begun, epoch.seconds, prices) for epoch in ended]
     energy = sum_charges([between, *within])
     complete = charge.energy.complete
     return charge._replace(
@@ -215,31 +209,28 @@ def price_run(
     )
 
 
-def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
-    """Return the cost of a run in the ledger. For a running run, this is the cost up to `now` (seconds since 1970)."""
+def price_record(record: Record, prices: Prices) -> Charge:
+    """Return the cost of a run in the ledger. For a running run, this is the cost so far."""
     epochs = aggregate.epoch_summaries(record)
-    return price_run(aggregate.run_total(record, epochs), epochs, record.devices, prices, hour_of_day)
+    return price_run(aggregate.run_total(record, epochs), epochs, record.devices, prices)
 
 
-def price_summary(
-    summary: EpochSummary, devices: Sequence[DeviceRow], prices: Prices, hour_of_day: HourOfDay = local_hour
-) -> Charge:
+def price_summary(summary: EpochSummary, devices: Sequence[DeviceRow], prices: Prices) -> Charge:
     """Return the cost of an epoch or another summarized period. Energy is assumed to be used evenly over the period."""
     measured = Measured(*(summary.value(name) for name in Measured._fields))
-    return price_devices(summary.begun, summary.seconds, measured, devices, prices, hour_of_day)
+    return price_devices(summary.begun, summary.seconds, measured, devices, prices)
 
 
 def price_devices(
-    begun: float, seconds: float, measured: Measured, devices: Sequence[DeviceRow], prices: Prices,
-    hour_of_day: HourOfDay = local_hour,
-) -> Charge:  # fmt: skip
+    begun: float, seconds: float, measured: Measured, devices: Sequence[DeviceRow], prices: Prices
+) -> Charge:
     """Return the cost of using `devices` for a period.
 
     `begun`: start of the period in seconds since 1970. `seconds`: length of the period. `measured`: measurements in
     this period.
     """
     complete = measured.sampled >= WHOLE * seconds
-    charge = _energy(measured.energy, begun, seconds, prices, hour_of_day, complete=complete)
+    charge = _energy(measured.energy, begun, seconds, prices, complete=complete)
     idle = measured.idle_share
     held = [amount(seconds / HOUR, prices.of_model(device.name)) for device in devices]
     unused = [
@@ -249,9 +240,7 @@ def price_devices(
     return charge._replace(held=sum(held, Amount()), idle_held=sum(unused, Amount()))
 
 
-def _energy(
-    joules: float, begun: float, seconds: float, prices: Prices, hour_of_day: HourOfDay, *, complete: bool = True
-) -> Charge:
+def _energy(joules: float, begun: float, seconds: float, prices: Prices, *, complete: bool = True) -> Charge:
     """Return the charge for energy that was used evenly over a period.
 
     `joules`: the energy. `begun`: start of the period in seconds since 1970. `seconds`: length of the period.
@@ -259,10 +248,9 @@ def _energy(
     kwh = joules / JOULES_PER_KWH * prices.pue
     co2 = amount(kwh, prices.co2, complete=complete)
     if len(set(prices.kwh)) == 1 or not seconds > 0:
-        return Charge(energy=amount(kwh, prices.kwh[hour_of_day(begun)] if is_known(begun) else NAN, complete=complete),
+        return Charge(energy=amount(kwh, prices.kwh[local_hour(begun)] if is_known(begun) else NAN, complete=complete),
                       co2=co2)  # fmt: skip
     parts = [
-        amount(kwh * part / seconds, prices.kwh[hour], complete=complete)
-        for hour, part in hours_of_day(begun, seconds, hour_of_day)
+        amount(kwh * part / seconds, prices.kwh[hour], complete=complete) for hour, part in hours_of_day(begun, seconds)
     ]
     return Charge(energy=sum(parts, Amount()), co2=co2)

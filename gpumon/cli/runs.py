@@ -278,11 +278,11 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.json:
         from gpumon.reports.run_json import listing
 
-        print_json(listing(runs, now, prices, _costs(rows, now, prices)))
+        print_json(listing(runs, now, prices, _costs(rows, prices)))
     elif runs:
         from gpumon.reports.run_list import lines
 
-        print_lines(lines(runs, now, output_width(), prices, _costs(rows, now, prices)))
+        print_lines(lines(runs, now, output_width(), prices, _costs(rows, prices)))
         if has_more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
@@ -291,7 +291,7 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
             print("no matching runs; 'gpumon runs' lists all" if is_filtered and ledgers else NOTHING)
 
 
-def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None) -> Mapping[str, Charge] | None:
+def _costs(rows: Sequence[tuple[Ledger, RunSummary]], prices: Prices | None) -> Mapping[str, Charge] | None:
     """Return the cost of each listed run by its id; None if no prices are configured.
 
     Without prices, no record is read. Computing a cost requires the full record of the run.
@@ -303,7 +303,7 @@ def _costs(rows: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices
     costs = {}
     for ledger, listed in rows:
         with suppress(GpumonError):  # the run may have been deleted since it was listed
-            costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), now, prices)
+            costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), prices)
     return costs
 
 

@@ -49,6 +49,11 @@ def local_hour(moment: float) -> int:
     return int((moment + EAST) // HOUR) % 24
 
 
+@pytest.fixture(autouse=True)
+def site_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumon.cost.local_hour", local_hour)
+
+
 def watts(uuid: str, user: str, moment: float) -> float:
     """Return the power of a user: ada's H100 works from 8 to 20 and her T4 at night, bob's A100 is idle all day."""
     hour = local_hour(moment)
@@ -90,7 +95,7 @@ def by_accounts() -> dict[str, Charge]:
                 account = Account(user, HOUR, HOUR, HOUR - idle, idle, HOUR, power * HOUR)
                 hours.append(HourUse(begin, uuid, DeviceUse(observed=HOUR, held=HOUR), [account]))
     devices = [StoredDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
-    return dict(price_hours(hours, devices, PRICES, local_hour).users)
+    return dict(price_hours(hours, devices, PRICES).users)
 
 
 def by_runs(directory: Path) -> dict[str, Charge]:
@@ -109,7 +114,7 @@ def by_runs(directory: Path) -> dict[str, Charge]:
             record = ledger.record(one.id)
             epochs = aggregate.epoch_summaries(record)
             total = aggregate.run_total(record, epochs)
-            charge = price_run(total, epochs, record.devices, PRICES, local_hour)
+            charge = price_run(total, epochs, record.devices, PRICES)
             found[record.run.user] = found[record.run.user].plus(charge)
     return found
 

@@ -40,8 +40,8 @@ def begin_of_use(east: float) -> float:
     return END - DAY + (5 * HOUR - east)
 
 
-def hour_of_day(east: float) -> Callable[[float], int]:
-    return lambda moment: int((moment + east) // HOUR) % 24
+def set_site_clock(monkeypatch: pytest.MonkeyPatch, east: float) -> None:
+    monkeypatch.setattr("gpumon.cost.local_hour", lambda moment: int((moment + east) // HOUR) % 24)
 
 
 def scrapes(east: float) -> Iterator[tuple[str, float]]:
@@ -58,24 +58,26 @@ def scrapes(east: float) -> Iterator[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_the_ledger_comes_to_what_it_is_by_hand(zone: str, tmp_path: Path) -> None:
+def test_the_ledger_comes_to_what_it_is_by_hand(zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     east = ZONES[zone]
+    set_site_clock(monkeypatch, east)
     with Book(tmp_path) as book:
         run_of(book, "run-0001", "ada", "GPU-h", begin_of_use(east), 1, 2 * HOUR, POWER)
     with Ledger(str(book.path)) as ledger:
         record = ledger.record("run-0001")
     assert record.run.state is RunState.FINISHED
-    assert price_record(record, END, PRICES, hour_of_day(east)).energy == (BY_HAND, True, False)
+    assert price_record(record, PRICES).energy == (BY_HAND, True, False)
 
 
-def test_accounts_of_an_hour_with_two_prices_say_about() -> None:
+def test_accounts_of_an_hour_with_two_prices_say_about(monkeypatch: pytest.MonkeyPatch) -> None:
     east = ZONES["half past"]
+    set_site_clock(monkeypatch, east)
     begin = begin_of_use(east) // HOUR * HOUR
     hours = []
     for number, share in enumerate((0.5, 1.0, 0.5)):
         account = Account("ada", HOUR, HOUR, HOUR, 0.0, HOUR, share * POWER * HOUR)
         hours.append(HourUse(begin + number * HOUR, "GPU-h", DeviceUse(observed=HOUR, held=HOUR), [account]))
-    found = price_hours(hours, [StoredDevice("GPU-h", 0, "H100")], PRICES, hour_of_day(east)).users["ada"]
+    found = price_hours(hours, [StoredDevice("GPU-h", 0, "H100")], PRICES).users["ada"]
     assert found.energy == (BY_HAND, True, True)
 
 

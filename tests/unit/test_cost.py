@@ -38,8 +38,9 @@ MODELS = {"GPU-h": "NVIDIA H100 80GB", "GPU-a": "NVIDIA A100", "GPU-t": "Tesla T
 DEVICES = [StoredDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
 
 
-def utc_hour(moment: float) -> int:
-    return int(moment // HOUR) % 24
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumon.cost.local_hour", lambda moment: int(moment // HOUR) % 24)
 
 
 def device(uuid: str) -> DeviceRow:
@@ -76,7 +77,7 @@ def month(days: int = 30) -> list[HourUse]:
 
 
 def test_a_month_with_day_tariffs_and_three_models_costs_what_it_does_by_hand() -> None:
-    found = price_hours(month(), DEVICES, PRICES, utc_hour)
+    found = price_hours(month(), DEVICES, PRICES)
     hours, mean = 720, (16 * 0.40 + 8 * 0.10) / 24
     ada, bob = found.users["ada"], found.users["bob"]
     assert ada.held == Amount(pytest.approx(hours * (2.0 + 0.5 * 1.0)))
@@ -92,7 +93,7 @@ def test_a_month_with_day_tariffs_and_three_models_costs_what_it_does_by_hand() 
 def test_what_was_not_judged_or_metered_makes_the_sum_a_lower_bound() -> None:
     partly = Account("ada", held=HOUR, judged=1800, idle_held=900, metered=1800, energy=0.1 * KWH)
     never = Account("bob", held=HOUR)
-    found = price_hours([HourUse(0.0, "GPU-h", DeviceUse(), [partly, never])], DEVICES, PRICES, utc_hour)
+    found = price_hours([HourUse(0.0, "GPU-h", DeviceUse(), [partly, never])], DEVICES, PRICES)
     assert found.users["ada"].idle_held == Amount(0.5, complete=False)
     assert not found.users["ada"].energy.complete
     assert found.users["ada"].held == Amount(2.0)
@@ -105,21 +106,21 @@ def test_what_was_not_judged_or_metered_makes_the_sum_a_lower_bound() -> None:
 def test_a_gpu_whose_model_has_no_price_makes_the_sum_of_others_a_lower_bound() -> None:
     one = Account("ada", held=HOUR, judged=HOUR, metered=HOUR, energy=KWH)
     hours = [HourUse(0.0, uuid, DeviceUse(), [one]) for uuid in ("GPU-h", "GPU-unheard-of")]
-    assert price_hours(hours, DEVICES, PRICES, utc_hour).users["ada"].held == Amount(2.0, complete=False)
+    assert price_hours(hours, DEVICES, PRICES).users["ada"].held == Amount(2.0, complete=False)
 
 
 def test_an_hour_without_a_tariff_is_not_free() -> None:
     prices = read_prices({"currency": "EUR", "kwh": [{"from": 0, "to": 1, "price": 1}]})
     one = Account("ada", held=HOUR, judged=HOUR, metered=HOUR, energy=KWH)
     hours = [HourUse(number * HOUR, "GPU-h", DeviceUse(), [one]) for number in range(2)]
-    assert price_hours(hours, DEVICES, prices, utc_hour).users["ada"].energy == Amount(1.0, complete=False)
+    assert price_hours(hours, DEVICES, prices).users["ada"].energy == Amount(1.0, complete=False)
 
 
 def test_a_run_costs_the_time_of_each_of_its_gpus_and_its_energy_by_the_tariff_of_each_hour() -> None:
     evening = 21 * HOUR  # until 22 it is dear
     epochs = [stretch(evening + n * 1800, 1800, energy=KWH, idle=0.2) for n in range(4)]
     total = stretch(evening, 4 * 1800, energy=4 * KWH, idle=0.2)
-    cost = price_run(total, epochs, [device("GPU-h"), device("GPU-a")], PRICES, utc_hour)
+    cost = price_run(total, epochs, [device("GPU-h"), device("GPU-a")], PRICES)
     assert cost.held == Amount(pytest.approx(2 * (2.0 + 1.0)))
     assert cost.idle_held == Amount(pytest.approx(0.2 * 6.0))
     assert cost.energy == Amount(pytest.approx((2 * 0.40 + 2 * 0.10) * 1.5))
@@ -127,33 +128,33 @@ def test_a_run_costs_the_time_of_each_of_its_gpus_and_its_energy_by_the_tariff_o
 
 
 def test_an_epoch_across_a_change_of_tariff_pays_each_for_its_part() -> None:
-    cost = price_summary(stretch(21.5 * HOUR, HOUR, energy=KWH), [device("GPU-h")], PRICES, utc_hour)
+    cost = price_summary(stretch(21.5 * HOUR, HOUR, energy=KWH), [device("GPU-h")], PRICES)
     assert cost.energy == Amount(pytest.approx(1.5 * (0.5 * 0.40 + 0.5 * 0.10)))
 
 
 def test_energy_outside_the_epochs_is_paid_too() -> None:
     total = stretch(0.0, 2 * HOUR, energy=3 * KWH)
-    cost = price_run(total, [stretch(0.0, HOUR, energy=KWH)], [device("GPU-h")], PRICES, utc_hour)
+    cost = price_run(total, [stretch(0.0, HOUR, energy=KWH)], [device("GPU-h")], PRICES)
     assert cost.energy == Amount(pytest.approx(3 * 1.5 * 0.10))
 
 
 def test_a_run_that_was_not_sampled_in_full_has_known_time_and_idle_time_of_at_least() -> None:
     total = stretch(0.0, 2 * HOUR, energy=KWH, idle=0.5, sampled=HOUR)
-    cost = price_run(total, [], [device("GPU-h")], PRICES, utc_hour)
+    cost = price_run(total, [], [device("GPU-h")], PRICES)
     assert cost.held == Amount(4.0)
     assert not cost.idle_held.complete
     assert not cost.energy.complete
 
 
 def test_a_run_of_which_nothing_was_measured_has_no_cost_of_energy() -> None:
-    cost = price_run(stretch(0.0, HOUR), [], [device("GPU-h")], PRICES, utc_hour)
+    cost = price_run(stretch(0.0, HOUR), [], [device("GPU-h")], PRICES)
     assert isnan(cost.energy.value)
     assert charges.sentence(cost, PRICES) == "Cost: 2.00 EUR for GPU time."
 
 
 def test_nothing_is_said_of_what_has_no_price() -> None:
     prices = Prices("EUR", co2=400)
-    cost = price_run(stretch(0.0, HOUR, energy=KWH, idle=0.1), [], [device("GPU-h")], prices, utc_hour)
+    cost = price_run(stretch(0.0, HOUR, energy=KWH, idle=0.1), [], [device("GPU-h")], prices)
     assert charges.sentence(cost, prices) == "Cost: 400 g of CO₂."
     assert [column.heading for column in charges.columns(prices)] == ["CO2"]
 
