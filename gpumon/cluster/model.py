@@ -5,6 +5,7 @@ Numbers that depend on a missing answer are NaN.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -204,19 +205,13 @@ def has_no_series(answers: Answers) -> bool:
     return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
 
 
+_NUMBER = re.compile(r"([0-9]{1,18})")
+
+
 def natural_key(name: str) -> tuple[object, ...]:
     """Return a sort key that compares numbers in names by value, so that gn2 comes before gn10."""
-    parts: list[tuple[bool, int, str]] = []
-    digits = text = ""
-    for letter in f"{name}\0":
-        if letter.isascii() and letter.isdigit():
-            digits += letter
-            continue
-        if digits:
-            parts.append((False, int(digits[:18]), text))
-            digits = text = ""
-        text += letter
-    return (*parts, (True, 0, text))
+    parts = _NUMBER.split(name)  # texts, with the number after each of them
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 def free_gpus(nodes: Iterable[Node]) -> list[FreeGpus]:

@@ -55,7 +55,7 @@ def query_topic(query: str) -> str:
     """Return the topic of a query, in the words of the table headings.
 
     >>> query_topic("busy_of_day"), query_topic("held_by_model_week"), query_topic("busy_week")
-    ('utilization of the day', 'cost', 'used')
+    ('utilization over the last day', 'cost', 'used')
     """
     return next((words for pattern, words in _TOPICS if re.fullmatch(pattern, query)), "others")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from os.path import commonprefix
 
 from gpumon.cluster import cost, coverage, model
 from gpumon.cluster.client import Answers, single
@@ -22,12 +23,13 @@ from gpumon.model import units
 from gpumon.model.columns import RUN_BY_KEY, USER_BY_KEY
 from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained
-from gpumon.reports.text_table import Table, TextColumn, distinct, draw_tables, end_of, sentence, text_column, wrapped
+from gpumon.reports.text_table import Table, TextColumn, distinct, draw_tables, sentence, text_column, wrapped
 
 _MAX_NAMES = 4
 """Maximum number of node names in a table cell."""
 _MAX_WIDTH = 32
 """Maximum width of a node name, in terminal columns."""
+_DOMAIN_AND_PORT = re.compile(r"(?:\.[A-Za-z][\w-]*)*(?::\d+)?$")
 _MIN_WIDTH = 4
 """Minimum width of a node name that is followed by the number of other nodes."""
 
@@ -37,9 +39,12 @@ class NodeNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
-        self._spans = _distinctive_spans(self._names)
-        self._widened_spans: dict[int, Mapping[str, tuple[int, int]]] = {}
-        """Results of `_widened_spans`, by the width in terminal columns."""
+        ending = commonprefix([name[::-1] for name in self._names])[::-1]  # noqa: RUF071
+        match = _DOMAIN_AND_PORT.search(ending)
+        self._ending = match[0] if match else ""
+        """Domain and port that all names have in common."""
+        self._short: dict[int, Mapping[str, str]] = {}
+        """Shortened names, by the width in terminal columns."""
         self._names_by_cell: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
@@ -62,85 +67,21 @@ class NodeNames:
         return self.short(names[0], room) + others if room >= _MIN_WIDTH else cut(text, width)
 
     def short(self, name: str, width: int) -> str:
-        """Return a name in at most `width` terminal columns, with … for omitted parts.
+        """Return a name in at most `width` terminal columns.
 
-        >>> NodeNames(["gpu-node-17:9400", "gpu-node-18:9400"]).short("gpu-node-17:9400", 8)
-        'gpu-…17…'
+        The domain and port that all names have in common are omitted first. Other omitted parts are shown as ….
         """
         if text_width(name) <= width:
             return name
-        if width not in self._widened_spans:
-            self._widened_spans[width] = _widened_spans(self._names, self._spans, width)
-        span = self._widened_spans[width].get(name) or self._spans.get(name, (0, len(name)))
-        return _shorten_around(name, span, width)
+        if width not in self._short:
+            stems = [known.removesuffix(self._ending) for known in self._names]
+            self._short[width] = dict(zip(self._names, distinct(stems, width), strict=True))
+        return self._short[width].get(name) or cut(name, width)
 
     def _first(self, names: Sequence[str], count: int) -> str:
         more = len(names) - count
         shown = ", ".join(self.short(name, _MAX_WIDTH) for name in names[:count])
         return shown + (f" and {units.count(more)} more" if more else "")
-
-
-def _shorten_around(name: str, span: tuple[int, int], width: int) -> str:
-    """Shorten a name to `width` columns, and keep the part `span` that distinguishes it from other names."""
-    begin, end = span
-    before, middle, after = name[:begin], name[begin:end], name[end:]
-    room = width - text_width(middle) - bool(after)
-    if not middle or room < bool(before):
-        shown = middle or name
-        if 0 <= width - text_width(shown) < 2:
-            return "…" * (width - text_width(shown)) + shown
-        tail = end_of(shown, (width - 1) // 2)
-        return cut(shown, width - text_width(tail)) + tail
-    before = cut(before, room)
-    return before + middle + cut(after, width - text_width(before + middle))
-
-
-def _widened_spans(
-    names: Sequence[str], spans: Mapping[str, tuple[int, int]], width: int
-) -> Mapping[str, tuple[int, int]]:
-    """Return wider spans for names whose shortened forms would be equal, such as `rack1-n07` and `rack2-n07`."""
-    by_short_name: dict[str, list[str]] = {}
-    for name in names:
-        if text_width(name) > width:
-            by_short_name.setdefault(_shorten_around(name, spans[name], width), []).append(name)
-    result = {}
-    for group in by_short_name.values():
-        if len(group) > 1:
-            backwards = sorted(name[::-1] for name in group)
-            before, after = _common_prefix(group[0], group[-1]), _common_prefix(backwards[0], backwards[-1])
-            for name in group:
-                begin, end = _whole_numbers(name, before, max(before, len(name) - after))
-                result[name] = min(begin, spans[name][0]), max(end, spans[name][1])
-    return result
-
-
-def _distinctive_spans(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    """Return for each name the span (start, end) in which it differs from the most similar other name.
-
-    A span never splits a number.
-    """
-    result = {}
-    for index, name in enumerate(ordered):
-        neighbors = [*ordered[max(0, index - 1) : index], *ordered[index + 1 : index + 2]]
-        other = max(neighbors, key=lambda neighbor: _common_prefix(name, neighbor), default="")
-        begin, _ = _whole_numbers(name, _common_prefix(name, other), len(name))
-        suffix = _common_prefix(name[begin:][::-1], other[begin:][::-1])
-        result[name] = _whole_numbers(name, begin, len(name) - suffix)
-    return result
-
-
-def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
-    """Extend the span from `begin` to `end` of a name so that it does not split a number."""
-    while begin and name[begin - 1].isdecimal():
-        begin -= 1
-    while end < len(name) and name[end].isdecimal():
-        end += 1
-    return begin, end
-
-
-def _common_prefix(name: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
 _MIN_ROWS = 5

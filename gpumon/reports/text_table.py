@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,17 +82,17 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
     """
     shortened = [cut(name, width) for name in names]
     for tail in range(width // 2, width - 1):
-        duplicates = {text for text in shortened if shortened.count(text) > 1}
+        duplicates = {text for text, count in Counter(shortened).items() if count > 1}
         if not duplicates:
             break
         for index, (name, text) in enumerate(zip(names, shortened, strict=True)):
             if text in duplicates and text_width(name) > width:
-                shortened[index] = cut(name, width - tail) + end_of(name, tail)
+                shortened[index] = cut(name, width - tail) + _end_of(name, tail)
     return shortened
 
 
-def end_of(text: str, width: int) -> str:
-    """Return the end of a string, cut at the start so that it fits into `width` terminal columns."""
+def _end_of(text: str, width: int) -> str:
+    """Return as much of the end of a string as fits into `width` terminal columns."""
     while text_width(text) > width:
         text = text[1:]
     return text
