@@ -35,17 +35,17 @@ class CapState:
     limit: float
     """In base units: seconds, joules, or the currency."""
     used: Amount
-    """Used since the start of the period, in the same unit. It is not complete if some time was not sampled, and NaN if
-    nothing is known of it."""
+    """Usage since the start of the period, in the same unit. It is incomplete if some time was not sampled, and NaN if
+    nothing was measured."""
     period: str
     """`day`, `week` or `month`."""
     begin: float
     """Start of the period, in seconds since 1970."""
     end: float
     reached: float = NAN
-    """When the cap was reached, to the hour; NaN if it is not."""
+    """End of the hour in which the cap was reached; NaN if it was not reached."""
     forecast: float = NAN
-    """When it will be reached at the rate of the last `RATE_OVER` seconds; NaN if not within the period."""
+    """When the cap will be reached at the rate of the last `RATE_OVER` seconds; NaN if not within the period."""
 
     @property
     def share(self) -> float:

@@ -65,9 +65,10 @@ def _report(places: Places, wanted: str) -> HangReport:
 
 
 def choose(runs: Sequence[Ranks], wanted: str) -> Ranks:
-    """Return the run with this id, name or prefix of either; if it is empty, the stalled or the only running run.
+    """Return the run whose id or name is `wanted`, or begins with it.
 
-    Raises UsageError if there is none, or if several match.
+    If `wanted` is empty, return the run that is stalled, or the only running run. Raises UsageError if there is none,
+    or if several match.
     """
     running = [ranks for ranks in runs if any(run.state is RunState.RUNNING for run in ranks.all)]
     if not running:

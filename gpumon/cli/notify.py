@@ -34,9 +34,9 @@ from gpumon.storage.ledger.change import user_name
 FINDINGS = ("time_limit",)
 """Kinds of findings about runs for which a message is sent. Others are sent when they are logged as events."""
 _CAPS_EVERY = 60.0
-"""Seconds between two looks at the caps on usage. The daemon writes usage once a minute."""
+"""Seconds between two readings of the caps on usage. The daemon writes usage once a minute."""
 _POLL = 2.0
-"""Seconds between two looks at the event log."""
+"""Seconds between two readings of the event log."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

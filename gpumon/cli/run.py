@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit", metavar="TIME",
         help="when the command will be ended: 8h from now, or 2026-01-31T14:00. Views warn if a training will not be "
-        "done by then (default: the end of its Slurm job, if Slurm tells it)",
+        "done by then (default: the end of its Slurm job, if Slurm reports it)",
     )  # fmt: skip
     parser.add_argument(
         "--notify", metavar="TARGET", dest="notify_target",  # `notify` is a setting of the terminal view

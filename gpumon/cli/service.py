@@ -33,7 +33,7 @@ After=nvidia-persistenced.service
 [Service]
 Type=exec
 ExecStart={command} daemon
-# It ends within 3 s of SIGTERM, also while a driver call hangs; later where the machine is overloaded.
+# The daemon ends within 3 s of SIGTERM, even if a driver call hangs. On an overloaded machine, it takes longer.
 TimeoutStopSec=10
 {directories}Restart=on-failure
 Nice=5
@@ -45,10 +45,10 @@ WantedBy={target}
 _DIRECTORIES = """\
 RuntimeDirectory=gpumon
 RuntimeDirectoryMode=0755
-# The ledger: what every run cost, for `gpumon runs` of all users.
+# The ledger of all runs, which `gpumon runs` of every user reads.
 StateDirectory=gpumon
 StateDirectoryMode=0755
-# Boards of trainings that run, and the last hour, outlive a restart of the daemon.
+# Keep the boards of running trainings and the ring across a restart of the daemon.
 RuntimeDirectoryPreserve=yes
 """
 

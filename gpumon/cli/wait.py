@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from gpumon.model.device import Device
 
 _POLL = 0.25
-"""Seconds between two looks for a new frame."""
+"""Seconds between two reads of new frames."""
 _MAX_GPUS = 64
 _SIZE_UNITS = {"M": 10**6, "G": 10**9, "T": 10**12, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
-"""Cards are sold by decimal units: one of 80 GB has 79.6 GiB, which is less than 80 GiB but more than 80 GB."""
+"""Bytes by unit. M, G and T are decimal, because cards are sold so: a card of 80 GB has more than 80 GB, but less than
+80 GiB."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.export.family import Family, counter, gauge, info
@@ -11,65 +11,59 @@ from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.running_sums import DeviceTotals, Totals
 
-
-class _DeviceCounter(NamedTuple):
-    """A counter of a GPU."""
-
-    name: str
-    help: str
-    value: Callable[[DeviceTotals], float]
+T = TypeVar("T")
 
 
-class _UserCounter(NamedTuple):
-    """A counter for each user of a GPU."""
+class _Counter(NamedTuple, Generic[T]):
+    """A counter whose value is computed from usage totals of the type `T`."""
 
     name: str
     help: str
-    value: Callable[[Account], float]
+    value: Callable[[T], float]
 
 
-_DEVICE_COUNTERS: tuple[_DeviceCounter, ...] = (
-    _DeviceCounter("gpumon_gpu_observed_seconds_total",
-                   "Seconds in which the GPU was sampled and answered. Divide held by this.",
-                   lambda device: device.use.observed),
-    _DeviceCounter("gpumon_gpu_judged_seconds_total",
-                   "Seconds in which the GPU could be classified as busy or idle. Divide busy and "
-                   "idle_held by this.",
-                   lambda device: device.use.judged or NAN),
-    _DeviceCounter("gpumon_gpu_busy_seconds_total",
-                   "Seconds in which the GPU was busy, including pauses of less than a minute while it is held.",
-                   lambda device: device.use.busy if device.use.judged else NAN),
-    _DeviceCounter("gpumon_gpu_held_seconds_total", "Seconds in which a process or a run held the GPU.",
-                   lambda device: device.use.held),
-    _DeviceCounter("gpumon_gpu_idle_held_seconds_total", "Seconds in which the GPU was held and idle.",
-                   lambda device: device.use.idle_held if device.use.judged else NAN),
-    _DeviceCounter("gpumon_gpu_utilization_seconds_total",
-                   "Integral of the utilization over time. Its increase divided by the increase of "
-                   "gpumon_gpu_utilization_observed_seconds_total is the exact mean, at any scrape interval.",
-                   lambda device: device.now.utilized if device.now.measured else NAN),
-    _DeviceCounter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was measured.",
-                   lambda device: device.now.measured or NAN),
-    _DeviceCounter("gpumon_gpu_accounted_energy_joules_total",
-                   "Energy of the GPU while it was sampled. The energy of each user is a part of this.",
-                   lambda device: device.use.energy if device.use.metered else NAN),
+_DEVICE_COUNTERS: tuple[_Counter[DeviceTotals], ...] = (
+    _Counter("gpumon_gpu_observed_seconds_total",
+             "Seconds in which the GPU was sampled and answered. Divide held by this.",
+             lambda device: device.use.observed),
+    _Counter("gpumon_gpu_judged_seconds_total",
+             "Seconds in which the GPU could be classified as busy or idle. Divide busy and "
+             "idle_held by this.",
+             lambda device: device.use.judged or NAN),
+    _Counter("gpumon_gpu_busy_seconds_total",
+             "Seconds in which the GPU was busy, including pauses of less than a minute while it is held.",
+             lambda device: device.use.busy if device.use.judged else NAN),
+    _Counter("gpumon_gpu_held_seconds_total", "Seconds in which a process or a run held the GPU.",
+             lambda device: device.use.held),
+    _Counter("gpumon_gpu_idle_held_seconds_total", "Seconds in which the GPU was held and idle.",
+             lambda device: device.use.idle_held if device.use.judged else NAN),
+    _Counter("gpumon_gpu_utilization_seconds_total",
+             "Integral of the utilization over time. Its increase divided by the increase of "
+             "gpumon_gpu_utilization_observed_seconds_total is the exact mean, at any scrape interval.",
+             lambda device: device.now.utilized if device.now.measured else NAN),
+    _Counter("gpumon_gpu_utilization_observed_seconds_total", "Seconds in which the utilization was measured.",
+             lambda device: device.now.measured or NAN),
+    _Counter("gpumon_gpu_accounted_energy_joules_total",
+             "Energy of the GPU while it was sampled. The energy of each user is a part of this.",
+             lambda device: device.use.energy if device.use.metered else NAN),
 )  # fmt: skip
 
-_USER_COUNTERS: tuple[_UserCounter, ...] = (
-    _UserCounter("gpumon_user_held_seconds_total",
-                 "Seconds in which the user held the GPU. Several users can hold a GPU at the same time.",
-                 lambda account: account.held),
-    _UserCounter("gpumon_user_judged_seconds_total",
-                 "Seconds of held time that could be classified as busy or idle for the user. Divide busy by this.",
-                 lambda account: account.judged or NAN),
-    _UserCounter("gpumon_user_busy_seconds_total",
-                 "Seconds in which the GPU was busy for the user. If several users held it, split by kernel time.",
-                 lambda account: account.busy if account.judged else NAN),
-    _UserCounter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU while it was idle.",
-                 lambda account: account.idle_held if account.judged else NAN),
-    _UserCounter("gpumon_user_energy_joules_total",
-                 "Energy that the GPU used while the user held it. If several users held the GPU at the same time, "
-                 "this is an estimate that divides the energy in proportion to kernel time.",
-                 lambda account: account.energy if account.metered else NAN),
+_USER_COUNTERS: tuple[_Counter[Account], ...] = (
+    _Counter("gpumon_user_held_seconds_total",
+             "Seconds in which the user held the GPU. Several users can hold a GPU at the same time.",
+             lambda account: account.held),
+    _Counter("gpumon_user_judged_seconds_total",
+             "Seconds of held time that could be classified as busy or idle for the user. Divide busy by this.",
+             lambda account: account.judged or NAN),
+    _Counter("gpumon_user_busy_seconds_total",
+             "Seconds in which the GPU was busy for the user. If several users held it, split by kernel time.",
+             lambda account: account.busy if account.judged else NAN),
+    _Counter("gpumon_user_idle_held_seconds_total", "Seconds in which the user held the GPU while it was idle.",
+             lambda account: account.idle_held if account.judged else NAN),
+    _Counter("gpumon_user_energy_joules_total",
+             "Energy that the GPU used while the user held it. If several users held the GPU at the same time, "
+             "this is an estimate that divides the energy in proportion to kernel time.",
+             lambda account: account.energy if account.metered else NAN),
 )  # fmt: skip
 NEW_USER_SECONDS = 120.0
 """The counters of a new user of a GPU are exported as 0 for this many seconds. A server computes growth from the first

@@ -1,4 +1,4 @@
-"""Sends notifications about a user's runs and GPUs, from the event log and the newest frame, each of them once."""
+"""Sends one notification for each event of a user's runs and GPUs, from the event log and the newest frame."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An event to tell the user."""
+    """An event of which the user is notified."""
 
     key: Key
     title: str
@@ -52,12 +52,12 @@ class Notice:
 
 
 class SentEvents:
-    """The keys of the events that were sent or were there before the notifier, in a file that only its user reads."""
+    """Keys of the events that were sent, or that were logged before the first start. Stored in a file of this user."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._times: dict[Key, float] = {}
-        """For each key, when it was added (s since 1970)."""
+        """Time at which each key was added (s since 1970)."""
         self.is_new = True
         """Whether there is no file of an earlier notifier."""
         with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):

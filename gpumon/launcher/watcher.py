@@ -16,7 +16,7 @@ from gpumon.common.paths import Places, ledger_paths, open_regular, tag_dirs
 from gpumon.common.procfs import boot_id, has_own_pids
 from gpumon.daemon.recorder import Recorder
 from gpumon.launcher.child_process import ExitStatus
-from gpumon.launcher.process_tree import ProcessTree, read_parentage
+from gpumon.launcher.process_tree import ProcessTree
 from gpumon.live import Live
 from gpumon.model import units
 from gpumon.model.device import by_number
@@ -279,7 +279,7 @@ class Watcher:
     """A thread that observes the command with process `pid`, started at `began` (ns, CLOCK_MONOTONIC)."""
 
     def __init__(self, pid: int, began: int, options: WatchOptions) -> None:
-        self.tree = ProcessTree(pid, os.getpid(), read_parentage)
+        self.tree = ProcessTree(pid, os.getpid())
         self._pid = pid
         self._began = began
         self._options = options

@@ -19,7 +19,7 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, places
 from gpumon.common.procfs import has_own_pids
 from gpumon.common.text import clean
-from gpumon.launcher.process_tree import ProcessTree, read_parentage
+from gpumon.launcher.process_tree import ProcessTree
 from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
@@ -171,7 +171,7 @@ class Extension:
         self._live = follow(directories)
         self._lock = RLock()
         self._sampling = sampling or NotebookSampling(directories, follow(directories))
-        self._tree = ProcessTree(os.getpid(), os.getpid(), read_parentage)
+        self._tree = ProcessTree(os.getpid(), os.getpid())
         self._memory = FrameworkMemoryReader(visible_list(sys.modules, os.environ), sys.modules)
         self._cells: dict[int, MeasuredCell] = {}
         """Cells that are running, by the id of IPython's ExecutionInfo."""

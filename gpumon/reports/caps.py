@@ -65,7 +65,7 @@ def share_text(state: CapState) -> str:
 
 
 def prospect(state: CapState, zone: Zone = None) -> str:
-    """Return text that says when the cap was reached, or when it will be at the present rate; empty if not at all.
+    """Return text that says when the cap was or will be reached at the present rate; empty if it will not be.
 
     `zone`: time zone of the viewer; None for the zone of this process.
     """

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from gpumon.diagnosis.past_findings import epoch_findings
 from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, utc
-from gpumon.reports.run_export import LOGGED, reached
+from gpumon.reports.run_export import LOGGED, ExportField, reached
 from gpumon.reports.run_json import nullable
 from gpumon.storage.ledger.aggregate import epoch_summaries, run_total, step_summaries
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.row_keys import STEP_ROWS
 from gpumon.storage.ledger.summary import EpochSummary
-
-
-@dataclass(frozen=True, slots=True)
-class EpochField:
-    """A column of the table: its name, and a function that returns its value."""
-
-    name: str
-    value_of: Callable[[EpochSummary], Cell]
-
 
 _PEAK = BY_KEY["framework_peak"]
 """The column of the framework's peak. It must stay before the columns of devices, because existing spreadsheets rely on
@@ -33,24 +23,24 @@ def _value(key: str) -> Callable[[EpochSummary], Cell]:
     return lambda epoch: nullable(epoch.number(key))
 
 
-def _fields() -> Iterator[EpochField]:
-    yield EpochField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None)
-    yield EpochField("begun_utc", lambda epoch: utc(epoch.begun))
-    yield EpochField("ended_utc", lambda epoch: utc(epoch.ended))
-    yield EpochField("begun_seconds", lambda epoch: nullable(epoch.begun))
-    yield EpochField("ended_seconds", lambda epoch: nullable(epoch.ended))
+def _fields() -> Iterator[ExportField]:
+    yield ExportField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None)
+    yield ExportField("begun_utc", lambda epoch: utc(epoch.begun))
+    yield ExportField("ended_utc", lambda epoch: utc(epoch.ended))
+    yield ExportField("begun_seconds", lambda epoch: nullable(epoch.begun))
+    yield ExportField("ended_seconds", lambda epoch: nullable(epoch.ended))
     for column in shown(EPOCHS, View.CSV):
         if column is not _PEAK:
-            yield EpochField(column.file_name, _value(column.key))
+            yield ExportField(column.file_name, _value(column.key))
         if column.key == "wait_share":
-            yield EpochField(_PEAK.file_name, _value(_PEAK.key))
-            yield EpochField("framework_peak_reached", lambda epoch: reached(epoch.live_peak))
-    yield EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch)))
-    yield EpochField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None)
-    yield EpochField("merged", lambda epoch: epoch.merged if epoch.ordinal >= 0 else None)
+            yield ExportField(_PEAK.file_name, _value(_PEAK.key))
+            yield ExportField("framework_peak_reached", lambda epoch: reached(epoch.live_peak))
+    yield ExportField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch)))
+    yield ExportField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None)
+    yield ExportField("merged", lambda epoch: epoch.merged if epoch.ordinal >= 0 else None)
 
 
-FIELDS: tuple[EpochField, ...] = tuple(_fields())
+FIELDS: tuple[ExportField, ...] = tuple(_fields())
 """The fixed columns. Columns of logged metrics follow. A run without epochs has rows of steps and a row for the whole
 run."""
 

@@ -50,11 +50,11 @@ def rows_of(history: History, subjects: Sequence[str], begin: float, end: float,
         scope = Scope.GPU if subject else Scope.HOST
         names = [name for name, metric in BY_NAME.items() if metric.scope is scope and history.has(subject, name)]
         for name, series in history.query(Query(subject, names, begin, end, grid=grid)).items():
-            unit = BY_NAME[name].unit.value + ("_per_second" if BY_NAME[name].kind is Kind.COUNTER else "")
             for index, mean in enumerate(series.mean):
                 if is_known(mean):
                     start = grid.begin + index * step
-                    yield start, utc(start), step, subject, name, unit, series.low[index], mean, series.high[index]
+                    low, high = series.low[index], series.high[index]
+                    yield start, utc(start), step, subject, name, unit_of(name), low, mean, high
 
 
 SCHEMA = 1
@@ -171,6 +171,15 @@ def _missing(totals: Mapping[str, Total]) -> str:
         return ""
     return f"{duration(worst.missing_seconds)} ({share(worst.missing_share, 1, is_narrow=False)})"
 
+
+NO_HISTORY = "no history is recorded for this source"
+"""Reason why there is no history, for answers to programs."""
+OF_HARDWARE = "To record users and events, run 'gpumon daemon' on a machine with GPUs."
+"""Sentence that says how to record a history."""
+NOT_YET = "No history yet: 'gpumon daemon' writes it within a minute of its start."
+"""Message for users if the source is the hardware of this machine."""
+NO_HARDWARE = f"N{NO_HISTORY[1:]}, which is a simulation or a recording. {OF_HARDWARE}"
+"""Message for users if the source is a simulation or a recording."""
 
 BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"
 REASONS: Mapping[str, str] = {

@@ -49,7 +49,7 @@ class RunCard:
     gpu_kwh: float
     """Energy of the GPU boards."""
     is_complete: bool
-    """Whether `gpu_kwh` is the energy of the whole run. If false, the energy was at least that."""
+    """Whether `gpu_kwh` is the energy of the whole run. If false, it is a lower bound."""
     cpu_kwh: float
     """Energy of the CPU packages of the machine; NaN if not measured."""
     pue: float
@@ -264,7 +264,7 @@ def _rounded(value: float) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Return a string for YAML. A JSON string is one."""
+    """Return a string for YAML. Every JSON string is valid YAML."""
     return json.dumps(value)
 
 

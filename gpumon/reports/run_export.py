@@ -153,8 +153,8 @@ class ExportField:
     """A column of the table: its name, a function that returns its value, and its help text."""
 
     name: str
-    value_of: Callable[[Any], str | int | float | None]
-    help: str
+    value_of: Callable[[Any], Cell]
+    help: str = ""
 
 
 def _usage_value(index: int) -> Callable[[_Row], float | None]:

@@ -296,7 +296,7 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "energy_least": ref("amount", "lower bound of the energy in joules; equal to energy if energy is not null"),
         "utilization_mean": ref("amount", "0 to 1"), "sampled_share": _SAMPLED_SHARE, "tags": TEXTS,
     }),
-    "run_told": object_schema({**_RUN, "epochs_done": WHOLE, **_ABOUT}),
+    "run_details": object_schema({**_RUN, "epochs_done": WHOLE, **_ABOUT}),
     "run_phase": object_schema({"phase": {"type": ["string", "null"]}, "times": WHOLE, **_VALUES}),
     "run_total": object_schema({
         **{key: schema for key, schema in _VALUES.items() if key not in _NOT_OF_RUN}, "metrics": LOGGED,
@@ -333,7 +333,7 @@ RUN_SCHEMAS: Mapping[str, Schema] = {
         "problem": ref("text"),
     }),
     "run_whole": object_schema({
-        "schema": {"const": SCHEMA}, "run": ref("run_told"), "total": ref("run_total"),
+        "schema": {"const": SCHEMA}, "run": ref("run_details"), "total": ref("run_total"),
         "between": nullable_schema("run_between"), "steps": list_schema("run_steps"),
         "findings": list_schema("finding"), "ranks": list_schema("run_rank"), "marks": list_schema("run_mark"),
         "epochs_total": COUNT,

@@ -16,7 +16,7 @@ from gpumon.model.columns import USER_BY_KEY
 from gpumon.model.vendors import gpu_label
 from gpumon.reports import charges
 from gpumon.reports.csv import Cell, csv_line, utc
-from gpumon.reports.missing_history import NOT_YET
+from gpumon.reports.history import NOT_YET
 from gpumon.reports.text_table import TextColumn, draw, text_column
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account, named_use

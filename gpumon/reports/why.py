@@ -107,7 +107,10 @@ def document(
 def lines(
     ranked: Sequence[Finding], missing: Sequence[Unjudged], width: int, *, titled: bool = False
 ) -> Iterator[str]:  # fmt: skip
-    """Yield ranked findings and what could not be judged. `titled`: name the GPU or run of each finding."""
+    """Yield ranked findings, and what could not be judged.
+
+    `titled`: begin each finding with the name of its GPU or run.
+    """
     if not ranked:
         yield NOTHING if not missing else "Nothing was found in what could be judged."
     for number, finding in enumerate(ranked, 1):

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
+from gpumon.common.procfs import Stat
 from gpumon.launcher.child_process import ExitStatus, command_name
-from gpumon.launcher.process_tree import Parentage, ProcessTree
+from gpumon.launcher.process_tree import ProcessTree
 from gpumon.launcher.summary import Training, text
 from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
@@ -686,14 +687,17 @@ sys.stdin.readline()
 
 
 def test_a_pid_that_is_used_again_does_not_belong_to_the_command() -> None:
-    known = {10: Parentage(2, 100), 11: Parentage(10, 110), 12: Parentage(1, 120), 2: Parentage(1, 5)}
-    tree = ProcessTree(10, 2, lambda pid: known.get(pid, Parentage()))
+    def process(parent: int, started: int) -> Stat:
+        return Stat(b"", "S", parent, 0, started, 0)
+
+    known = {10: process(2, 100), 11: process(10, 110), 12: process(1, 120), 2: process(1, 5)}
+    tree = ProcessTree(10, 2, known.get)
     assert tree.has_member(11)
     assert not tree.has_member(12)
     assert not tree.has_member(2), "that is gpumon itself"
     del known[11]
     assert tree.has_member(11), "it was one to its end"
-    known[11] = Parentage(1, 500)
+    known[11] = process(1, 500)
     assert not tree.has_member(11)
 
 

@@ -20,7 +20,7 @@ from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.paths import HISTORY
-from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
+from gpumon.reports.history import NO_HARDWARE, NOT_YET
 from gpumon.storage.sqlite.read import LockTimeout, set_lock_timeout
 from gpumon.storage.usage.period_totals import WINDOW_PERIODS, parse_window
 from gpumon_tui.app import GpumonApp

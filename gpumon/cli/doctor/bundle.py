@@ -60,7 +60,7 @@ def write_bundle(path: str, report: Mapping[str, object], machine: Machine) -> N
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text + "\n")
     except OSError as error:
-        os.unlink(path)  # a part of a report helps no one, and would be in the way of the next try
+        os.unlink(path)  # an incomplete file is useless, and the next attempt would fail because it exists
         raise UsageError(f"{quoted(path)} cannot be written: {error.strerror}") from error
 
 

@@ -94,7 +94,7 @@ def _speed(framework: str, number: int, line: str) -> Check:
         result = json.loads(line)
         name, operations = str(result["name"]), float(result["operations"])
     except (ValueError, KeyError, TypeError):
-        return Check(framework, Condition.FAULT, f"{framework} printed {clean(line, 80)!r} in place of a result")
+        return Check(framework, Condition.FAULT, f"{framework} printed {clean(line, 80)!r} instead of a result")
     peak = peak_of(name)
     speed = f"{operations / 1e12:.3g} TFLOP/s in FP16 on {clean(name, 80) or 'a GPU'} ({framework} device {number})"
     if not peak:

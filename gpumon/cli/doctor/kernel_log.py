@@ -15,7 +15,7 @@ from gpumon.model.xids import worse, xid_of
 
 KERNEL_LOG = "kernel log"
 _RECENT = 86400.0
-"""Age in seconds above which a message is only a note: the fault may have been mended since."""
+"""Age in seconds above which a message is only a note, because the fault may have been fixed since."""
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,16})\): (\d{1,5})\b")
 
 
@@ -28,7 +28,7 @@ class _Rule(NamedTuple):
     """The finding, with the groups of the match as {0}, {1} …"""
     remedy: str
     is_lasting: bool = True
-    """Whether the fault lasts until it is mended or the machine restarts."""
+    """Whether the fault lasts until it is fixed or the machine restarts."""
 
 
 _RULES = (

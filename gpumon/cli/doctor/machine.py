@@ -1,4 +1,4 @@
-"""What the checks of `gpumon doctor` look at besides GPUs: files, processes, kernel log, environment and packages."""
+"""The files, processes, kernel log, environment variables and packages that `gpumon doctor` checks."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SIZE = 8192
 """Rows and columns of the matrices. A product of this size uses the whole GPU."""
 SECONDS = 2.0
 _AT_ONCE = 8
-"""Number of products between two looks at the clock."""
+"""Number of products between two readings of the clock."""
 
 
 class Product(NamedTuple):
@@ -93,7 +93,7 @@ FRAMEWORKS: dict[str, Callable[[], Iterator[Product]]] = {
 
 def measure(product: Product, seconds: float = SECONDS) -> float:
     """Return the operations per second of repeated products."""
-    product.multiply(1)  # loads the code, and lets the clocks rise
+    product.multiply(1)  # loads the code, and raises the clocks
     begun, times = time.monotonic(), 0
     while time.monotonic() - begun < seconds:
         product.multiply(_AT_ONCE)

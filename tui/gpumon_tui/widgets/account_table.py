@@ -9,7 +9,7 @@ from gpumon.common.numbers import NAN
 from gpumon.cost import NO_CHARGE
 from gpumon.model import units
 from gpumon.model.device import Device
-from gpumon.reports.missing_history import NO_HARDWARE, NOT_YET
+from gpumon.reports.history import NO_HARDWARE, NOT_YET
 from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import DEFAULT_PERIOD, UserWindow, parse_window

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.reports.missing_history import NO_HISTORY
+from gpumon.reports.history import NO_HISTORY
 from gpumon.reports.usage import as_json
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import GROUPINGS, summary

@@ -13,7 +13,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.model.events import EVENT_KINDS
 from gpumon.reports.events import as_json
-from gpumon.reports.missing_history import NO_HISTORY
+from gpumon.reports.history import NO_HISTORY
 from gpumon.storage.events.query import EventFilter, read_events
 from gpumon_web.api.now import ApiData
 from gpumon_web.api.parameters import COMMAS, OneOf, Text

@@ -16,7 +16,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past_findings import verdict
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
-from gpumon.reports.missing_history import NO_HISTORY
+from gpumon.reports.history import NO_HISTORY
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow

@@ -15,7 +15,7 @@ from gpumon.common.privacy import SHOWN, current_policy
 from gpumon.model.origin import Capability, Origin
 from gpumon.reports import run_json
 from gpumon.reports.caps import as_json as caps_json
-from gpumon.reports.missing_history import NO_HARDWARE
+from gpumon.reports.history import NO_HARDWARE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
 from gpumon_web.components.page import Cells, Rows, StoredValues

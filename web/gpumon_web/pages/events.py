@@ -13,7 +13,7 @@ from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
-from gpumon.reports.missing_history import NOT_YET
+from gpumon.reports.history import NOT_YET
 from gpumon.reports.usage import device_name
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues

@@ -11,7 +11,7 @@ from gpumon.cost import Charge, price_hours
 from gpumon.model import units
 from gpumon.model.columns import USER_BY_KEY
 from gpumon.reports.caps import prospect, usage_text
-from gpumon.reports.missing_history import NOT_YET
+from gpumon.reports.history import NOT_YET
 from gpumon.reports.usage import (
     Headlines,
     device_name,
