@@ -109,7 +109,7 @@ def test_a_chart_as_a_file_says_all_that_stands_beside_it(browser: Browser, tmp_
         titles = page.locator("#page-run .gutter .what").all_inner_texts()
         assert titles
         assert all(title.endswith(", last") for title in titles), "the run is over, and its means are others"
-        page.locator("#page-run").get_by_role("button", name="Download", exact=True).click()
+        page.locator("#page-run .files > .button").click()
         with page.expect_download() as saved:
             page.locator("#page-run .menu").get_by_role("button", name="SVG", exact=True).click()
         drawing = Path(saved.value.path()).read_text(encoding="utf-8")

@@ -95,7 +95,7 @@ class TestDialog:
             page = visitor.open("#/gpu/0")
             figure = explore(page)
             (line,) = [trace for trace in figure["data"] if trace["name"] == "Utilization"]
-            assert line["color"].startswith("#")
+            assert line["color"].startswith("rgb(")
             page.locator("#theme").evaluate("(button) => button.click()")
             until(lambda: page.evaluate(_FIGURE)["data"][0]["color"] != figure["data"][0]["color"])
             page.keyboard.press("Escape")

@@ -188,7 +188,7 @@ def test_where_names_are_hidden_nobody_is_asked_who_they_are(browser: Browser) -
             page = visitor.open("#/fleet")
             expect(page.locator("#page-fleet tbody tr")).to_have_count(2)
             expect(page.get_by_label("I am")).to_have_count(asked)
-            assert page.evaluate("gpumon.groups.currentUser()") == ""
+            assert page.evaluate("gpumon.viewer.currentUser()") == ""
             if not asked:
                 expect(page.get_by_text("names are hidden here")).to_be_visible()
 

@@ -236,7 +236,7 @@ def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(browser: Bro
     with visit(browser, link) as visitor:
         page = visitor.open("#/gpu/0?window=60")
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
-        page.locator("#page-gpu").get_by_role("button", name="Download", exact=True).click()
+        page.locator("#page-gpu .files > .button").click()
         with page.expect_download() as saved:
             page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
         svg = Path(saved.value.path()).read_text(encoding="utf-8")

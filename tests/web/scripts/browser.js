@@ -84,7 +84,7 @@ exports.load = function (answers = []) {
       return { ok: true, status: 200, json: async () => body };
     },
     localStorage: { getItem: () => null, setItem() {} },
-    getComputedStyle: () => ({ getPropertyValue: () => "#000000" }),
+    getComputedStyle: () => ({ color: "rgb(0, 0, 0)" }),
     document: {
       hidden: false, documentElement: new Element("html"), addEventListener() {}, getElementById: () => null,
       createElement: (tag) => new Element(tag),

@@ -7,7 +7,7 @@ function shown(kind, value, state = "live", data = {}, places = {}) {
   const { gpumon } = load();
   gpumon.feed.state = state;
   gpumon.feed.now = 1000;
-  gpumon.theme.give(places);
+  gpumon.theme.setPlaces(places);
   const node = new Element("td");
   Object.assign(node.dataset, data);
   gpumon.showValue(node, kind, value);
@@ -175,8 +175,7 @@ test("a map that was cleared for another page is drawn again though nothing new 
 
 test("whoever a page has told of may say who they are, also without a GPU now", () => {
   const { gpumon } = load();
-  gpumon.feed.server = { users: ["ada"] };
-  gpumon.theme.meet(["carol"]);
+  gpumon.theme.addUsers(["carol", "ada"]);
   const node = new Element("div");
   gpumon.showValue(node, "mine", { users: {}, own: "#/users?user=" });
   assert.deepStrictEqual(node.find("option").map((one) => one.attributes.value), ["", "ada", "carol"]);

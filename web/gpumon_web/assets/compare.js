@@ -1,14 +1,14 @@
 // The comparison of runs, beside what its callbacks on the server fill: colors, zoom and files of its figure, and
 // choices of the viewer, which are in the address.
 // @ts-check
+import { rangeArguments, rangeOf, setArguments } from "./address.js";
 import { dashPages, setDashProps } from "./dash.js";
-import { elements } from "./dom.js";
 import { feed } from "./feed.js";
+import { watchScroll } from "./fitting.js";
 import * as format from "./format.js";
 import { figureFile, figureKeys, paintFigure } from "./plotly.js";
-import { setArguments } from "./router.js";
-import { showTitle } from "./title.js";
-import { chartTools, clampRange, rangeArguments, rangeOf } from "./tools.js";
+import { showTitle } from "./status.js";
+import { chartTools, clampRange } from "./tools.js";
 
 let figure = null; // as it came
 let range = null; // [from, to] in the units of the document; null: all of the axis
@@ -18,14 +18,6 @@ const graph = () => element("graph").querySelector(".js-plotly-plot");
 const none = () => window.dash_clientside.no_update;
 const whole = () => figure.layout.xaxis.range.map((one) => one / figure.layout.meta.factor);
 const drawn = () => paintFigure(figure, element("course").clientWidth, range);
-
-// Mark a table that has columns beyond the edge of its box; each answer brings a new table.
-function hint(box) {
-  const look = () => box.classList.toggle("scrolls", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
-  box.addEventListener("scroll", look, { passive: true });
-  new ResizeObserver(look).observe(box);
-  new MutationObserver(look).observe(box, { childList: true });
-}
 
 function draw() {
   if (figure) { setDashProps("compare-graph", { figure: drawn() }); }
@@ -41,11 +33,8 @@ dashPages.compare = {
   ready() {
     const chart = { get doc() { const [begin, end] = whole(); return { axis: "", begin, end }; }, get range() { return figure && (range || whole()); } };
     element("zoom").append(chartTools(chart, zoom));
-    for (const box of document.querySelectorAll("#compare .tablebox")) { hint(box); }
+    for (const box of document.querySelectorAll("#compare .tablebox")) { new MutationObserver(watchScroll(box)).observe(box, { childList: true }); } // each answer brings a new table
     figureKeys(element("course"), graph);
-    window.addEventListener("pointerdown", (press) => {
-      for (const opened of elements(document, "#compare details.opens[open]")) { if (!opened.contains(/** @type {Node} */ (press.target))) { opened.removeAttribute("open"); } }
-    }, true);
   },
   show(args) {
     const before = JSON.stringify(range);

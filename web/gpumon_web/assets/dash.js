@@ -3,7 +3,7 @@
 // @ts-check
 import { make } from "./dom.js";
 import { position } from "./position.js";
-import { addressArguments } from "./router.js";
+import { addressArguments } from "./address.js";
 
 const RETRY = 30; // s until a question that got no answer is asked again
 const SOON = 3; // s until scripts that did not come are asked for again

@@ -1,10 +1,11 @@
-// The only ways in which text and elements enter the page. A name from a user is text and nothing else:
-// textContent everywhere, never markup, never a style attribute.
+// The only ways in which text and elements enter the page. Names are text and never markup: they are set as textContent or as
+// attributes, and none is part of a style.
 // @ts-check
 
-// An element: `set` has class, text, title, and attributes; children are elements or text.
+// An element: `set` has class, text, a listener for clicks, and attributes; children are elements or text.
 export function make(tag, set, ...children) {
   const node = document.createElement(tag);
+  if (tag === "button") { node.setAttribute("type", "button"); }
   for (const [name, value] of Object.entries(set || {})) {
     if (value === undefined || value === null || value === false) { continue; }
     if (name === "class") { node.className = value; }
@@ -26,7 +27,7 @@ export function elements(root, selector) {
   return [.../** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(selector))];
 }
 
-// New text, only where it is new: a node that is rewritten each second loses the reader's selection.
+// Sets text if it is new: setting the same text again would clear the reader's selection.
 export function put(node, text) {
   if (node.textContent !== text) { node.textContent = text; }
 }
@@ -39,7 +40,7 @@ export function hide(node, hidden) {
   if (node.hidden !== hidden) { node.hidden = hidden; }
 }
 
-// A number large and its unit small: `97 %` as two parts of one node.
+// Sets a number with its unit, as `97 %`, the unit in an element of its own: it is smaller.
 export function putValue(node, text) {
   if (node.dataset.shown === text) { return; }
   node.dataset.shown = text;
@@ -48,31 +49,30 @@ export function putValue(node, text) {
   if (at >= 0) { node.append(make("small", { text: text.slice(at) })); }
 }
 
-// Replace children only if `sign`, the value that they show, has changed.
-export function fillOnce(node, sign, create) {
-  const key = JSON.stringify(sign);
-  if (node.gpumonSign === key) { return; }
-  node.gpumonSign = key;
+// Replaces children if `value`, from which they are created, has changed.
+export function fillOnce(node, value, create) {
+  const key = JSON.stringify(value);
+  if (node.gpumonFilled === key) { return; }
+  node.gpumonFilled = key;
   replaceChildren(node, ...create());
 }
 
-// Replace children. The focused one hands the focus to its successor: otherwise the keyboard would start at the top of
-// the page again, and Enter would do nothing.
+// Replaces children. If one of them has the focus, its successor gets it: the keyboard would start at the top of the page
+// otherwise.
 export function replaceChildren(node, ...children) {
-  const held = /** @type {HTMLElement} */ (document.activeElement);
-  if (!held || held === node || !node.contains(held)) { node.replaceChildren(...children); return; }
-  const all = () => [...node.querySelectorAll("a, button, input, select")];
-  const place = all().indexOf(held);
+  const focused = /** @type {HTMLElement} */ (document.activeElement);
+  if (!focused || focused === node || !node.contains(focused)) { node.replaceChildren(...children); return; }
+  const controls = () => elements(node, "a, button, input, select");
+  const place = controls().indexOf(focused);
   node.replaceChildren(...children);
-  const found = all();
-  const next = found.find((one) => does(one) === does(held)) || found[place];
+  const next = controls().find((control) => identity(control) === identity(focused)) || controls()[place];
   if (next) { next.focus({ preventScroll: true }); }
 }
-const does = (node) => `${node.tagName} ${node.getAttribute("href")} ${node.textContent}`;
+const identity = (node) => `${node.tagName} ${node.getAttribute("href")} ${node.textContent}`;
 
-// An element in its place before another. One that is moved keeps the focus that it has.
+// Moves an element before another one; it keeps the focus.
 export function insertBefore(parent, node, other) {
-  const held = /** @type {HTMLElement} */ (document.activeElement);
+  const focused = /** @type {HTMLElement} */ (document.activeElement);
   parent.insertBefore(node, other);
-  if (held && held !== document.activeElement && node.contains(held)) { held.focus({ preventScroll: true }); }
+  if (focused && focused !== document.activeElement && node.contains(focused)) { focused.focus({ preventScroll: true }); }
 }

@@ -4,6 +4,7 @@
 import { loadPlotly } from "./dash.js";
 import { attribute, hide, make, put } from "./dom.js";
 import { figureFile, figureKeys, paintFigure } from "./plotly.js";
+import { fetchJson } from "./request.js";
 import { theme } from "./theme.js";
 
 const BUTTONS = [["zoom2d", "pan2d", "resetScale2d", "toggleSpikelines"]];
@@ -12,17 +13,11 @@ let draw = () => {}; // the figure that is open, in the colors of the theme
 
 // A button that opens a figure. `name()`: what the figure is of; `address()`: where it comes from.
 export function exploreButton(name, address) {
-  return make("button", { type: "button", class: "button explore", text: "Explore", title: "Open this chart in Plotly", click: () => open(name(), address()) });
-}
-
-async function fetched(address) {
-  const answer = await fetch(address, { cache: "no-store", credentials: "same-origin" });
-  if (!answer.ok) { throw new Error(String(answer.status)); }
-  return (await answer.json()).figure;
+  return make("button", { class: "button explore", text: "Explore", title: "Open this chart in Plotly", click: () => open(name(), address()) });
 }
 
 async function open(title, address) {
-  const tool = (text, click) => make("button", { type: "button", class: "button", text, click });
+  const tool = (text, click) => make("button", { class: "button", text, click });
   const place = make("div", { class: "explored" });
   const host = make("div", { role: "group", "aria-label": title }, place);
   const note = make("p", { class: "empty", text: "Loading the figure …" });
@@ -47,7 +42,7 @@ async function open(title, address) {
   });
   dialog.showModal();
   try {
-    [figure] = await Promise.all([fetched(address), loadPlotly()]);
+    [{ figure }] = await Promise.all([fetchJson(address), loadPlotly()]);
   } catch {
     put(note, "This figure cannot be loaded now. Close it and try again in a moment.");
     return;

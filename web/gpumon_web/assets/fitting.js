@@ -1,44 +1,48 @@
-// Columns of a table that has not room for all: they leave by a written order, and none is cut at the edge of its card.
+// Columns of a table that is wider than its card: they are hidden in the order of the style sheet, so that none is cut.
 // @ts-check
-import { attribute } from "./dom.js";
+const STEPS = 5; // of the style sheet
+const refits = [];
 
-const MOST = 5; // steps of the style sheet's order
+// Fits all tables at once, and not in the next frame: a printer takes the page as it is.
+export const fitTables = () => { for (const refit of refits) { refit(); } };
 
-const again = [];
-// All of them now, not in a frame: a printer takes the page as it is.
-export const fitTables = () => { for (const one of again) { one(); } };
+// Marks a box whose content goes on behind its right edge; returns a function that does so again.
+export function watchScroll(box) {
+  const update = () => { box.classList.toggle("scrolls", box.scrollLeft + box.clientWidth < box.scrollWidth - 1); };
+  box.addEventListener("scroll", update, { passive: true });
+  new ResizeObserver(update).observe(box);
+  return update;
+}
 
-// `box` around a table, which has the steps that were taken: `data-less="1 2"`. Returns a function that tries all columns again.
+// Hides columns of the table in a box while it does not fit: `data-less="1 2"` names the steps that are taken. Returns a
+// function that tries all columns again.
 export function fitTable(box) {
   const table = box.firstChild;
+  const updateScroll = watchScroll(box);
   let width = 0;
   let steps = 0;
   let isDue = false;
 
-  function leave(count) {
+  function setSteps(count) {
     steps = count;
-    attribute(table, "data-less", Array.from({ length: count }, (_, at) => at + 1).join(" ") || null);
+    table.dataset.less = Array.from({ length: count }, (_, at) => at + 1).join(" ");
   }
 
   function fit() {
     isDue = false;
     const room = box.clientWidth;
     if (!room) { return; }
-    if (room > width && steps) { leave(0); }
+    if (room > width && steps) { setSteps(0); }
     width = room;
-    while (steps < MOST && box.scrollWidth > room) { leave(steps + 1); }
-    hint();
+    while (steps < STEPS && box.scrollWidth > room) { setSteps(steps + 1); }
+    updateScroll();
   }
 
-  // Whether there are columns behind the edge: a table that ends between two columns looks whole.
-  const hint = () => { box.classList.toggle("scrolls", box.scrollLeft + box.clientWidth < box.scrollWidth - 1); };
-
-  // In a frame of its own: a change during ResizeObserver callbacks would be reported again.
-  const soon = () => { if (!isDue) { isDue = true; requestAnimationFrame(fit); } };
-  const watch = new ResizeObserver(soon);
+  // In a frame of its own, since a change within a callback of ResizeObserver would call it again.
+  const fitSoon = () => { if (!isDue) { isDue = true; requestAnimationFrame(fit); } };
+  const watch = new ResizeObserver(fitSoon);
   watch.observe(box);
   watch.observe(table);
-  box.addEventListener("scroll", hint, { passive: true });
-  again.push(() => { width = 0; fit(); });
-  return () => { width = 0; soon(); };
+  refits.push(() => { width = 0; fit(); });
+  return () => { width = 0; fitSoon(); };
 }

@@ -1,7 +1,7 @@
 // A chart that comes whole with what the ledger keeps, again and again while it grows: it stays under a zoom, which is in the
 // address, and so in a link. One that says where finer points of a part come from (`finer`) is drawn with them there.
 // @ts-check
-import { latestAnswer } from "./ask.js";
+import { rangeArguments, rangeOf, setArguments } from "./address.js";
 import { hide, make, put } from "./dom.js";
 import { exploreButton } from "./explore.js";
 import { feed } from "./feed.js";
@@ -10,14 +10,14 @@ import { chartDocument } from "./live_figure.js";
 import { overview } from "./overview.js";
 import { chartPanels } from "./panels.js";
 import { position } from "./position.js";
-import { setArguments } from "./router.js";
-import { chartFiles, chartTools, clampRange, panelChoice, rangeArguments, rangeOf, SETTLES, withMargin } from "./tools.js";
+import { latestAnswer } from "./request.js";
+import { chartFiles, chartTools, clampRange, panelChoice, SETTLES, withMargin } from "./tools.js";
 
 // `place`: the element with data-kept-figure; gives what a page does with it.
 export function keptFigure(place) {
   const { keptFigure: name, loading, empty, whole } = place.dataset;
   const ask = latestAnswer();
-  const back = make("button", { type: "button", class: "back", text: whole, hidden: true, click: () => go(null) });
+  const back = make("button", { class: "back", text: whole, hidden: true, click: () => go(null) });
   const note = make("p", { class: "empty", text: loading });
   const words = make("span", { class: "key cells" });
   const chart = chartPanels(place, go);

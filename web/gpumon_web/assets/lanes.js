@@ -2,6 +2,7 @@
 // @ts-check
 /** @import { RunRibbon } from "./types" */
 import * as format from "./format.js";
+import { drawMark } from "./pen.js";
 import { axisScale } from "./scale.js";
 import { theme } from "./theme.js";
 
@@ -90,19 +91,6 @@ export function drawBehind(pen, run, top, height, area, isEach) {
   for (const [begin] of run.bands) { if (begin > area.from && begin < area.to) { pen.fillRect(Math.round(area.x(begin)), top, 1, height); } }
 }
 
-function shape(pen, level, x, y) {
-  pen.beginPath();
-  if (level === "bad") {
-    pen.moveTo(x - 4, y - 4); pen.lineTo(x + 4, y + 4);
-    pen.moveTo(x + 4, y - 4); pen.lineTo(x - 4, y + 4);
-    pen.lineWidth = 2;
-    pen.stroke();
-    return;
-  }
-  if (level === "warn") { pen.moveTo(x, y - 4.5); pen.lineTo(x + 5, y + 4); pen.lineTo(x - 5, y + 4); pen.closePath(); } else { pen.arc(x, y, 3.6, 0, 2 * Math.PI); }
-  pen.fill();
-}
-
 // Events in view, those that lie close together as one.
 export function eventsIn(events, area) {
   const found = [];
@@ -124,10 +112,7 @@ export function eventLane(pen, found, y, area, isSmall) {
   pen.textBaseline = "middle";
   pen.textAlign = "left";
   found.forEach((one, at) => {
-    const color = theme.color(roleOf(one.level));
-    pen.fillStyle = color;
-    pen.strokeStyle = color;
-    shape(pen, one.level, one.x, y);
+    drawMark(pen, one.level, one.x, y, theme.color(roleOf(one.level)));
     const text = one.all.length > 1 ? `${format.count(one.count)} events` : one.all[0].text;
     const count = one.count > 1 ? format.count(one.count) : "";
     const room = (at + 1 < found.length ? found[at + 1].x - 10 : area.right) - one.x - 9;

@@ -2,7 +2,7 @@
 // tick, and kept under a zoom. The layout says where it comes from, which value names its subject, and which arguments
 // have buttons; which panels are shown is the viewer's choice, remembered by the browser.
 // @ts-check
-import { latestAnswer } from "./ask.js";
+import { rangeArguments, rangeOf, setArguments } from "./address.js";
 import { attribute, hide, make, put } from "./dom.js";
 import { exploreButton } from "./explore.js";
 import { feed } from "./feed.js";
@@ -10,8 +10,9 @@ import * as format from "./format.js";
 import { appendPoints } from "./growth.js";
 import { chartPanels } from "./panels.js";
 import { position } from "./position.js";
-import { redrawPage, setArguments } from "./router.js";
-import { chartFiles, chartTools, clampRange, panelChoice, rangeArguments, rangeOf, SETTLES, withMargin } from "./tools.js";
+import { latestAnswer } from "./request.js";
+import { redrawPage } from "./router.js";
+import { chartFiles, chartTools, clampRange, panelChoice, SETTLES, withMargin } from "./tools.js";
 
 const ROOM = 240; // points that come until the chart is asked for again
 const FUTURE = 600; // s beyond now that are requested, so that a zoom up to now keeps growing
@@ -26,7 +27,7 @@ export function liveFigure(place) {
   const card = place.closest(".card");
   const windows = card.querySelector("[data-usual]");
   const options = [...windows.querySelectorAll("[data-value]")];
-  const back = make("button", { type: "button", class: "back", text: "Back to live", hidden: true, click: () => go(null) });
+  const back = make("button", { class: "back", text: "Back to live", hidden: true, click: () => go(null) });
   const cells = make("span", { class: "key cells" }); // beside the title, so that no zoom moves the chart
   const note = make("p", { class: "empty", hidden: true });
   const chart = chartPanels(place, (range) => go(range));

@@ -1,126 +1,163 @@
-// The map of a cluster: of few nodes each GPU, in its person's color and as high as it is used; of many a block a node,
-// its cells by state, on a canvas with keys and pointer.
+// Maps of GPUs. On the fleet page, and for a cluster with few nodes, each GPU has a user's color and is as high as it is used.
+// A cluster with many nodes is a canvas with a block for each node, whose cells are GPUs by state.
 // @ts-check
+import { pageLink } from "./address.js";
 import { fillOnce, hide, make, put } from "./dom.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
+import { stateNow } from "./kinds.js";
+import { chartFont } from "./lanes.js";
 import { canvasPen } from "./pen.js";
 import { person, theme } from "./theme.js";
+import { currentUser } from "./viewer.js";
 
 const CELLS_ACROSS = 4;
-const LEAST = 3; // px of a cell; below, a node is one cell
+const LEAST_CELL = 3; // px; if cells would be smaller, a node is one cell
+const LARGEST_CELL = 13; // px
 const GAP = 3; // px between nodes
 const TOP = 18; // px of the racks' names
 const LEFT = 22; // px of the slots' numbers
-const MOST_TALL = 13; // px of a cell
-const HEAT = [0.1, 0.18, 0.28, 0.4]; // use recedes, so that free, idle and lost stand out
+const HEAT = [0.1, 0.18, 0.28, 0.4]; // opacities by use, faint so that free, idle and lost GPUs stand out
 const STATES = ["busy", "held_idle", "unknown", "lost", "free"];
 const WORDS = { busy: "busy", held_idle: "allocated, idle", unknown: "unknown", lost: "lost", free: "free" };
-const WORST = ["lost", "held_idle", "free", "unknown", "busy"];
-const address = (name) => `#/node/${encodeURIComponent(name)}`;
+const COLORS = { free: "ok", held_idle: "warn", lost: "bad" };
+const PRIORITY = ["lost", "held_idle", "free", "unknown", "busy"]; // which state a node has that is one cell
+const KEY = [["free", "free"], ["held_idle", "allocated, idle"], ["busy", "used"], ["lost", "lost"], ["silent", "silent"], ["unknown", "unknown"]];
+const nodeLink = (name) => `#/node/${encodeURIComponent(name)}`;
+const userColor = (user) => `var(--${user ? theme.ofUser(user) : "rest"})`;
 
-export function nodeMap(node, value) {
-  if (!value) { node.replaceChildren(); return; }
-  if (value.tiles) { tiles(node, value.tiles); } else { map(node, value.racks); }
+// The GPUs of a table of the fleet page. Without a name of a table the map is empty.
+export function gpuTiles(node, name) {
+  const table = name && feed.view.tables.get(name);
+  if (!table) { fillOnce(node, null, () => []); return; }
+  const isFresh = feed.isFresh();
+  const gpus = table.order.map((key) => {
+    const { gpu, now, users } = table.rows.get(key);
+    const state = stateNow(gpu);
+    const use = isFresh && format.known(now) ? Math.round(now * 50) / 50 : null;
+    const word = state === "free" || state === "lost" ? state : use === null ? format.MISSING : format.percent(use);
+    return { text: gpu.text, link: gpu.link, title: `GPU ${gpu.text}, ${gpu.title}${users.length ? `, ${users.join(", ")}` : ""}`, state, user: users[0] || "", use, word };
+  });
+  fillOnce(node, [gpus, theme.isDark(), isFresh], () => gpus.map((one) => {
+    const tile = make("a", { class: `tile ${one.state}${one.user && one.user === currentUser() ? " own" : ""}`, href: pageLink(one.link), title: one.title },
+      make("i", { "aria-hidden": "true" }), make("b", { text: one.text }), make("span", { text: one.word }));
+    tile.style.setProperty("--c", userColor(one.user));
+    /** @type {HTMLElement} */ (tile.firstChild).style.height = `${(one.use || 0) * 100}%`;
+    return tile;
+  }));
 }
 
-function tiles(node, all) {
-  const fresh = feed.isFresh();
-  fillOnce(node, [all, theme.isDark(), fresh], () => {
-    const users = [...new Set(all.flatMap((one) => one.gpus.map(([, , user]) => user)))].filter(Boolean).sort();
+// The nodes of a cluster: {tiles} of few, {racks} of many.
+export function nodeMap(node, value) {
+  if (!value) { node.replaceChildren(); } else if (value.tiles) { showNodeTiles(node, value.tiles); } else { showRacks(node, value.racks); }
+}
+
+function showNodeTiles(node, nodes) {
+  fillOnce(node, [nodes, theme.isDark(), feed.isFresh()], () => {
+    const users = [...new Set(nodes.flatMap((one) => one.gpus.map(([, , user]) => user)))].filter(Boolean).sort();
     const key = make("p", { class: "key people" }, ...users.map((user) => person(user)));
-    return [users.length ? key : null, make("div", { class: "nodetiles" }, ...all.map(tile))].filter(Boolean);
+    return [...(users.length ? [key] : []), make("div", { class: "nodetiles" }, ...nodes.map(nodeTile))];
   });
 }
 
-function tile(one) {
+function nodeTile(one) {
   const bars = make("span", { class: "gpubars", "aria-hidden": "true" }, ...one.gpus.map(([number, state, user, used]) => {
-    const bar = make("i", { class: `${state} ${user ? theme.mark(user) : ""}`.trim(), title: `${number ? `GPU ${number}, ` : ""}${WORDS[state]}${user ? `, ${user}` : ""}${used === null ? "" : `, ${format.percent(used)}`}` }, make("b", {}));
-    bar.style.setProperty("--c", `var(--${user ? theme.ofUser(user) : "rest"})`);
-    bar.firstChild.style.height = state === "busy" ? `${(used || 0) * 100}%` : "0";
+    const title = [number ? `GPU ${number}` : "", WORDS[state], user, used === null ? "" : format.percent(used)].filter(Boolean).join(", ");
+    const level = make("b");
+    level.style.height = state === "busy" ? `${(used || 0) * 100}%` : "0";
+    const bar = make("i", { class: `${state} ${user ? theme.mark(user) : ""}`.trim(), title }, level);
+    bar.style.setProperty("--c", userColor(user));
     return bar;
   }));
-  return make("a", { class: `nodetile ${one.level}`, href: address(one.name), title: one.name, "aria-label": `${one.name}, ${one.word}` },
+  return make("a", { class: `nodetile ${one.level}`, href: nodeLink(one.name), title: one.name, "aria-label": `${one.name}, ${one.word}` },
     make("span", { class: "nodehead" }, make("b", { text: one.label }), make("span", { text: one.word })), bars);
 }
 
-// One canvas; where it is and what is under it are kept with it.
-function map(node, racks) {
-  let here = node.gpumonMap;
-  if (!here || !here.canvas.isConnected) {
+// The canvas, with the node at which the pointer or the keyboard is, is kept with its element.
+function showRacks(node, racks) {
+  if (!node.gpumonMap?.canvas.isConnected) {
     const canvas = make("canvas", { class: "nodecanvas", tabindex: "0", role: "application", "aria-label": "Nodes by rack: arrow keys move, Enter opens" });
     const pill = make("div", { class: "nodepill", hidden: true, "aria-live": "polite" });
-    const states = [["free", "free"], ["held_idle", "allocated, idle"], ["busy", "used"], ["lost", "lost"], ["silent", "silent"], ["unknown", "unknown"]];
-    const key = make("p", { class: "key" }, ...states.flatMap(([state, words]) => [make("i", { class: `n-${state}` }), words]));
+    const key = make("p", { class: "key" }, ...KEY.flatMap(([state, words]) => [make("i", { class: `n-${state}` }), words]));
     node.replaceChildren(key, make("div", { class: "nodeplace" }, canvas, pill));
-    here = node.gpumonMap = { canvas, pill, at: null };
-    canvas.addEventListener("pointermove", (event) => point(here, under(here, event)));
-    canvas.addEventListener("pointerleave", () => point(here, null));
-    canvas.addEventListener("click", (event) => { const found = under(here, event); if (found) { location.hash = address(found.one[0]); } });
-    canvas.addEventListener("keydown", (event) => move(here, event));
-    canvas.addEventListener("blur", () => point(here, null));
+    const map = node.gpumonMap = { canvas, pill, at: null };
+    canvas.addEventListener("pointermove", (event) => moveTo(map, nodeUnder(map, event)));
+    canvas.addEventListener("pointerleave", () => moveTo(map, null));
+    canvas.addEventListener("click", (event) => { moveTo(map, nodeUnder(map, event)); openNode(map); });
+    canvas.addEventListener("keydown", (event) => press(map, event));
+    canvas.addEventListener("blur", () => moveTo(map, null));
   }
-  here.racks = racks;
-  draw(here);
+  node.gpumonMap.racks = racks.map((rack) => ({ ...rack, nodes: rack.nodes.map((one) => one && parseNode(one)) }));
+  draw(node.gpumonMap);
 }
 
-function draw(here) {
-  const { canvas, racks } = here;
+// A node as node_map.py sends it: its name, the GPUs in each state, percent of use, seconds of silence, GPUs, and whether it
+// may have been silent for longer.
+function parseNode([name, busy, idle, unknown, lost, free, used, silence, gpus, isLonger]) {
+  return { name, counts: [busy, idle, unknown, lost, free], used, silence, gpus, isLonger };
+}
+
+function openNode({ at }) {
+  if (at) { location.hash = nodeLink(at.node.name); }
+}
+
+function draw(map) {
+  const { canvas, racks } = map;
   const width = canvas.parentElement.clientWidth;
   if (!width) { return; }
   const slots = Math.max(...racks.map((rack) => rack.nodes.length));
   const column = (width - LEFT) / racks.length;
-  const gpus = Math.max(...racks.flatMap((rack) => rack.nodes.map((one) => (one ? one[8] : 0))), 1);
+  const gpus = Math.max(...racks.flatMap((rack) => rack.nodes.map((one) => (one ? one.gpus : 0))), 1);
   const across = Math.min(CELLS_ACROSS, gpus);
-  const cell = Math.min(MOST_TALL, Math.floor((column - GAP) / across));
-  const isWhole = cell < LEAST;
-  const down = isWhole ? 1 : Math.ceil(gpus / across);
-  const side = isWhole ? Math.max(2, Math.min(MOST_TALL, Math.floor(column) - 1)) : cell;
-  const row = down * side + (isWhole ? 1 : GAP);
+  const cell = Math.min(LARGEST_CELL, Math.floor((column - GAP) / across));
+  const isOneCell = cell < LEAST_CELL;
+  const side = isOneCell ? Math.max(2, Math.min(LARGEST_CELL, Math.floor(column) - 1)) : cell;
+  const tall = (isOneCell ? 1 : Math.ceil(gpus / across)) * side;
+  const row = tall + (isOneCell ? 1 : GAP);
   const height = TOP + slots * row;
-  Object.assign(here, { column, row, slots });
+  Object.assign(map, { column, row, slots });
   canvas.style.height = `${height}px`;
-  const pen = canvasPen(canvas, width, height, window.devicePixelRatio || 1);
-  labels(pen, racks, slots, column, row);
+  const pen = canvasPen(canvas, width, height);
+  drawLabels(pen, racks, slots, column, row);
   const isOld = !feed.isFresh();
   racks.forEach((rack, x) => rack.nodes.forEach((one, y) => {
     if (!one) { return; } // a slot without a node
     const left = Math.round(LEFT + x * column);
     const top = TOP + y * row;
-    const wide = isWhole ? side : across * side;
-    if (one[7]) { silent(pen, left, top, wide, down * side); return; }
-    if (isWhole) { pen.fillStyle = color(worst(one), one[6], isOld); pen.fillRect(left, top, side, side); return; }
-    let at = 0;
-    STATES.forEach((state, index) => {
-      for (let count = 0; count < one[index + 1]; count += 1, at += 1) {
-        pen.fillStyle = color(state, one[6], isOld);
-        pen.fillRect(left + (at % across) * side, top + Math.floor(at / across) * side, side - 1, side - 1);
-      }
+    if (one.silence) { drawSilent(pen, left, top, isOneCell ? side : across * side, tall); return; }
+    if (isOneCell) { pen.fillStyle = color(worstState(one), one.used, isOld); pen.fillRect(left, top, side, side); return; }
+    STATES.flatMap((state, index) => new Array(one.counts[index]).fill(state)).forEach((state, at) => {
+      pen.fillStyle = color(state, one.used, isOld);
+      pen.fillRect(left + (at % across) * side, top + Math.floor(at / across) * side, side - 1, side - 1);
     });
   }));
-  if (here.at) { frame(pen, here, here.at); }
+  if (map.at) {
+    pen.strokeStyle = theme.color("ink");
+    pen.lineWidth = 1.5;
+    pen.strokeRect(Math.round(LEFT + map.at.x * column) - 1.5, TOP + map.at.y * row - 1.5, column - 1, row);
+  }
 }
 
-const worst = (one) => WORST.find((state) => one[STATES.indexOf(state) + 1] > 0) || "unknown";
+const worstState = (one) => PRIORITY.find((state) => one.counts[STATES.indexOf(state)] > 0) || "unknown";
 
 function color(state, used, isOld) {
   if (isOld) { return theme.color("mut", state === "busy" ? 0.3 : 0.15); }
   if (state === "busy") { return theme.color("acc", used === null ? HEAT[0] : HEAT[Math.min(3, Math.floor(used / 25))]); }
-  return state === "unknown" || (state === "free" && !feed.answered) ? theme.color("mut", 0.35) : theme.color({ free: "ok", held_idle: "warn", lost: "bad" }[state]);
+  return state === "unknown" || (state === "free" && !feed.answered) ? theme.color("mut", 0.35) : theme.color(COLORS[state]);
 }
 
-function silent(pen, left, top, wide, tall) {
+function drawSilent(pen, left, top, width, height) {
   pen.strokeStyle = theme.color("bad");
   pen.lineWidth = 1;
   pen.setLineDash([2, 2]);
-  pen.strokeRect(left + 0.5, top + 0.5, wide - 2, tall - 2);
+  pen.strokeRect(left + 0.5, top + 0.5, width - 2, height - 2);
   pen.setLineDash([]);
 }
 
-// Names of racks and numbers of slots, where there is room for them.
-function labels(pen, racks, slots, column, row) {
+// Names of racks and numbers of slots, as far as there is room.
+function drawLabels(pen, racks, slots, column, row) {
   pen.fillStyle = theme.color("mut");
-  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  pen.font = chartFont(11, 400);
   pen.textBaseline = "alphabetic";
   let free = 0;
   racks.forEach((rack, x) => {
@@ -132,54 +169,46 @@ function labels(pen, racks, slots, column, row) {
   for (let slot = 0; slot < slots; slot += slots > 10 ? 5 : 1) { pen.fillText(String(slot + 1), 0, TOP + slot * row + 9); }
 }
 
-function frame(pen, { column, row }, { x, y }) {
-  pen.strokeStyle = theme.color("ink");
-  pen.lineWidth = 1.5;
-  pen.strokeRect(Math.round(LEFT + x * column) - 1.5, TOP + y * row - 1.5, column - 1, row);
+function nodeUnder(map, event) {
+  const box = map.canvas.getBoundingClientRect();
+  return nodeAt(map, Math.floor((event.clientX - box.left - LEFT) / map.column), Math.floor((event.clientY - box.top - TOP) / map.row));
 }
 
-function under(here, event) {
-  const box = here.canvas.getBoundingClientRect();
-  return place(here, Math.floor((event.clientX - box.left - LEFT) / here.column), Math.floor((event.clientY - box.top - TOP) / here.row));
+function nodeAt({ racks }, x, y) {
+  const node = racks[x] && racks[x].nodes[y];
+  return node ? { x, y, node } : null;
 }
 
-function place({ racks }, x, y) {
-  const one = racks[x] && racks[x].nodes[y];
-  return one ? { x, y, one } : null;
-}
-
-function move(here, event) {
+function press(map, event) {
+  if (event.key === "Enter") { openNode(map); }
+  if (event.key === "Escape") { moveTo(map, null); }
   const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-  if (event.key === "Enter" && here.at) { location.hash = address(here.at.one[0]); }
-  if (event.key === "Escape") { point(here, null); }
   if (!step) { return; }
   event.preventDefault();
-  let [x, y] = here.at ? [here.at.x + step[0], here.at.y + step[1]] : [0, 0];
-  const [right, down] = here.at ? step : [0, 1];
-  while (here.racks[x] && y >= 0 && y < here.slots && !place(here, x, y)) { x += right; y += down; } // over empty slots
-  const next = place(here, x, y);
-  if (next) { point(here, next); }
+  let [x, y] = map.at ? [map.at.x + step[0], map.at.y + step[1]] : [0, 0];
+  const [right, down] = map.at ? step : [0, 1];
+  while (map.racks[x] && y >= 0 && y < map.slots && !nodeAt(map, x, y)) { x += right; y += down; } // over slots without a node
+  const next = nodeAt(map, x, y);
+  if (next) { moveTo(map, next); }
 }
 
-// What a node is, in one line, and a frame around it.
-function point(here, found) {
-  const same = found && here.at && found.x === here.at.x && found.y === here.at.y;
-  if (same || (!found && !here.at)) { return; }
-  here.at = found;
-  draw(here);
-  hide(here.pill, !found);
-  here.canvas.style.cursor = found ? "pointer" : "";
-  if (!found) { return; }
-  put(here.pill, said(found.one));
-  const left = LEFT + found.x * here.column;
-  const room = here.canvas.parentElement.clientWidth - here.pill.offsetWidth;
-  here.pill.style.left = `${Math.max(0, Math.min(room, left - here.pill.offsetWidth / 2))}px`;
-  here.pill.style.top = `${TOP + (found.y + 1) * here.row + 6}px`;
+// Frames a node, and describes it in one line below.
+function moveTo(map, place) {
+  const { canvas, pill, at } = map;
+  if (place?.x === at?.x && place?.y === at?.y) { return; }
+  map.at = place;
+  draw(map);
+  hide(pill, !place);
+  canvas.style.cursor = place ? "pointer" : "";
+  if (!place) { return; }
+  put(pill, describe(place.node));
+  const room = canvas.parentElement.clientWidth - pill.offsetWidth;
+  pill.style.left = `${Math.max(0, Math.min(room, LEFT + place.x * map.column - pill.offsetWidth / 2))}px`;
+  pill.style.top = `${TOP + (place.y + 1) * map.row + 6}px`;
 }
 
-function said([name, ...rest]) {
-  const [used, silence] = [rest[5], rest[6]];
-  if (silence) { return `${name} · silent for ${format.span(silence)}${rest[8] ? " or longer" : ""}`; }
-  const counts = STATES.map((state, at) => (rest[at] ? `${rest[at]} ${WORDS[state]}` : "")).filter(Boolean);
-  return [name, ...counts, used === null ? "" : `${used} % busy`].filter(Boolean).join(" · ");
+function describe({ name, counts, used, silence, isLonger }) {
+  if (silence) { return `${name} · silent for ${format.span(silence)}${isLonger ? " or longer" : ""}`; }
+  const parts = STATES.map((state, at) => (counts[at] ? `${counts[at]} ${WORDS[state]}` : ""));
+  return [name, ...parts, used === null ? "" : `${used} % busy`].filter(Boolean).join(" · ");
 }

@@ -1,117 +1,112 @@
-// Notifications of the browser, for who asked for them by the button in the head: my run ended or does nothing any more,
-// a GPU became free. A change counts that was seen between two answers, one soon after the other: what happened while
-// the page was not updated is no news, and of a recording nothing is.
+// Notifications of the browser, for viewers who switch them on: a run of theirs ended or stalls, or a GPU became free. Only a
+// change between two answers that follow each other closely is reported, and none of a recording.
 // @ts-check
 import { attribute, hide, put } from "./dom.js";
 import { feed } from "./feed.js";
-import { currentUser } from "./groups.js";
+import { readSetting, saveSetting } from "./settings.js";
+import { currentUser } from "./viewer.js";
 
 const KEY = "gpumon-notify";
-const GAP = 150; // s: a tab that is hidden may ask once in a minute only
+const GAP = 150; // s between two answers at most: a browser lets a hidden tab run once a minute
 const ENDED = {
   finished: "has finished", failed: "has failed", died: "has died", interrupted: "was interrupted",
   stopped: "was stopped",
 };
 let isOn = false;
-let last = null; // what was seen: boot, time, runs, and the GPUs that were used
+let last = null; // the state of the previous answer, with the GPUs that were seen in use
 
 const api = () => (typeof window.Notification === "function" ? window.Notification : null);
 const isAllowed = () => Boolean(api()) && api().permission === "granted";
 
-function remember() {
-  try { if (isOn) { localStorage.setItem(KEY, "1"); } else { localStorage.removeItem(KEY); } } catch { /* a private window: it lasts as long as the page */ }
+// Switches notifications on or off, and says so.
+function set(isWanted, words) {
+  isOn = isWanted;
+  saveSetting(KEY, isOn ? "1" : "");
+  say(words);
+  label();
 }
 
-// What the button does, beside the page and for screen readers.
-function say(text) {
+function say(words) {
   const place = document.getElementById("notified");
-  put(place, text);
-  hide(place, !text);
+  put(place, words);
+  hide(place, !words);
 }
 
 function label() {
   const button = document.getElementById("notify");
-  const does = isOn && isAllowed();
-  attribute(button, "aria-pressed", String(does));
-  attribute(button, "title", does ? "Notifications are on" : "Notify of my runs and of free GPUs");
+  const isActive = isOn && isAllowed();
+  attribute(button, "aria-pressed", String(isActive));
+  attribute(button, "title", isActive ? "Notifications are on" : "Notify of my runs and of free GPUs");
 }
 
-function isOnText() {
+function onWords() {
   const runs = currentUser() ? `when a run of ${currentUser()} ends or stalls, and ` : "";
   const more = currentUser() || feed.server?.nameless ? "" : " Say on the fleet page who you are for news of your runs.";
   return `While this page is open, your browser notifies you ${runs}when a GPU becomes free.${more}`;
 }
 
-async function press() {
-  if (isOn && isAllowed()) {
-    isOn = false;
-    say("Notifications are off.");
-  } else if (!api()) {
-    say("This browser has no notifications here: most give them only to pages with https, and to pages of this machine.");
-  } else {
-    const answer = api().permission === "default" ? await api().requestPermission() : api().permission;
-    isOn = answer === "granted";
-    say(isOn ? isOnText() : answer === "denied"
-      ? "This browser refuses notifications for this page: its settings of the page, beside the address, can allow them."
-      : "This browser was not allowed to notify.");
+async function toggle() {
+  if (isOn && isAllowed()) { set(false, "Notifications are off."); return; }
+  if (!api()) {
+    set(isOn, "This browser has no notifications here: most give them only to pages with https, and to pages of this machine.");
+    return;
   }
-  remember();
-  label();
+  const answer = api().permission === "default" ? await api().requestPermission() : api().permission;
+  const isGranted = answer === "granted";
+  set(isGranted, isGranted ? onWords() : answer === "denied"
+    ? "This browser refuses notifications for this page: its settings of the page, beside the address, can allow them."
+    : "This browser was not allowed to notify.");
 }
 
 function notify(title, body, tag, address) {
   if (!isOn || !isAllowed()) { return; }
   try {
-    const shown = new (api())(title, { body, tag: `gpumon ${tag}` }); // tabs of one server tell it once
-    shown.addEventListener("click", () => { window.focus(); location.hash = address; shown.close(); });
+    const notification = new (api())(title, { body, tag: `gpumon ${tag}` }); // several tabs of one server show it once
+    notification.addEventListener("click", () => { window.focus(); location.hash = address; notification.close(); });
   } catch {
-    isOn = false; // as on most phones, which want a service worker
-    remember();
-    label();
-    say("This browser cannot notify from a page.");
+    set(false, "This browser cannot notify from a page."); // most phones require a service worker
   }
 }
 
-// How things are, of an answer that is of now; null where it is none.
-function seen() {
+// The watched runs and GPUs of a live answer; null for any other answer.
+function watchedState() {
   if (feed.state !== "live" || feed.recorded || !feed.server || !feed.server.watched) { return null; }
   const { free, used, runs } = feed.server.watched;
   return { boot: feed.boot, time: feed.now, free, used, runs: new Map(runs.map(([id, name, user, state, stalled]) => [id, { name, user, state, stalled }])) };
 }
 
-function take() {
-  const now = seen();
+function update() {
+  const now = watchedState();
   if (!now) { return; }
-  const isNext = last && last.boot === now.boot && now.time >= last.time && now.time - last.time <= GAP;
-  const wasUsed = isNext ? last.wasUsed : new Set();
-  if (isNext) { tell(last, now); }
-  for (const one of now.used) { wasUsed.add(one); }
-  for (const one of now.free) { wasUsed.delete(one); }
+  const follows = last && last.boot === now.boot && now.time >= last.time && now.time - last.time <= GAP;
+  const wasUsed = follows ? last.wasUsed : new Set();
+  if (follows) { notifyOfChanges(last, now); }
+  for (const gpu of now.used) { wasUsed.add(gpu); }
+  for (const gpu of now.free) { wasUsed.delete(gpu); }
   last = { ...now, wasUsed };
 }
 
-function tell(before, now) {
+function notifyOfChanges(before, now) {
   const { hostname: host, watched } = feed.server;
-  const [ofGpu, ofRun] = watched.places;
+  const [gpuLink, runLink] = watched.places;
   for (const [id, run] of now.runs) {
-    const then = before.runs.get(id);
-    if (!then || then.state !== "running" || !currentUser() || run.user !== currentUser()) { continue; }
-    const address = ofRun + encodeURIComponent(id);
+    const previous = before.runs.get(id);
+    if (!previous || previous.state !== "running" || !currentUser() || run.user !== currentUser()) { continue; }
+    const address = runLink + encodeURIComponent(id);
     if (ENDED[run.state]) { notify(`${run.name} ${ENDED[run.state]}`, host, `${id} ${run.state}`, address); }
-    else if (run.stalled && !then.stalled) { notify(`${run.name} is stalled`, `It makes no progress · ${host}`, `${id} stalled`, address); }
+    else if (run.stalled && !previous.stalled) { notify(`${run.name} is stalled`, `It makes no progress · ${host}`, `${id} stalled`, address); }
   }
-  const free = now.free.filter((one) => before.wasUsed.has(one));
+  const free = now.free.filter((gpu) => before.wasUsed.has(gpu));
   if (free.length) {
-    notify(free.length > 1 ? `GPUs ${free.join(", ")} are free` : `GPU ${free[0]} is free`, host, `free ${free.join(" ")}`, free.length > 1 ? "#/" : ofGpu + encodeURIComponent(free[0]));
+    notify(free.length > 1 ? `GPUs ${free.join(", ")} are free` : `GPU ${free[0]} is free`, host, `free ${free.join(" ")}`, free.length > 1 ? "#/" : gpuLink + encodeURIComponent(free[0]));
   }
 }
 
-// Once the page stands.
 export function startNotifications() {
-  try { isOn = localStorage.getItem(KEY) === "1"; } catch { isOn = false; }
-  document.getElementById("notify").addEventListener("click", press);
+  isOn = readSetting(KEY) === "1";
+  document.getElementById("notify").addEventListener("click", toggle);
   window.addEventListener("hashchange", () => say(""));
   label();
-  feed.on(take);
-  take();
+  feed.on(update);
+  update();
 }

@@ -29,7 +29,7 @@ export function overview(go) {
   function draw() {
     if (!doc || !node.clientWidth) { return; }
     const width = node.clientWidth;
-    const pen = canvasPen(canvas, width, TALL + HEAT + 26, Math.min(3, window.devicePixelRatio || 1));
+    const pen = canvasPen(canvas, width, TALL + HEAT + 26);
     const run = doc.runs[0];
     const color = (opacity) => theme.color(theme.ofUser(run.user), opacity);
     const panel = doc.panels[0];

@@ -10,7 +10,8 @@ import { inRow, isNoteBelow, smallPanelNote, unseenKey, valueRange } from "./gut
 import { chartFont, drawBehind, drawRibbon, eventLane, eventLines, eventsIn, isFence, RIBBON } from "./lanes.js";
 import { chartGutters, GUTTER, shortened, writeGutter } from "./legend.js";
 import { canvasPen, SvgPen } from "./pen.js";
-import { chartCsv, chartPointer } from "./pointer.js";
+import { chartCsv } from "./csv.js";
+import { chartPointer } from "./pointer.js";
 import { isPrinting } from "./print.js";
 import { axes, axisScale } from "./scale.js";
 import { theme } from "./theme.js";
@@ -266,7 +267,7 @@ export function chartPanels(place, zoomed) {
     const looks = looksOf(at);
     if (isMoved(at, looks)) {
       place.style.height = `${at.height}px`;
-      const pen = canvasPen(canvas, at.width, at.height, isPrinting() ? 1 : Math.min(3, window.devicePixelRatio || 1));
+      const pen = canvasPen(canvas, at.width, at.height, isPrinting() ? 1 : undefined);
       isHatched = false;
       paint(pen, at, false);
       tellsUnseen(isHatched);
@@ -299,7 +300,7 @@ export function chartPanels(place, zoomed) {
     pen.fillStyle = theme.color("card");
     pen.fillRect(0, 0, at.width, at.height + CAPTION);
     paint(pen, at, true);
-    Object.assign(pen, { fillStyle: theme.color("mut"), font: "12px sans-serif", textAlign: "left", textBaseline: "middle", globalAlpha: 1 });
+    Object.assign(pen, { fillStyle: theme.color("mut"), font: "12px sans-serif", textAlign: "left", textBaseline: "middle" });
     pen.fillText(caption, 8, at.height + CAPTION / 2);
   }
 

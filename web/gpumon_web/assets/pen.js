@@ -1,15 +1,15 @@
-// What charts draw with: a canvas on the page, or the same strokes as the text of an SVG file.
+// What charts draw with: a canvas, or an object that turns the same calls into SVG.
 // @ts-check
-import { attribute, hide, make, put } from "./dom.js";
+import { make } from "./dom.js";
+import { theme } from "./theme.js";
 
 const round = (value) => Math.round(value * 100) / 100;
 const escaped = (text) => String(text).replace(/[&<>"]/g, (one) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[one]);
 
-// A canvas of the size of `place`, sharp on any screen.
-export function canvasPen(canvas, width, height, ratio) {
-  const wide = Math.round(width * ratio);
-  const high = Math.round(height * ratio);
-  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
+// The context of a canvas for a size in CSS pixels, cleared. `ratio`: device pixels for each of them.
+export function canvasPen(canvas, width, height, ratio = Math.min(3, window.devicePixelRatio || 1)) {
+  const [columns, rows] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== columns || canvas.height !== rows) { canvas.width = columns; canvas.height = rows; }
   const pen = canvas.getContext("2d");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
@@ -30,7 +30,26 @@ export function hatchArea(pen, { left, right, top, height }, step, color) {
   pen.restore();
 }
 
-// The part of a canvas' interface that charts use, kept as SVG.
+// The mark of an event: a cross for a bad one, a triangle for a warning, a dot for any other. `halo`: a wide edge in the
+// color of the card comes first, so that the mark stands out from what lies below it.
+export function drawMark(pen, level, x, y, color, halo = false) {
+  pen.beginPath();
+  if (level === "bad") {
+    pen.moveTo(x - 4, y - 4); pen.lineTo(x + 4, y + 4);
+    pen.moveTo(x + 4, y - 4); pen.lineTo(x - 4, y + 4);
+  } else if (level === "warn") {
+    pen.moveTo(x, y - 5); pen.lineTo(x + 5, y + 4); pen.lineTo(x - 5, y + 4); pen.closePath();
+  } else { pen.arc(x, y, 3.5, 0, 2 * Math.PI); }
+  if (halo) {
+    pen.strokeStyle = theme.color("card");
+    pen.lineWidth = level === "bad" ? 5 : 3;
+    pen.stroke();
+  }
+  Object.assign(pen, { fillStyle: color, strokeStyle: color, lineWidth: 2 });
+  if (level === "bad") { pen.stroke(); } else { pen.fill(); }
+}
+
+// The part of a canvas context that charts use, as SVG.
 export class SvgPen {
   constructor(width, height) {
     this.width = width;
@@ -41,31 +60,25 @@ export class SvgPen {
     this.font = "12px sans-serif";
     this.textAlign = "left";
     this.textBaseline = "alphabetic";
-    this.globalAlpha = 1;
     this.parts = [];
     this.path = [];
     this.dash = [];
-    this.clips = 0;
-    this.states = [];
-    this.rulers = document.createElement("canvas").getContext("2d");
+    this.clips = 0; // clip paths of the file
+    this.groups = []; // for each saved state, the groups that were opened in it
+    this.ruler = document.createElement("canvas").getContext("2d");
   }
-  save() { this.states.push([this.parts.length, this.clips, this.opened || 0]); this.opened = 0; }
-  restore() {
-    const [, , opened] = this.states.pop() || [0, 0, 0];
-    for (let at = 0; at < this.opened; at += 1) { this.parts.push("</g>"); }
-    this.opened = opened;
-  }
+  save() { this.groups.push(0); }
+  restore() { this.parts.push("</g>".repeat(this.groups.pop())); }
   beginPath() { this.path = []; }
   moveTo(x, y) { this.path.push(`M${round(x)} ${round(y)}`); }
   lineTo(x, y) { this.path.push(`L${round(x)} ${round(y)}`); }
   closePath() { this.path.push("Z"); }
   rect(x, y, w, h) { this.path.push(`M${round(x)} ${round(y)}h${round(w)}v${round(h)}h${round(-w)}Z`); }
-  roundRect(x, y, w, h) { this.rect(x, y, w, h); }
   arc(x, y, r) { this.path.push(`M${round(x - r)} ${round(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`); }
   clip() {
     this.clips += 1;
+    this.groups[this.groups.length - 1] += 1;
     this.parts.push(`<clipPath id="c${this.clips}"><path d="${this.path.join("")}"/></clipPath><g clip-path="url(#c${this.clips})">`);
-    this.opened = (this.opened || 0) + 1;
   }
   setLineDash(dash) { this.dash = dash; }
   stroke() {
@@ -74,7 +87,7 @@ export class SvgPen {
   }
   fill() { if (this.path.length) { this.parts.push(`<path d="${this.path.join("")}" fill="${this.fillStyle}"/>`); } }
   fillRect(x, y, w, h) { this.parts.push(`<rect x="${round(x)}" y="${round(y)}" width="${round(Math.max(0, w))}" height="${round(Math.max(0, h))}" fill="${this.fillStyle}"/>`); }
-  measureText(text) { this.rulers.font = this.font; return this.rulers.measureText(text); }
+  measureText(text) { this.ruler.font = this.font; return this.ruler.measureText(text); }
   fillText(text, x, y) {
     const [, weight, size, family] = /^(\d+ )?([\d.]+)px (.*)$/.exec(this.font) || ["", "", 12, "sans-serif"];
     const anchor = { left: "start", right: "end", center: "middle" }[this.textAlign] || "start";
@@ -86,7 +99,7 @@ export class SvgPen {
   }
 }
 
-// A file for the viewer's disk.
+// Downloads a file.
 export function saveFile(name, kind, content) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: kind }));
   const link = make("a", { href: address, download: name });
@@ -94,18 +107,4 @@ export function saveFile(name, kind, content) {
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
-
-// A button with what it opens below it: closed by Esc, by a click beside it, and by leaving it with the keyboard.
-export function menuButton(className, ...content) {
-  const words = make("span");
-  const box = make("div", { class: "menu", hidden: true, role: "group" }, ...content);
-  const button = make("button", { type: "button", class: "button", "aria-expanded": "false" }, words, make("span", { text: " ▾", "aria-hidden": "true" }));
-  const whole = make("span", { class: `opens ${className}` }, button, box);
-  const open = (is) => { hide(box, !is); attribute(button, "aria-expanded", String(is)); };
-  button.addEventListener("click", () => open(box.hidden));
-  whole.addEventListener("keydown", (press) => { if (press.key === "Escape" && !box.hidden) { open(false); button.focus(); press.stopPropagation(); } });
-  whole.addEventListener("focusout", (left) => { if (left.relatedTarget && !whole.contains(left.relatedTarget)) { open(false); } });
-  window.addEventListener("pointerdown", (press) => { if (!whole.contains(press.target)) { open(false); } }, true);
-  return { node: whole, box, close: () => open(false), put: (text) => put(words, text) };
 }

@@ -12,7 +12,7 @@ const COLOR = /^@(\w+?)(?:\/([\d.]+))?$/;
 function painted(value, key, holders) {
   if (typeof value === "string") {
     const named = key.endsWith("color") && COLOR.exec(value);
-    return named ? theme.color(roleOf(named[1], holders), named[2]) : value;
+    return named ? theme.color(roleOf(named[1], holders), Number(named[2] || 1)) : value;
   }
   if (Array.isArray(value)) {
     const isOfParts = value.length && (key === "color" || (typeof value[0] === "object" && value[0]));

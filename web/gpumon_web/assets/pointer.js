@@ -1,8 +1,6 @@
 // A pointer over a chart: one line through all panels with a pill above it and the value of each line; a window drawn by dragging;
 // and the same by keys, read by screen readers as one sentence.
 // @ts-check
-/** @import { ChartDocument } from "./types" */
-import { csv, csvHead, csvTime } from "./csv.js";
 import { hide, make, put } from "./dom.js";
 import { epochAt } from "./lanes.js";
 import { axes, axisScale } from "./scale.js";
@@ -10,7 +8,6 @@ import { coveredTime, longestGap, lowerBound, nearestPoint } from "./trace.js";
 
 const LEAST = 8; // px of the narrowest window that can be drawn
 const BESIDE = 96; // px that a value needs at the right of the line
-const DIGITS = 6; // of a number in a file, as the points that come from the server have
 
 // `chart`: {view(), doc(), zoomed(range)}
 export function chartPointer(host, chart) {
@@ -65,7 +62,6 @@ export function chartPointer(host, chart) {
     const x = view.x(at);
     for (const node of [rule, pill, values]) { hide(node, false); }
     rule.style.left = `${x}px`;
-    rule.style.top = `${view.isSmall ? 4 : 4}px`;
     rule.style.height = `${view.bottom - 4}px`;
     const text = words();
     put(pill, text);
@@ -168,35 +164,4 @@ export function chartPointer(host, chart) {
   });
 
   return { nodes: [rule, values, box, pill, said], hide: leave, moved: () => { if (at !== null) { show(); } } };
-}
-
-// What a chart shows as CSV: a row for each point, a column for each line. A value that was logged between two points
-// stands in the row of the nearer one, so that all have one grid; a second one there has a row of its own.
-// A mean of samples that came meanwhile has no more digits than those that the server made; whole numbers are exact.
-/** @param {ChartDocument} doc */
-export function chartCsv(doc, [from, to]) {
-  const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ ...line, name: csvHead([panel.key, line.label].filter(Boolean).join(" "), panel.unit && panel.unit !== "plain" ? panel.unit : "") })));
-  const grid = lines.find((line) => line.step) || { x: [], step: 0 };
-  const rows = new Map();
-  const rounded = (value) => (Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(DIGITS)) : value);
-  const keyOf = (line, time, column) => {
-    const near = grid.x[lowerBound(grid.x, time - grid.step / 2)];
-    return !line.step && Math.abs(near - time) <= grid.step / 2 && !(rows.has(near) && rows.get(near)[column]) ? near : time;
-  };
-  lines.forEach((line, column) => {
-    for (let at = lowerBound(line.x, from); at < line.x.length && line.x[at] <= to; at += 1) {
-      const values = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null].map(rounded);
-      const key = keyOf(line, line.x[at], column);
-      if (!rows.has(key)) { rows.set(key, []); }
-      rows.get(key)[column] = values;
-    }
-  });
-  const isTime = doc.axis === "time";
-  const parts = (line, all) => (line.low && line.high ? all : all.slice(0, 1));
-  const head = [...(isTime ? ["time_utc", "unix_seconds"] : [doc.axis]), ...lines.flatMap((line) => parts(line, [line.name, `${line.name}_lowest`, `${line.name}_highest`]))];
-  const body = [...rows.keys()].sort((a, b) => a - b).map((key) => [
-    ...(isTime ? [csvTime(key), Number(key.toFixed(3))] : [key]),
-    ...lines.flatMap((line, column) => parts(line, rows.get(key)[column] || [null, null, null])),
-  ]);
-  return csv([head, ...body]);
 }

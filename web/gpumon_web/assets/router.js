@@ -1,169 +1,140 @@
-// Which page is shown, by what stands behind # in the address; only that page draws.
+// Shows the page that the address names. Only that page is drawn.
 // @ts-check
+import { parseAddress, setArguments } from "./address.js";
 import { dashPage } from "./dash.js";
 import { attribute, elements, hide, put } from "./dom.js";
 import { feed } from "./feed.js";
+import { closeMenusElsewhere } from "./menu.js";
 import { startNotifications } from "./notify.js";
 import { position } from "./position.js";
 import { startPrinting } from "./print.js";
-import { showStatus } from "./status.js";
+import { showStatus, showTitle } from "./status.js";
 import { theme } from "./theme.js";
-import { showTitle } from "./title.js";
 import { pageView } from "./view.js";
 
 let sections = [];
-let current = null;
-const pages = {}; // those that were shown, by name
+let current = null; // the section that is shown
+const pages = {}; // pages that were shown, by name
+const lastIds = new Map(); // by page, the id that was shown last
 
-function place() {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, id] = path.split("/");
-  const params = new URLSearchParams(query || "");
-  if (id) {
-    try { params.set("id", decodeURIComponent(id)); } catch { params.set("id", id); }
-  }
-  return { name, params };
-}
+const sectionOf = (name) => sections.find((section) => section.dataset.page === name);
 
-export const addressArguments = () => place().params;
-
-// What values are of, and no figure: a change of the other arguments is none of the page.
-const subject = (params, name) => {
-  const section = byName(name);
+// The arguments of the address for which the server sends other values.
+function subject(params, name) {
+  const section = sectionOf(name);
   const names = section ? section.dataset.subject.split(" ") : ["id"];
   return Object.fromEntries(names.filter((one) => params.get(one)).map((one) => [one, params.get(one)]));
-};
-
-// Other arguments of the address, those that are null without: the browser's history keeps pages, and not each turn of
-// the wheel. `isStep`: the way back leads to the address as it was.
-export function setArguments(changes, isStep) {
-  const [path, query] = (location.hash || "#/").split("?");
-  const all = new URLSearchParams(query || "");
-  for (const [name, value] of Object.entries(changes)) {
-    if (value === null) { all.delete(name); } else { all.set(name, value); }
-  }
-  const text = String(all);
-  const address = text ? `${path}?${text}` : path;
-  if (isStep && address !== location.hash) { history.pushState(null, "", address); } else { history.replaceState(null, "", address); }
 }
 
-// The same page with other arguments that the viewer chose.
+// Shows the same page with other arguments that the viewer chose.
 export function goTo(changes) {
   setArguments(changes, true);
   route();
 }
 
-// An address without an id is of what was seen last on this page, and says so: as a link it leads there too.
-const last = new Map();
-function remember(name, params) {
-  if (params.get("id")) { last.set(name, params.get("id")); return; }
-  if (!last.has(name) || byName(name).dataset.needsId) { return; }
-  params.set("id", last.get(name));
-  const [, query] = location.hash.split("?");
-  history.replaceState(null, "", `#/${name}/${encodeURIComponent(last.get(name))}${query ? `?${query}` : ""}`);
+// Draws the page again; `isElsewhere`: its arguments changed.
+export function redrawPage(isElsewhere = false) {
+  if (!current) { return; }
+  if (isElsewhere) { pageOf(current).show(parseAddress().params); } else { pageOf(current).about(); }
 }
 
-// The arguments of the address that hold for others like the one that is shown.
-export const keptArguments = () => {
-  const length = place().params.get("window");
-  return length ? `?window=${encodeURIComponent(length)}` : "";
-};
-export const redrawPage = (isElsewhere) => {
-  if (current && isElsewhere) { page(current).show(place().params); } else if (current) { page(current).about(); }
-};
+// An address without an id gets the id that this page showed last, so that the address can be shared.
+function completeId({ name, params, query }) {
+  if (params.get("id")) { lastIds.set(name, params.get("id")); return; }
+  if (!lastIds.has(name) || sectionOf(name).dataset.needsId) { return; }
+  params.set("id", lastIds.get(name));
+  history.replaceState(null, "", `#/${name}/${encodeURIComponent(lastIds.get(name))}${query ? `?${query}` : ""}`);
+}
 
-const byName = (name) => sections.find((section) => section.dataset.page === name);
-
-// The section of an address: of an unknown page the first one, of a page that needs an id and has none its tab's, and
-// on a machine without a GPU the one that takes the place.
-function resolved({ name, params }) {
-  let asked = byName(name) || sections[0];
-  if (asked.dataset.needsId && !params.has("id")) { asked = byName(asked.dataset.tabOf); }
+// The section that an address asks for, and the one that is shown: the first one for an unknown page, the list for a page
+// that needs an id and has none, and on a machine without a GPU the page that says so.
+function resolve({ name, params }) {
+  let asked = sectionOf(name) || sections[0];
+  if (asked.dataset.needsId && !params.has("id")) { asked = sectionOf(asked.dataset.tabOf); }
   const instead = feed.server && !feed.server.has_gpus && asked.dataset.withoutGpus;
-  return { asked, section: instead ? byName(instead) : asked };
+  return { asked, section: instead ? sectionOf(instead) : asked };
 }
 
-// A machine of one GPU has no list of them: its first page has no tab, and the mark leads to that GPU.
-function single() {
+// On a machine with one GPU the page of that GPU is the first one: the list has no tab, and the logo leads to the GPU.
+function showHome() {
   const [{ dataset: { page: first } }] = sections;
   const { home } = feed.server;
   hide(document.querySelector(`[data-tab="${first}"]`), Boolean(home) && current !== sections[0]);
   attribute(document.querySelector(".brand"), "href", home || `#/${first}`);
 }
 
-// Who opens a machine of one GPU wants to see that one.
-function land() {
+// Whether another page has to be shown, now that the server has told which GPUs there are.
+function isMisplaced() {
   if (feed.server.home && !location.hash.replace(/^#\/?/, "")) {
     history.replaceState(null, "", feed.server.home);
     return true;
   }
-  return resolved(place()).section !== current;
+  return resolve(parseAddress()).section !== current;
 }
 
-function page(section) {
+function pageOf(section) {
   const { page: name } = section.dataset;
-  if (!pages[name]) { pages[name] = section.dataset.dash ? dashPage(section) : pageView(section); }
+  pages[name] ??= section.dataset.dash ? dashPage(section) : pageView(section);
   return pages[name];
 }
 
 function route() {
-  position.open(place().params);
-  const { name, params } = place();
-  if (byName(name)) { remember(name, params); }
-  const { asked, section } = resolved({ name, params });
+  position.open(parseAddress().params);
+  const address = parseAddress();
+  const { name, params } = address;
+  if (sectionOf(name)) { completeId(address); }
+  const { asked, section } = resolve(address);
   for (const other of sections) { other.hidden = other !== section; }
-  const shown = page(section);
+  const shown = pageOf(section);
   for (const tab of elements(document, "[data-tab]")) {
     if (tab.dataset.tab === asked.dataset.tabOf) { tab.setAttribute("aria-current", "page"); } else { tab.removeAttribute("aria-current"); }
   }
-  const moved = current && current !== section;
+  const isOther = current && current !== section;
   current = section;
   const notice = document.getElementById("notice");
-  const unknown = name && !byName(name) ? name : "";
+  const unknown = name && !sectionOf(name) ? name : "";
   hide(notice, !unknown);
   put(notice, unknown ? `No such page: "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
-  // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
-  const known = section === asked && byName(name) === asked;
-  feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params, section.dataset.page));
+  // The server resolves an unknown page to the first one as well, so that the request need not wait for this script.
+  const isKnown = section === asked && sectionOf(name) === asked;
+  feed.open(isKnown || section === sections[0] ? name : section.dataset.page, subject(params, section.dataset.page));
   shown.show(params);
   showTitle(shown.title);
-  if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
+  if (isOther) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
 }
 
-function heard(news) {
-  if (feed.server && land()) { route(); }
-  if (feed.server) { single(); }
+function update(news) {
+  if (feed.server && isMisplaced()) { route(); }
+  if (feed.server) { showHome(); }
   showStatus();
-  const shown = page(current);
+  const shown = pageOf(current);
   if (news.reset) { shown.about(); }
   shown.tick(news);
 }
 
-// Whether the page in place of those that need a GPU is shown.
+// Whether the page is shown that says why no GPU can be read.
 export const isWithoutGpus = () => Boolean(current) && sections.some((section) => section.dataset.withoutGpus === current.dataset.page);
 
-function again() {
-  page(current).about();
-}
-
-// Start the page that the address names.
+// Shows the page of the address, and follows the address and the feed from now on.
 export function start() {
-  sections = [...document.querySelectorAll("[data-page]")];
+  sections = elements(document, "[data-page]");
   theme.start();
-  // A skip link that changed the address would lead to another page.
+  // The address of a plain skip link would be taken for that of a page.
   document.getElementById("skip").addEventListener("click", (click) => {
     click.preventDefault();
     document.getElementById("main").focus();
   });
-  theme.on(again);
+  const redraw = () => redrawPage();
+  theme.on(redraw);
   startNotifications();
   startPrinting();
+  closeMenusElsewhere();
   window.addEventListener("hashchange", route);
-  window.addEventListener("resize", again);
-  feed.on(heard);
+  window.addEventListener("resize", redraw);
+  feed.on(update);
   // Ages of old values grow although no answer comes.
-  setInterval(() => { if (feed.server && !feed.isFresh() && !document.hidden) { page(current).tick(null); } }, 1000);
+  setInterval(() => { if (feed.server && !feed.isFresh() && !document.hidden) { pageOf(current).tick(null); } }, 1000);
   showStatus();
   route();
-  if (feed.server) { heard({ reset: true, delta: null, values: [], tables: new Map() }); }
+  if (feed.server) { update({ reset: true, delta: null, values: [], tables: new Map() }); }
 }

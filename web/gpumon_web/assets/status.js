@@ -1,4 +1,5 @@
-// How things are, in the head of every page: live, stale, reconnecting, replayed or simulated, and what is wrong.
+// The state of the data, in the head of every page and in the title of the tab: live, stale, reconnecting, replayed or
+// simulated, and what is wrong.
 // @ts-check
 import { attribute, fillOnce, hide, make, put } from "./dom.js";
 import { feed } from "./feed.js";
@@ -6,55 +7,50 @@ import * as format from "./format.js";
 import { showPlayer } from "./player.js";
 import { position } from "./position.js";
 import { isWithoutGpus } from "./router.js";
-import { showTitle } from "./title.js";
 
 const WORDS = {
   connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "signed out",
 };
 const AGAIN = "A log plays once: start 'gpumon web' with it again to see it from its begin.";
-// What to do, behind what is wrong and since when.
+// What the viewer can do, by state.
 const STEPS = {
   stale: "On the server, 'gpumon daemon status' says whether it runs, and 'gpumon daemon restart' starts it again.",
   reconnecting: "Look whether the server and your tunnel are up; else start 'gpumon web' there again.",
 };
+const TITLE_LENGTH = 80; // letters of each part of the tab's title: a run may have any name
 
-// Whether the first sample is on its way, so that nothing can be stale yet.
+let announced = "";
+let timer = 0;
+let pageTitle = "";
+
+// Whether the first sample is still to come, so that nothing can be stale yet.
 const waits = () => !feed.server && (feed.state === "live" || (feed.state === "stale" && feed.said.startsWith("not live yet")));
 
-// A recording is never live: it plays, or stands.
+// The state in a word, and what stands behind it. A recording is never live: it plays or is paused.
 function stateWords() {
   const { state, recorded, interval, answered } = feed;
   if (waits()) { return ["waiting", ""]; }
   if (state !== "live") { return [WORDS[state], ""]; }
   if (recorded) { return [position.isPaused ? "paused" : "playing", ` · ${format.clock(feed.now, feed.now)}`]; }
   if (!answered) { return ["not answered", ` · as of ${format.clock(feed.now, feed.now)}`]; }
-  if (feed.problem) { return ["no GPU can be read", ""]; } // what the machine says of itself is of now, and no GPU is
+  if (feed.problem) { return ["no GPU can be read", ""]; } // the machine is read now, but none of its GPUs
   return ["live", ` · ${interval >= 1 ? format.duration(interval).replace(".0", "") : `${Math.round(interval * 1000)} ms`}`];
 }
 
-// The same in a word, for what is not of now.
-export const stateWord = () => WORDS[feed.state];
-
-let said = "";
-let timer = 0;
-
 export function showStatus() {
-  const place = document.getElementById("live");
-  place.className = `live ${waits() ? "waiting" : feed.state}${feed.state === "live" && (feed.problem || !feed.server || !feed.answered) ? " without" : ""}`;
+  const live = document.getElementById("live");
+  live.className = `live ${waits() ? "waiting" : feed.state}${feed.state === "live" && (feed.problem || !feed.server || !feed.answered) ? " without" : ""}`;
   const [word, more] = stateWords();
-  put(place, word + more);
-  attribute(place, "title", feed.said);
-  // Read out only when it is something else, not each second.
-  if (said !== word) {
-    said = word;
+  put(live, word + more);
+  attribute(live, "title", feed.said);
+  // Screen readers announce a change of the state, and not the time that follows it.
+  if (announced !== word) {
+    announced = word;
     put(document.getElementById("said"), word);
     document.body.dataset.state = feed.state;
   }
-  attribute(document.body, "data-fresh", String(feed.isFresh()));
-  attribute(document.body, "data-waits", String(waits()));
-  attribute(document.body, "data-loaded", String(Boolean(feed.server)));
-  attribute(document.body, "data-answered", String(feed.answered));
-  attribute(document.body, "data-recorded", String(feed.recorded));
+  const flags = { fresh: feed.isFresh(), waits: waits(), loaded: Boolean(feed.server), answered: feed.answered, recorded: feed.recorded };
+  for (const [name, value] of Object.entries(flags)) { attribute(document.body, `data-${name}`, String(value)); }
   showPlayer();
   showTitle();
   const label = document.getElementById("label");
@@ -65,45 +61,45 @@ export function showStatus() {
   const name = (feed.server && feed.server.hostname) || "";
   hide(host, !name);
   put(host, name);
-  const problem = document.getElementById("problem");
-  const text = problemText();
-  // The page of a machine without a GPU says why by itself.
-  hide(problem, !text || (isProblem() && isWithoutGpus()));
-  const isLocked = feed.state === "locked";
-  const step = isOld() && !feed.recorded && !isLocked ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : "";
-  fillOnce(problem, text, () => [text, make("span", { class: "ago", "aria-hidden": "true" }), step, ...(isLocked ? [isOld() ? ". " : " ", signIn(), "."] : [])]);
-  const ago = problem.querySelector(".ago");
-  if (ago) { put(ago, counts() ? ` (${format.span(feed.silence())} ago)` : ""); }
+  showProblem();
   clearTimeout(timer);
   if (!feed.isFresh()) { timer = setTimeout(showStatus, 1000); }
 }
 
-// Name, speed and remarks of what is played: where room is short, the name loses letters, and the speed none.
+function showProblem() {
+  const problem = document.getElementById("problem");
+  const text = problemText();
+  hide(problem, !text || (isProblem() && isWithoutGpus())); // the page of a machine without a GPU says why itself
+  const isLocked = feed.state === "locked";
+  const step = isOld() && !feed.recorded && !isLocked ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : "";
+  fillOnce(problem, text, () => [text, make("span", { class: "ago", "aria-hidden": "true" }), step, ...(isLocked ? [isOld() ? ". " : " ", signInLink(), "."] : [])]);
+  const ago = problem.querySelector(".ago");
+  if (ago) { put(ago, isOld() && format.known(feed.silence()) ? ` (${format.span(feed.silence())} ago)` : ""); }
+}
+
+// Name, speed and remarks of a recording: if there is little room, the name is shortened and the speed is not.
 function labelParts(text) {
   const [, ...parts] = /^(.*?)( (?:×[\d.e+-]+|ended))?( \(.*\))?$/s.exec(text);
   return parts.map((part, at) => part && make("span", { class: ["name", "speed", "remarks"][at], text: part })).filter(Boolean);
 }
 
-// The form is what the server answers to this very address.
-function signIn() {
-  const link = make("a", { href: location.hash || "#/", text: "Reload the page to sign in" });
-  link.addEventListener("click", (click) => { click.preventDefault(); location.reload(); });
-  return link;
-}
+// The server answers this very address with the sign-in form.
+const signInLink = () => make("a", {
+  href: location.hash || "#/", text: "Reload the page to sign in", click: (click) => { click.preventDefault(); location.reload(); },
+});
 
 const isOld = () => ["stale", "reconnecting", "locked"].includes(feed.state) && !feed.isFresh() && format.known(feed.now);
 const isProblem = () => Boolean(feed.problem) && feed.state !== "locked" && !isOld();
-const counts = () => isOld() && format.known(feed.silence());
 const lastSeen = () => (isOld() ? ` Last seen ${format.clock(feed.now, feed.clock())} ${format.zone(feed.now)}`.trimEnd() : "");
 
-// The same words as a sentence; a name in front, such as `nvidia-smi`, stays as it is written.
+// Words as a sentence. A first word with a hyphen or digits, such as `nvidia-smi`, is a name and stays as it is.
 const sentence = (text) => `${text.replace(/^[a-z](?=[a-z]* )/, (letter) => letter.toUpperCase())}${/[.!?]$/.test(text) ? "" : "."}`;
 
-// What is read out as an alert has no seconds in it that count up: those stand apart.
+// The text of the alert. Seconds that count up are no part of it, since an alert is read out whenever it changes.
 function problemText() {
   if (feed.state === "locked") { return `This browser is signed out.${lastSeen()}`; }
-  if (isProblem()) { return sentence(feed.problem); } // what was wrong once is no news while nothing comes
-  if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
+  if (isProblem()) { return sentence(feed.problem); }
+  if (feed.state === "stale") { return `${reason(feed.said)}.${lastSeen()}`; }
   if (feed.state === "ended") { return `The recording has ended. Its last values are from ${format.moment(feed.now)}.${position.known ? "" : ` ${AGAIN}`}`; }
   if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
     return `gpumon web does not answer. This page keeps trying.${lastSeen()}`;
@@ -112,9 +108,21 @@ function problemText() {
   return feed.view.unread || (feed.leftOut && sentence(feed.leftOut));
 }
 
-// The state without its seconds: `Stale: the daemon is silent`.
-function why(words) {
+// The words of the server for a stale state without their seconds: `Stale: the daemon is silent`.
+function reason(words) {
   const text = words.replace(/:? last seen .*$/, "").replace(/ (\S+ )?\S+ ago$/, "");
   const whole = text === "stale" ? "stale: the daemon is silent" : text;
   return whole[0].toUpperCase() + whole.slice(1);
+}
+
+// Sets the title of the tab: the most important value of the page, after the state if that value is old. `name` is the title
+// of a page that is shown from now on.
+export function showTitle(name = "") {
+  pageTitle = name || pageTitle;
+  const tab = feed.value("tab");
+  const isFresh = feed.isFresh() && !["reconnecting", "locked"].includes(feed.state);
+  const value = (tab && (isFresh ? tab.text : tab.old)) || pageTitle;
+  const state = feed.server && !isFresh ? WORDS[feed.state] : feed.recorded ? "replay" : "";
+  const title = [state, value, (feed.server && feed.server.hostname) || "gpumon"].filter(Boolean).map((part) => part.slice(0, TITLE_LENGTH)).join(" · ");
+  if (pageTitle && document.title !== title) { document.title = title; }
 }

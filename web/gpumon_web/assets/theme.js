@@ -1,28 +1,24 @@
-// Dark or light, by the system until the button is pressed; and colors by their role.
+// Light or dark, colors by their role, and the colors of people.
 // @ts-check
 import { attribute, make, put } from "./dom.js";
+import { readSetting, saveSetting } from "./settings.js";
 
 const KEY = "gpumon-theme";
-const COLORS = 8;
-const USUAL = 5; // those that differ most
-const NOBODY = "mut";
-const LONG = 14; // letters of a name; one with more may not have room
-const END = 9; // of these that always stay
+const COLORS = 8; // of people
+const DISTINCT = 5; // of these, the first ones, which differ most
+const LONG = 14; // letters of a name; a longer one may be shortened
+const END = 9; // letters at the end of a long name that always stay
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = [];
-const placed = new Map();
-const rounds = new Map();
-const people = new Set();
-let known = new Map();
+const places = new Map(); // by user, the number that the server has given: it stands for a color and a mark
+const users = new Set(); // all users of whom this page has heard
+let colors = new Map(); // by role, [red, green, blue] in the current theme
 
-function stored() {
-  try { return localStorage.getItem(KEY); } catch { return null; }
-}
-
+// Applies a theme; without a name, that of the system.
 function apply(chosen) {
   if (chosen === "dark" || chosen === "light") { document.documentElement.dataset.theme = chosen; }
   else { delete document.documentElement.dataset.theme; }
-  known = new Map();
+  colors = new Map();
   label();
   for (const listener of listeners) { listener(); }
 }
@@ -39,76 +35,69 @@ function label() {
   attribute(button, "aria-label", isDark() ? "Switch to light" : "Switch to dark");
 }
 
-// The color of a role as the theme has it now: `#2f6fed`, or with an opacity `rgba(…)`.
-function color(name, opacity) {
-  if (!known.has(name)) {
-    known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+// The color of a role in the current theme, for a canvas: `rgb(47,111,237)`, or `rgba(…)` with an opacity.
+function color(role, opacity = 1) {
+  if (!colors.has(role)) {
+    const probe = document.documentElement.appendChild(make("i", { hidden: true }));
+    probe.style.color = `var(--${role})`;
+    colors.set(role, getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3));
+    probe.remove();
   }
-  const hex = known.get(name);
-  if (opacity === undefined || Number(opacity) === 1) { return hex; }
-  const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  return `rgba(${parts.join(",")},${opacity})`;
+  const parts = colors.get(role).join(",");
+  return opacity === 1 ? `rgb(${parts})` : `rgba(${parts},${opacity})`;
 }
 
-function slot(name) {
-  let hash = 2166136261;
-  for (const letter of name) { hash = Math.imul(hash ^ letter.codePointAt(0), 16777619); }
-  return (hash >>> 8) % USUAL;
+function hash(name) {
+  let sum = 2166136261; // FNV-1a
+  for (const letter of name) { sum = Math.imul(sum ^ letter.codePointAt(0), 16777619); }
+  return sum >>> 8;
 }
 
-// A person has the color that the server has given, on every page and in every browser; without one, a color from the name.
-function ofUser(name) {
-  if (!name) { return NOBODY; }
-  return `p${placed.has(name) ? placed.get(name) : slot(name)}`;
-}
+// The role of a user's color: the server's choice, so that it is the same on all pages, or else one by the name.
+const ofUser = (name) => (name ? `p${places.has(name) ? places.get(name) % COLORS : hash(name) % DISTINCT}` : "mut");
 
-// `places`: of each person, a color and a mark in one number.
-function give(places) {
-  for (const [name, place] of Object.entries(places || {})) {
-    placed.set(name, place % COLORS);
-    rounds.set(name, Math.floor(place / COLORS));
-  }
-}
-
-// How many had the color of a person before: there are more people than colors that differ. Marks tell them apart.
-function mark(name) {
-  return ["", "second", "third"][Math.min(2, rounds.get(name) || 0)];
-}
-
-function meet(names) { for (const name of names) { people.add(name); } }
+// A class that tells apart the users who share a color, since there are more users than colors that differ.
+const mark = (name) => ["", "second", "third"][Math.min(2, Math.floor((places.get(name) || 0) / COLORS))];
 
 export const theme = {
-  color, ofUser, mark, give, meet, isDark,
-  // All users that a page has named.
-  met: () => [...people],
+  color, ofUser, mark, isDark,
+  // Takes over the places that the server has given to users.
+  setPlaces(given) { for (const [name, place] of Object.entries(given || {})) { places.set(name, place); } },
+  // Adds users of whom the page has heard; returns whether any of them is new.
+  addUsers(names) {
+    const before = users.size;
+    for (const name of names) { users.add(name); }
+    return users.size > before;
+  },
+  users: () => [...users],
   on(listener) { listeners.push(listener); },
-  // Another theme for a while; null: the previous one.
-  lend(other) { apply(other || stored()); },
+  // Applies another theme for a while; null ends that.
+  override(other) { apply(other || readSetting(KEY)); },
   start() {
     label();
     document.getElementById("theme").addEventListener("click", () => {
       const next = isDark() ? "light" : "dark";
-      try { localStorage.setItem(KEY, next); } catch { /* a private window: it lasts as long as the page */ }
+      saveSetting(KEY, next);
       apply(next);
     });
-    system.addEventListener("change", () => apply(stored()));
+    system.addEventListener("change", () => apply(readSetting(KEY)));
   },
 };
-apply(stored());
+apply(readSetting(KEY));
 
-// A dot in a person's color, and the name. A long one gives way in its middle, so that those that begin alike differ;
-// what is drawn of it is the style sheet's, and what is copied, found and read out is the name itself.
-export function person(name, fallback) {
-  const whole = name || fallback || "unknown";
-  const [head, end] = parted(whole);
+// A dot in a user's color, and the name. A long name is shortened in its middle, by the style sheet, since names of a site
+// often begin alike; the whole name is what is copied, found and read out.
+export function person(name) {
+  const whole = name || "unknown";
+  const [head, end] = splitName(whole);
   const text = end ? make("span", { class: "ends", "data-head": head, "data-end": end }, make("span", { class: "sr", text: whole })) : make("span", { text: whole });
   const chip = make("span", { class: `person ${mark(name)}`.trim(), title: end ? whole : null }, text);
   chip.style.setProperty("--c", `var(--${ofUser(name)})`);
   return chip;
 }
 
-// A long name before the letters at its end, and these; no mark is parted from its letter.
-function parted(name) {
+// A long name as its head and its last letters, without parting a combining mark from its letter.
+function splitName(name) {
   const letters = Array.from(name);
   if (letters.length <= LONG) { return [name, ""]; }
   let at = letters.length - END;
@@ -117,8 +106,8 @@ function parted(name) {
 }
 
 // Shares of a whole, each in its color: [{share, color, title}].
-export function shareBar(parts, className) {
-  const bar = make("span", { class: className || "bar", "aria-hidden": "true" });
+export function shareBar(parts, className = "bar") {
+  const bar = make("span", { class: className, "aria-hidden": "true" });
   for (const part of parts) {
     const piece = make("i", { title: part.title });
     piece.style.width = `${Math.max(0, Math.min(1, part.share || 0)) * 100}%`;

@@ -4,8 +4,10 @@
 import { fillOnce, hide, make } from "./dom.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
-import { menuButton, saveFile } from "./pen.js";
-import { setArguments } from "./router.js";
+import { makeMenu } from "./menu.js";
+import { saveFile } from "./pen.js";
+import { setArguments } from "./address.js";
+import { readSetting, saveSetting } from "./settings.js";
 
 const SHORTEST = 10; // s of a window
 const FINEST = 500; // of an axis that is no time, such a part is one
@@ -22,17 +24,10 @@ export function clampRange([from, to], [low, high]) {
 export const SETTLES = 120;
 export const withMargin = ([from, to]) => [Math.max(0, from - (to - from) / 4), to + (to - from) / 4];
 
-// A stretch of time in an address, in seconds since 1970.
-export const rangeArguments = (range) => ({ from: range && range[0].toFixed(1), to: range && range[1].toFixed(1) });
-export function rangeOf(params) {
-  const range = [Number(params.get("from")), Number(params.get("to"))];
-  return params.has("from") && range.every(format.known) && range[0] < range[1] ? range : null;
-}
-
 // Buttons that zoom and move without a mouse; `chart.range` is where they begin, `go(range)` where they lead.
 export function chartTools(chart, go) {
   const step = (name, title, change) => make("button", {
-    type: "button", class: "tool", text: name, title, "aria-label": title,
+    class: "tool", text: name, title, "aria-label": title,
     click: () => {
       const seen = chart.range;
       if (!seen) { return; }
@@ -52,13 +47,13 @@ export function chartTools(chart, go) {
 export function chartFiles(chart, name, more) {
   const stem = () => name().replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) || "chart";
   const caption = () => [name(), (chart.doc.axis === "time" ? chart.range : [feed.now]).map(format.moment).join(" – ")].join(" · ") + ` ${format.zone(feed.now)}`.trimEnd();
-  const item = (text, click) => make("button", { type: "button", text, click: () => { if (chart.doc) { click(); menu.close(); } } });
-  const menu = menuButton("files",
+  const item = (text, click) => make("button", { text, click: () => { if (chart.doc) { click(); menu.close(); } } });
+  const menu = makeMenu("files",
     item("PNG", () => chart.png(caption(), (blob) => { if (blob) { saveFile(`${stem()}.png`, "image/png", blob); } })),
     item("SVG", () => saveFile(`${stem()}.svg`, "image/svg+xml", chart.svg(caption()))),
     item("CSV", () => saveFile(`${stem()}.csv`, "text/csv", chart.csv())));
-  if (more) { menu.box.prepend(make("button", { type: "button", class: "narrow", text: more.textContent, click: () => { menu.close(); more.click(); } })); }
-  menu.put("Download");
+  if (more) { menu.box.prepend(make("button", { class: "narrow", text: more.textContent, click: () => { menu.close(); more.click(); } })); }
+  menu.setLabel("Download");
   return menu.node;
 }
 
@@ -66,11 +61,11 @@ export function chartFiles(chart, name, more) {
 // `usual(all)`: the keys of the panels that are shown until the viewer chooses.
 export function panelChoice(key, usual, changed) {
   const KEY = `gpumon-panels-${key}`;
-  const menu = menuButton("panels");
+  const menu = makeMenu("panels");
   hide(menu.node, true); // until it is known which there are
   let all = [];
   let chosen = null;
-  try { chosen = JSON.parse(localStorage.getItem(KEY)); } catch { chosen = null; }
+  try { chosen = JSON.parse(readSetting(KEY)); } catch { chosen = null; }
   if (!Array.isArray(chosen) || !chosen.every((one) => typeof one === "string")) { chosen = null; }
   let linked = null; // panels of a link, which are no choice of the viewer
 
@@ -83,14 +78,14 @@ export function panelChoice(key, usual, changed) {
     const now = shown();
     chosen = is ? [...now, name] : now.filter((one) => one !== name);
     linked = null;
-    try { localStorage.setItem(KEY, JSON.stringify(chosen)); } catch { /* a private window: it lasts as long as the page */ }
+    saveSetting(KEY, JSON.stringify(chosen));
     setArguments({ panels: chosen.join(",") });
     draw();
     changed();
   }
   function draw() {
     const now = shown();
-    menu.put(`${now.length} of ${all.length} panels`);
+    menu.setLabel(`${now.length} of ${all.length} panels`);
     fillOnce(menu.box, [all, now], () => all.map((one) => {
       const input = make("input", { type: "checkbox" });
       input.checked = now.includes(one.key);

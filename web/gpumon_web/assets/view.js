@@ -1,181 +1,175 @@
-// A page whose layout stands in the document: filled with values by kind once it is first opened.
+// A page whose layout is part of the document: its elements are filled with values by their kind.
 // @ts-check
-import { latestAnswer } from "./ask.js";
 import { csvButton } from "./csv.js";
-import { hide } from "./dom.js";
+import { elements, hide } from "./dom.js";
 import { feed } from "./feed.js";
 import { fitTable } from "./fitting.js";
-import { meetUsers } from "./groups.js";
 import { keptFigure } from "./kept_figure.js";
 import { showUnknown, showValue } from "./kinds.js";
 import { liveFigure } from "./live_figure.js";
 import { position } from "./position.js";
+import { latestAnswer } from "./request.js";
 import { searchField, tableRows } from "./rows.js";
-import { showStatus } from "./status.js";
+import { showStatus, showTitle } from "./status.js";
 import { theme } from "./theme.js";
-import { showTitle } from "./title.js";
 
-const SOON = 3; // s between questions for what the ledger keeps, after one that got no answer
+const RETRY = 3; // s until the ledger is asked again after a request that failed
 const SETTLES = 1; // s that the ledger may take to write what just happened
-const LATE = 1; // s after which what a page showed when it was left may not stand there any more
+const BLANK_AFTER = 1000; // ms after which a page that is opened again stops showing what it showed before
 
-// Arguments that the browser knows by itself.
-const own = { zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
+// Arguments that the browser adds.
+const browserArguments = { zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
 
-// A page in the form that the router knows: show(), about() and tick().
+// A page in the form that router.js uses: show(arguments), about() draws all of it, and tick(news) what is new.
 export function pageView(section) {
-  const ask = latestAnswer();
+  const askLedger = latestAnswer();
   const askRest = latestAnswer();
-  const isKept = Boolean(section.dataset.kept);
-  const names = section.dataset.keptArgs.split(" ").filter(Boolean);
-  const bound = new Map(); // name -> elements
-  for (const node of section.querySelectorAll("[data-bind]")) {
-    if (!bound.has(node.dataset.bind)) { bound.set(node.dataset.bind, []); }
-    bound.get(node.dataset.bind).push(node);
-  }
-  const tables = [...section.querySelectorAll("[data-rows]")].map((table) => tableRows(table, rest));
-  const fields = [...section.querySelectorAll("[data-search]")].map((place) => searchField(place, tables.find((table) => table.name === place.dataset.search)));
-  for (const place of section.querySelectorAll("[data-csv]")) { csvButton(place, tables.find((table) => table.name === place.dataset.csv)); }
-  const isLive = Boolean(section.querySelector("[data-figure]")); // it is about a chart that is live, and what is kept stands beside it
-  const figures = [...section.querySelectorAll("[data-figure]")].map(liveFigure)
-    .concat([...section.querySelectorAll("[data-kept-figure]")].map(keptFigure));
-  const boxes = [...section.querySelectorAll(".tablebox")].map(fitTable); // what lets columns leave
+  const hasLedger = Boolean(section.dataset.kept); // values of the ledger belong to the page
+  const argumentNames = section.dataset.keptArgs.split(" ").filter(Boolean);
+  const bound = Map.groupBy(elements(section, "[data-bind]"), (node) => node.dataset.bind);
+  const tables = elements(section, "[data-rows]").map((table) => tableRows(table, requestRest));
+  const tableOf = (name) => tables.find((table) => table.name === name);
+  const fields = elements(section, "[data-search]").map((place) => searchField(place, tableOf(place.dataset.search)));
+  for (const place of elements(section, "[data-csv]")) { csvButton(place, tableOf(place.dataset.csv)); }
+  const isLive = Boolean(section.querySelector("[data-figure]")); // the page is about a live chart; its ledger values are secondary
+  const figures = [...elements(section, "[data-figure]").map(liveFigure), ...elements(section, "[data-kept-figure]").map(keptFigure)];
+  const refits = elements(section, ".tablebox").map(fitTable);
   let params = new URLSearchParams();
-  let asked = 0;
-  let outline = "";
-  let seen = null; // the view that is shown; null: none was yet
-  let wantsRest = false; // and waits for it
-  let looked = ""; // how values were drawn: as of now, as old, or as of now without an answer since
-  let late = 0;
-  const page = { title: section.dataset.title, show, about, tick };
+  let due = 0; // when the ledger is asked next, by performance.now()
+  let runs = ""; // the running trainings at the last request
+  let view = null; // the feed's view that is shown; null at first
+  let isAskingRest = false;
+  let freshness = ""; // of the values when all were drawn
+  let blankTimer = 0;
 
   function show(given) {
-    asked = 0;
+    due = 0;
     params = given;
-    outline = "";
+    runs = "";
     for (const one of [...tables, ...fields]) { one.open(params); }
-    if (seen) {
-      for (const refit of boxes) { refit(); }
-      if (isKept && !isLive && seen !== feed.view) { clear(); }
-      clearTimeout(late);
-      if (feed.isFresh()) { late = setTimeout(blank, LATE * 1000); } else { blank(); }
+    if (view) {
+      for (const refit of refits) { refit(); }
+      if (hasLedger && !isLive && view !== feed.view) { clear(); }
+      clearTimeout(blankTimer);
+      if (feed.isFresh()) { blankTimer = setTimeout(blank, BLANK_AFTER); } else { blank(); }
     }
-    seen = feed.view;
+    view = feed.view;
     for (const figure of figures) { figure.open(params); }
     about();
     load();
   }
 
-  const look = () => `${feed.isFresh()} ${feed.answered}`;
+  const freshnessNow = () => `${feed.isFresh()} ${feed.answered}`;
 
-  // Of something else, nothing is known until it came.
+  // Shows all values as unknown.
   function clear() {
-    for (const nodes of bound.values()) {
-      for (const node of nodes) { showUnknown(node); }
-    }
+    for (const nodes of bound.values()) { nodes.forEach(showUnknown); }
     for (const figure of figures) { figure.clear(); }
   }
 
-  // What stands here is of when the page was left, and nothing newer has come.
+  // Removes what the page showed when it was left, if nothing newer has come.
   function blank() {
     if (feed.view.values.size || feed.view.kept.size || section.hidden) { return; }
     clear();
     about();
   }
 
-  // Draw everything again.
   function about() {
-    looked = look();
-    for (const [name, nodes] of bound) { for (const node of nodes) { value(node, name); } }
+    freshness = freshnessNow();
+    for (const name of bound.keys()) { showNamed(name); }
     for (const table of tables) { table.draw(null); }
-    places();
+    showParts();
     for (const figure of figures) { figure.about(); }
   }
 
-  // What is there only while a value says so, or dimmed then.
-  function places() {
-    const isKnown = (isKept && !isLive) || feed.view.values.size > 0;
-    const has = (name) => { const one = feed.value(name); return Boolean(one) && one.length !== 0; };
-    section.classList.toggle("waits", isKept && !feed.view.kept.size);
-    for (const node of section.querySelectorAll("[data-show]")) { hide(node, isKnown && !has(node.dataset.show)); }
-    for (const node of section.querySelectorAll("[data-unless]")) { hide(node, has(node.dataset.unless)); }
-    for (const node of section.querySelectorAll("[data-dim]")) { node.classList.toggle("old", has(node.dataset.dim)); }
+  // Shows or dims parts of the page that depend on a value.
+  function showParts() {
+    const isKnown = (hasLedger && !isLive) || feed.view.values.size > 0;
+    const has = (name) => { const value = feed.value(name); return Boolean(value) && value.length !== 0; };
+    section.classList.toggle("waits", hasLedger && !feed.view.kept.size);
+    for (const node of elements(section, "[data-show]")) { hide(node, isKnown && !has(node.dataset.show)); }
+    for (const node of elements(section, "[data-unless]")) { hide(node, has(node.dataset.unless)); }
+    for (const node of elements(section, "[data-dim]")) { node.classList.toggle("old", has(node.dataset.dim)); }
   }
 
-  function value(node, name) {
-    if (feed.has(name)) { showValue(node, node.dataset.kind, feed.value(name)); }
-    if (node.tagName === "P") { hide(node, !node.textContent); } // a paragraph of nothing would be a gap
+  function showNamed(name) {
+    for (const node of bound.get(name) || []) { showNode(node); }
   }
 
-  // What is new, and what moves by itself; null: only the latter.
+  function showNode(node) {
+    const { bind: name, kind } = node.dataset;
+    if (feed.has(name)) { showValue(node, kind, feed.value(name)); }
+    if (node.tagName === "P") { hide(node, !node.textContent); } // an empty paragraph would be a gap
+  }
+
+  const showKind = (kind) => elements(section, `[data-bind][data-kind=${kind}]`).forEach(showNode);
+
+  // Draws what is new, and what changes with time; without news, only the latter.
   function tick(news) {
-    if (looked !== look()) { about(); }
-    for (const name of news ? news.values : []) { for (const node of bound.get(name) || []) { value(node, name); } }
-    for (const table of tables) { table.draw(changed(news, table)); }
-    for (const node of section.querySelectorAll("[data-kind=tiles]")) { value(node, node.dataset.bind); }
-    if (news && news.values.length) { places(); }
+    if (freshness !== freshnessNow()) { about(); }
+    for (const name of news ? news.values : []) { showNamed(name); }
+    for (const table of tables) { table.draw(changedRows(news, table)); }
+    showKind("tiles");
+    if (news && news.values.length) { showParts(); }
     for (const figure of figures) { figure.tick(news); }
     load();
   }
 
-  // The cells that are new, of the rows of a table and of its groups.
-  function changed(news, table) {
-    const found = (news && news.tables.get(table.name)) || new Map();
-    const groups = news && table.within && news.tables.get(table.within);
-    return groups ? new Map([...found, ...groups]) : found;
+  // The changed cells of a table and of its groups.
+  function changedRows(news, table) {
+    if (!news) { return new Map(); }
+    return new Map([...news.tables.get(table.name) || [], ...news.tables.get(table.within) || []]);
   }
 
-  // Values from the ledger: rarely, and soon after a run began, ended, or entered another epoch.
+  // Requests values from the ledger: rarely, and soon after a run began, ended, or entered another epoch.
   function load() {
-    if (!isKept) { return; }
+    if (!hasLedger) { return; }
     if (feed.server) {
-      const id = params.get("id");
-      const runs = JSON.stringify(feed.server.runs.filter(([run]) => !names.includes("id") || run === id));
-      if (outline && runs !== outline) { asked = Math.min(asked, performance.now() + SETTLES * 1000); }
-      outline = runs;
+      const now = JSON.stringify(feed.server.runs.filter(([run]) => !argumentNames.includes("id") || run === params.get("id")));
+      if (runs && now !== runs) { due = Math.min(due, performance.now() + SETTLES * 1000); }
+      runs = now;
     }
-    if (performance.now() < asked) { return; }
-    asked = Infinity;
-    const [view, of] = [feed.view, String(query())];
-    ask(`api/kept?${of}${position.exact()}`, (found, took) => {
-      asked = performance.now() + (found && !found.unread ? Math.max(found.again, took * 20) : SOON) * 1000;
-      if (found && view === feed.view && !stays(found, of)) { keep(found); }
+    if (performance.now() < due) { return; }
+    due = Infinity;
+    const [asked, query] = [feed.view, String(ledgerQuery())];
+    askLedger(`api/kept?${query}${position.exact()}`, (answer, took) => {
+      due = performance.now() + (answer && !answer.unread ? Math.max(answer.again, took * 20) : RETRY) * 1000;
+      if (answer && asked === feed.view && !isUnread(answer, query)) { keep(answer); }
     });
   }
 
-  const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || own[name] || ""])]);
+  const ledgerQuery = () => new URLSearchParams([["page", section.dataset.page], ...argumentNames.map((name) => [name, params.get(name) || browserArguments[name] || ""])]);
 
-  // What cannot be read now stays as it was read before, and the head of the page says so.
-  function stays({ unread }, of) {
-    const view = feed.view;
-    const isRead = view.readOf === of;
-    view.unread = unread && isRead ? `${unread} What is shown was read before.` : "";
-    if (!unread) { view.readOf = of; }
+  // Whether the ledger cannot be read now although it was read before: those values stay, and the head of the page says so.
+  function isUnread({ unread }, query) {
+    const wasRead = feed.view.readQuery === query;
+    feed.view.unread = unread && wasRead ? `${unread} What is shown was read before.` : "";
+    if (!unread) { feed.view.readQuery = query; }
     showStatus();
-    return Boolean(view.unread);
+    return Boolean(feed.view.unread);
   }
 
-  function keep(found) {
-    const before = theme.met().length;
-    theme.meet(found.users);
-    const news = feed.keep(found);
-    if (meetUsers(found.people || []) || theme.met().length > before) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
-    for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
-    if (news.values.includes("day")) { for (const node of section.querySelectorAll("[data-bind][data-kind=day]")) { value(node, node.dataset.bind); } }
-    for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
-    if (news.values.length) { places(); showTitle(); }
+  function keep(answer) {
+    const hasNewUsers = theme.addUsers([...answer.users, ...(answer.people || [])]);
+    const news = feed.keep(answer);
+    if (hasNewUsers) { showKind("mine"); }
+    for (const name of news.values) { showNamed(name); }
+    if (news.values.includes("day")) { showKind("day"); }
+    for (const table of tables) { table.draw(news.values.length ? null : changedRows(news, table)); }
+    if (news.values.length) { showParts(); showTitle(); }
     for (const figure of figures) { figure.about(); }
   }
 
-  // The newest rows come by themselves; the others once the viewer scrolls to them, or sorts by something else.
-  function rest() {
-    if (wantsRest) { return; }
-    wantsRest = true;
-    const view = feed.view;
-    askRest(`api/kept?rest=1&${query()}${position.exact()}`, (found) => {
-      wantsRest = false;
-      if (found && view === feed.view) { keep(found); }
+  // Requests all rows of the tables: by themselves only the newest ones come.
+  function requestRest() {
+    if (isAskingRest) { return; }
+    isAskingRest = true;
+    const asked = feed.view;
+    askRest(`api/kept?rest=1&${ledgerQuery()}${position.exact()}`, (answer) => {
+      isAskingRest = false;
+      if (answer && asked === feed.view) { keep(answer); }
     });
   }
-  return page;
+
+  return { title: section.dataset.title, show, about, tick };
 }
