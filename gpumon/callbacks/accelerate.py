@@ -14,24 +14,18 @@ epochs or steps. The argument `step` of `log` is not used, because each training
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.frameworks import import_framework
 from gpumon.callbacks.hook import Hook, guarded
 
-try:
-    import accelerate
-except ModuleNotFoundError as error:
-    if error.name != "accelerate":
-        raise  # accelerate is installed, but one of its own imports is missing
-    raise missing("accelerate") from None
+import_framework("accelerate")
 
-require("accelerate", accelerate.__version__)
-
-from accelerate import tracking  # noqa: E402  # after the version check, because old versions may lack the module
+tracking: Any = import_module("accelerate.tracking")  # after the version check, because old versions may lack it
 
 
-class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed only in some versions
+class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # its type is unknown
     """Shows the configuration and the logged values of a training run in gpumon.
 
     Accelerate uses the tracker only in the main process.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 from gpumon.common.errors import FrameworkError, pip
 
@@ -19,6 +21,18 @@ OLDEST: Mapping[str, int] = {
 (from 1.9)."""
 _MAX_DIGITS = 5
 """Maximum digits of a major version. Longer numbers are not versions, and Python refuses to parse very long numbers."""
+
+
+def import_framework(name: str) -> Any:
+    """Import a framework for its callback. Raises FrameworkError if it is not installed or too old."""
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise  # the framework is installed, but one of its own imports is missing
+        raise missing(name) from None
+    require(name, module.__version__)
+    return module
 
 
 def require(framework: str, installed: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from time import monotonic_ns
 from types import FrameType
@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from gpumon.tracking.active_run import ActiveRun, run
 from gpumon.tracking.batch_size import BatchSize
-from gpumon.tracking.notebook_cell import call_at_end_of_cell
+from gpumon.tracking.lifetime import call_at_end_of_cell
 from gpumon.tracking.warn import warn_once
 
 _MAX_FRAMES = 64
@@ -45,30 +45,6 @@ def variables(module: str, *functions: str) -> Mapping[str, Any]:
             if frame.f_globals.get("__name__") == module:
                 return frame.f_locals
     return {}
-
-
-class Endable(Protocol):
-    """The part of `Hook` that `end_with_cell` uses."""
-
-    @property
-    def is_paused(self) -> bool: ...
-    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
-
-
-def end_with_cell(hook: Endable) -> None:
-    """End the run of `hook` as failed or interrupted if its training has not ended by the end of the notebook cell.
-
-    A paused hook is not ended, because an evaluation in a later cell may continue its run. Does nothing outside
-    IPython. Does nothing in threads other than the main thread, because such threads may outlive a cell.
-    """
-    reference = weakref.ref(hook)
-
-    def end(error: BaseException | None) -> None:
-        hook = reference()
-        if hook is not None and not hook.is_paused:
-            hook.end(error, failed=True)
-
-    call_at_end_of_cell(end)
 
 
 def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[object]) -> dict[str, Any]:
@@ -155,7 +131,7 @@ class Hook:
         if self._config is not None:
             self.run.config(self._config)
         self.run.must_end()
-        end_with_cell(self)
+        self._end_with_cell()
 
     def end(
         self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
@@ -187,8 +163,22 @@ class Hook:
         _paused.discard(self)
         self.run.must_end()
         self.run.begin_phase("")
-        end_with_cell(self)
+        self._end_with_cell()
         return True
+
+    def _end_with_cell(self) -> None:
+        """End the run as failed or interrupted if its training has not ended by the end of the notebook cell.
+
+        A paused run is not ended, because an evaluation in a later cell may continue it.
+        """
+        reference = weakref.ref(self)
+
+        def end(error: BaseException | None) -> None:
+            hook = reference()
+            if hook is not None and not hook.is_paused:
+                hook.end(error, failed=True)
+
+        call_at_end_of_cell(end)
 
     def plan(self, steps: object) -> None:
         """Publish the planned number of steps of the whole run. An invalid number is ignored."""
@@ -293,6 +283,30 @@ def in_phase(method: Callable[..., Any], get_phase: Callable[[Any], Phase | None
         finally:
             if phase is not None:
                 restore_phase(phase, previous)
+
+    return call
+
+
+class Monitor(Protocol):
+    """A callback whose training may end with an exception."""
+
+    def end_with_error(self, error: BaseException) -> None: ...
+
+
+def reporting(method: Callable[..., Any], monitors: Callable[[Any], Iterable[Monitor]]) -> Callable[..., Any]:
+    """Wrap `method` of a class so that an exception in it also ends the runs of the monitors of the training.
+
+    `monitors(self)` returns these monitors. Used for frameworks that do not report exceptions to callbacks.
+    """
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            for monitor in monitors(self):
+                monitor.end_with_error(error)
+            raise
 
     return call
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
+from gpumon.callbacks.frameworks import import_framework
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, reporting, warn_failed
 from gpumon.tracking.batch_size import BatchSize, batch_size_of_pass
 from gpumon.tracking.logged_values import PendingNumber, number_of, whole
 
@@ -91,14 +90,8 @@ class TimedBatches:
         return batch
 
 
-try:
-    import keras
-except ModuleNotFoundError as error:
-    if error.name != "keras":
-        raise  # keras is installed, but one of its own imports is missing, such as its backend
-    raise missing("keras") from None
-
-require("keras", keras.__version__)
+keras = import_framework("keras")
+_Callback: Any = keras.callbacks.Callback
 
 _THREADS = 64
 """Number of most recent batch ends that are stored, because batch ends may arrive out of order. Keras has fewer
@@ -110,7 +103,7 @@ _started: WeakSet[GpuMonitor] = WeakSet()
 callbacks."""
 
 
-class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed only in some versions
+class GpuMonitor(_Callback):  # type: ignore[misc]  # its type is unknown
     """Shows a training run in gpumon: its epochs, steps, validation and logged metrics.
 
     If the callback is passed only to `evaluate` or `predict`, this call is shown as a run of its own. An exception in
@@ -341,20 +334,9 @@ def _learning_rate(optimizer: Any) -> float | PendingNumber | None:
     return number_of("learning_rate", value) if torch else None
 
 
-def _reporting(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the method `fit` of a model so that its monitors end their run if it raises."""
-
-    @wraps(fit)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return fit(self, *args, **kwargs)
-        except BaseException as error:
-            for monitor in [*_started]:
-                if monitor.trains(self):
-                    monitor.end_with_error(error)
-            raise
-
-    return call
+def _fitting_monitors(model: Any) -> list[GpuMonitor]:
+    """Return the monitors whose run trains `model` in this thread."""
+    return [monitor for monitor in _started if monitor.trains(model)]
 
 
 def _current_phase(callback: Any) -> Phase | None:
@@ -371,5 +353,5 @@ for _kind, _method in (
         setattr(_holder, _method, in_phase(getattr(_holder, _method), _current_phase, CHECKPOINT))
 for _trainer in keras.Model.__mro__:
     if "fit" in vars(_trainer):
-        _trainer.fit = _reporting(_trainer.fit)
+        _trainer.fit = reporting(_trainer.fit, _fitting_monitors)
         break

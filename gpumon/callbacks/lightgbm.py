@@ -18,17 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.frameworks import import_framework
 from gpumon.callbacks.hook import Hook, guarded, variables, warn_failed
 
-try:
-    import lightgbm
-except ModuleNotFoundError as error:
-    if error.name != "lightgbm":
-        raise  # lightgbm is installed, but one of its own imports is missing
-    raise missing("lightgbm") from None
-
-require("lightgbm", lightgbm.__version__)
+lightgbm = import_framework("lightgbm")
 
 _PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
 """Names of the local variables of `train` and `cv` that hold the callbacks called before and after each round."""

@@ -11,23 +11,14 @@ gradients are accumulated, a step has several batches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import wraps
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, warn_failed
+from gpumon.callbacks.frameworks import import_framework
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, frames, guarded, in_phase, reporting, warn_failed
 from gpumon.tracking.batch_size import BatchSize
 
-try:
-    import transformers
-except ModuleNotFoundError as error:
-    if error.name != "transformers":
-        raise  # transformers is installed, but one of its own imports is missing
-    raise missing("transformers") from None
-
-require("transformers", transformers.__version__)
+_TrainerCallback: Any = import_framework("transformers").TrainerCallback
 
 _PATCHED = "_gpumon_patched"
 _PRUNING = "_report_to_hp_search"
@@ -38,7 +29,7 @@ _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
 
-class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed only in some versions
+class GpuMonitor(_TrainerCallback):  # type: ignore[misc]  # its type is unknown
     """Shows a training run of the Trainer in gpumon: its epochs, steps, evaluations and logged metrics.
 
     The Trainer calls the callback in every rank. It calls no callback when the training fails, so the method `train` is
@@ -220,21 +211,6 @@ def _checkpoint_phase(trainer: Any) -> Phase | None:
     return next((monitor.checkpoint_phase() for monitor in _monitors(trainer)), None)
 
 
-def _reporting(train: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the method `train` of a Trainer so that its monitors end their run if it raises."""
-
-    @wraps(train)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return train(self, *args, **kwargs)
-        except BaseException as error:
-            for monitor in _monitors(self):
-                monitor.end_with_error(error)
-            raise
-
-    return call
-
-
 def _patch_trainer() -> None:
     """Patch the Trainer, if imported, to report exceptions and to record the saving of a checkpoint as a phase.
 
@@ -244,12 +220,10 @@ def _patch_trainer() -> None:
     if kind is None or hasattr(kind, _PATCHED):
         return
     setattr(kind, _PATCHED, True)
-    for name, wrap in (
-        ("train", _reporting),
-        ("_save_checkpoint", lambda save: in_phase(save, _checkpoint_phase, CHECKPOINT)),
-    ):
-        if hasattr(kind, name):
-            setattr(kind, name, wrap(getattr(kind, name)))
+    if hasattr(kind, "train"):
+        kind.train = reporting(kind.train, _monitors)
+    if hasattr(kind, "_save_checkpoint"):
+        kind._save_checkpoint = in_phase(kind._save_checkpoint, _checkpoint_phase, CHECKPOINT)
 
 
 def _parameters(args: Any, batch: int) -> dict[str, object]:

@@ -11,24 +11,17 @@ the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.callbacks.frameworks import missing, require
-from gpumon.callbacks.hook import Hook, guarded, variables, warn_failed
+from gpumon.callbacks.frameworks import import_framework
+from gpumon.callbacks.hook import Hook, guarded, reporting, variables, warn_failed
 
-try:
-    import xgboost
-except ModuleNotFoundError as error:
-    if error.name != "xgboost":
-        raise  # xgboost is installed, but one of its own imports is missing
-    raise missing("xgboost") from None
-
-require("xgboost", xgboost.__version__)
+xgboost = import_framework("xgboost")
+_TrainingCallback: Any = xgboost.callback.TrainingCallback
 
 
-class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed only in some versions
+class GpuMonitor(_TrainingCallback):  # type: ignore[misc]  # its type is unknown
     """Shows a training run in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
     An exception in another callback ends the run. XGBoost does not report any other exception to callbacks. After such
@@ -108,22 +101,10 @@ def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, o
     }
 
 
-def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `method` of the callback container so that the monitors in it end their run if a callback raises."""
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException as error:
-            for callback in self.callbacks:
-                if isinstance(callback, GpuMonitor):
-                    callback.end_with_error(error)
-            raise
-
-    return call
+def _monitors(container: Any) -> list[GpuMonitor]:
+    return [callback for callback in container.callbacks if isinstance(callback, GpuMonitor)]
 
 
 for _method in ("before_iteration", "after_iteration"):
     _holder = xgboost.callback.CallbackContainer
-    setattr(_holder, _method, _reporting(getattr(_holder, _method)))
+    setattr(_holder, _method, reporting(getattr(_holder, _method), _monitors))

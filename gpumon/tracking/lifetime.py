@@ -1,4 +1,4 @@
-"""Ends boards when a process forks, exits, or raises an exception.
+"""Ends boards when a process forks, exits, or raises an exception, and when a notebook cell ends.
 
 A forked child, such as a DataLoader worker, leaves the boards to its parent. A process that exits closes its open
 boards. A run without a `with` statement then counts as finished, or as failed or interrupted if an exception ended the
@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from opcode import opmap
 from types import CodeType, FrameType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class OpenBoard(Protocol):
@@ -149,6 +150,24 @@ def _uncaught_error() -> BaseException | None:
     if error is None and not hasattr(sys, "ps1"):  # an interactive session continues after an exception
         error = getattr(sys, "last_value", None)
     return error
+
+
+def call_at_end_of_cell(function: Callable[[BaseException | None], object]) -> None:
+    """Call `function` once when the running cell ends, with the exception that ended the cell, or None.
+
+    Does nothing outside IPython. Does nothing in threads other than the main thread, because such threads may outlive a
+    cell.
+    """
+    interactive = sys.modules.get("IPython")
+    shell: Any = interactive.get_ipython() if interactive is not None else None
+    if shell is None or threading.current_thread() is not threading.main_thread():
+        return
+
+    def end(result: Any = None) -> None:
+        shell.events.unregister("post_run_cell", end)
+        function(getattr(result, "error_in_exec", None))
+
+    shell.events.register("post_run_cell", end)
 
 
 def _abandon_all() -> None:
