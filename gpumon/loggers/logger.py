@@ -1,9 +1,13 @@
-"""The interface of loggers. The module of each logger implements it."""
+"""The interface of loggers, and the loggers that call a function or a method of the user's object.
+
+Each other logger has its own module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,36 @@ class Logger:
     def close(self) -> None:
         """Write buffered values, and close everything that this logger has opened. Called when the run has ended."""
         self.flush()
+
+
+class FunctionLogger(Logger):
+    """Calls `function(values, epoch)` with a dict of values by name and the number of the epoch."""
+
+    def __init__(self, function: Callable[[dict[str, float], int], object]) -> None:
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self._function = function
+
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
+        """Call the function. Its exceptions are not caught."""
+        self._function(dict(values), at.epoch)
+
+
+def has_log_metrics(logger: object) -> bool:
+    """Return whether `logger` has a method `log_metrics`."""
+    return callable(getattr(logger, "log_metrics", None))
+
+
+class MetricsLogger(Logger):
+    """Calls `log_metrics(values, step=...)` of `logger`, as in Lightning and Comet. Does not close the logger.
+
+    Values are logged at the last step of the epoch, where steps are counted from 0. Lightning logs the loss of the
+    epoch at the same step. The value with the name `epoch` is the number of the epoch.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        self.name = type(logger).__name__
+        self._logger = logger
+
+    def write(self, values: Mapping[str, float], at: EpochPosition) -> None:
+        """Log the values at the last step of the epoch."""
+        self._logger.log_metrics({**values, "epoch": at.epoch}, step=max(0, at.step - 1))

@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.paths import Places
 from gpumon.common.text import clean
 from gpumon.loggers import mlflow, wandb
 from gpumon.loggers.csv_file import CsvLogger
-from gpumon.loggers.function import FunctionLogger
-from gpumon.loggers.logger import Logger
-from gpumon.loggers.metrics_method import MetricsLogger, has_log_metrics
+from gpumon.loggers.epoch_log import EpochLog
+from gpumon.loggers.logger import FunctionLogger, Logger, MetricsLogger, has_log_metrics
 from gpumon.loggers.mlflow import MlflowLogger
 from gpumon.loggers.tensorboard import TensorBoardDirectory, TensorBoardLogger, is_writer
 from gpumon.loggers.wandb import WandbLogger
@@ -36,6 +36,15 @@ _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...]
     (has_log_metrics, MetricsLogger),
     (callable, FunctionLogger),
 )
+
+
+def epoch_log(log_to: object, *, run: str, places: Callable[[], Places], wait: float) -> EpochLog:
+    """Return the epoch log for `gpumon.run(log_to=...)`. It writes nothing until its method `start` is called.
+
+    `run`: id of the run. `places`: function that returns the directories of the daemon. `wait`: maximum seconds to wait
+    at the end of the run for the values of its last epochs. Raises UsageError if `log_to` is not a logger.
+    """
+    return EpochLog(make_loggers(log_to, run), places, wait)
 
 
 def make_loggers(log_to: object, run: str) -> list[Logger]:

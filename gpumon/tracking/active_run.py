@@ -41,10 +41,9 @@ from gpumon.tracking.board import Board
 from gpumon.tracking.context import default_name, detect_framework, find_devices, has_driver_numbers, visible_uuids
 from gpumon.tracking.data_wait import Steps
 from gpumon.tracking.description import Description
-from gpumon.tracking.lifetime import code_of, keep, was_left_by_exception
+from gpumon.tracking.lifetime import call_at_end_of_cell, code_of, keep, was_left_by_exception
 from gpumon.tracking.logged_values import number_of, whole
 from gpumon.tracking.metadata import RunMetadata, metadata_of
-from gpumon.tracking.notebook_cell import call_at_end_of_cell
 from gpumon.tracking.run_tags import AT_ONCE, RunTags, UnclosedEpoch
 from gpumon.tracking.warn import shown, warn_once
 
@@ -71,8 +70,7 @@ class ActiveRun(RunTags):
         self._restart = restart
         self._planned = epochs
         self._logged_step = 0
-        """Number of steps passed to `log(step=…)`. If nothing else counts the steps, this is the step count of the run.
-        """
+        """Newest step passed to `log(step=…)`. If nothing else counts steps, it is the step count of the run."""
 
     @overload
     def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
@@ -503,8 +501,8 @@ def _attach_loggers(active_run: ActiveRun, log_to: object, log_wait: float, plac
         log_wait = LOG_WAIT
     try:
         # Imported only here, because this module imports the ledger, which a training without loggers must not load.
-        attach = import_module("gpumon.loggers.attach")
-        log = attach.epoch_log(log_to, run=active_run.id, places=places, wait=log_wait)
+        registry = import_module("gpumon.loggers.registry")
+        log = registry.epoch_log(log_to, run=active_run.id, places=places, wait=log_wait)
     except UsageError as error:
         warn_once("log_to", str(error))
     except Exception as error:  # such as an unreadable module

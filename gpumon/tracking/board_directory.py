@@ -20,7 +20,6 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import read_regular
 from gpumon.common.procfs import read_stat, start_time
-from gpumon.tracking.stale_boards import lock_holder
 from gpumon.tracking.wire_format import NAME, BoardHeader
 
 EVENTS = 512
@@ -192,9 +191,6 @@ def is_of_its_user(entry: os.DirEntry[str], uid: int) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == uid
 
 
-__all__ = ["BoardOwner", "is_running", "lock_holder", "process_by_namespace", "read_process"]
-
-
 class BoardOwner(NamedTuple):
     """Uid of a process, and its pid in its own pid namespace, both read from `/proc/<pid>/status`."""
 
@@ -245,7 +241,7 @@ def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0, inode: in
 
 
 def _may_map(proc: str, pid: int, inode: int) -> bool:
-    """Return whether a process maps the file `inode`, or this user may not know.
+    """Return whether a process maps the file `inode`, or whether this user is not permitted to find out.
 
     A process that replaces its program (execve) keeps its pid and start time, but none of its mappings.
     """
@@ -286,9 +282,9 @@ class _Retry(NamedTuple):
 
 
 class RetryBackoff:
-    """Remembers which files could not be read as boards, and when to try each of them again.
+    """The files that could not be read as boards, each with the time of the next attempt.
 
-    The delay doubles each time.
+    The delay doubles with each attempt.
     """
 
     def __init__(self) -> None:

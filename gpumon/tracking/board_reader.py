@@ -20,9 +20,10 @@ from gpumon.model.epoch_boundaries import EpochFold
 from gpumon.model.frame import TRAINING, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.run import LARGEST, NO_METADATA, decode_metadata
 from gpumon.tracking import wire_format
-from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
+from gpumon.tracking.board_directory import is_running, name_uid, process_by_namespace, read_process
 from gpumon.tracking.description import Description, decode
 from gpumon.tracking.matching import Claim, RunPosition, attribute, positions_after
+from gpumon.tracking.stale_boards import lock_holder
 from gpumon.tracking.stalls import LIMITS, Progress, StallDetector, StallLimits
 from gpumon.tracking.wire_format import (
     about_versions,

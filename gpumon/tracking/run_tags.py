@@ -31,9 +31,9 @@ _MAX_LATE_LOGS = 16
 """Maximum number of logs that are added to ended rows between two published steps. The values of further logs are added
 to the open row."""
 STEP_EVERY = 50_000_000
-_PASSES_EVERY = 10 * SECOND
-"""Nanoseconds between two publications of the waits for first batches."""
 """ns between two published steps."""
+_PASSES_EVERY = 10 * SECOND
+"""ns between two publications of the waits at the start and end of passes over a loader."""
 
 
 class UnclosedEpoch(NamedTuple):
@@ -116,7 +116,7 @@ class RunTags:
         self._has_read_workers = False
         """Whether the workers of a loader were read. Later loaders, for example for validation, do not count."""
         self._passes = -1
-        """Number of passes over the loader of the training, without the first."""
+        """Number of passes over the training's loader. The first pass is not counted, because it also fills caches."""
         self._pass_waits = 0
         """Nanoseconds waited for the first batch and the end of these passes."""
         self._passes_due = 0
@@ -237,7 +237,7 @@ class RunTags:
         """Note that the training waited this long for the first batch of a pass over its loader."""
         if self._board.is_training:
             self._passes += 1
-            self._pass_waits += wait_ns if self._passes else 0  # the first pass also fills caches
+            self._pass_waits += wait_ns if self._passes else 0
 
     def end_pass(self, wait_ns: int) -> None:
         """Note that the training waited this long after the last batch of a pass, until the loader ended."""

@@ -126,7 +126,7 @@ NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}",
 
 _LENGTH = STATE_BODY.to_bytes(4, "little")
 pack_head = STATE_HEAD.pack
-"""Packs the head of an event: number, monotonic time, wall clock, step, wait, start of the epoch, epoch, phase,
+"""Packs the head of a state: number, monotonic time, wall clock, step, wait, start of the epoch, epoch, phase,
 flags."""
 
 

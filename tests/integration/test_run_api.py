@@ -1308,7 +1308,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
         "gpumon.tracking.batch_size", "gpumon.tracking.cpu_time", "gpumon.tracking.data_wait",
         "gpumon.tracking.description", "gpumon.tracking.git",
         "gpumon.tracking.lifetime", "gpumon.tracking.logged_values", "gpumon.tracking.memory",
-        "gpumon.tracking.metadata", "gpumon.tracking.notebook_cell",
+        "gpumon.tracking.metadata",
         "gpumon.tracking.out_of_memory", "gpumon.tracking.parameters",
         "gpumon.tracking.run_tags", "gpumon.tracking.stale_boards", "gpumon.tracking.warn",
         "gpumon.tracking.wire_format",
