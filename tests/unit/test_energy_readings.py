@@ -49,7 +49,6 @@ def of_accounts(all_ticks: Sequence[Tick]) -> float:
     book, watch = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),)), HolderWatch()
     for one in all_ticks:
         book.add(one, watch.judged(one))
-    book.flush()
     return sum(account[USER_COLUMNS.index("energy")] for account in book.users.values())
 
 

@@ -7,7 +7,7 @@ exact, regardless of the time between the readings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gpumon.analysis.gpu_state import GpuState
@@ -39,31 +39,9 @@ MAX_USERS = 256
 MAX_XIDS = 64
 _MAX_NAME_LENGTH = 100
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-# Module constants, because looking up enum members for each device at each tick costs more than using them.
-_OK, _DIVIDED = Availability.OK, GpuState.DIVIDED
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 _IDLE_HELD = (GpuState.ALLOCATED, GpuState.HELD)
 _CODES = {state: float(code) for code, state in enumerate(GpuState)}
-
-
-class _Holders:
-    """Current holders of a device."""
-
-    __slots__ = ("are_counted", "begun_ns", "is_idle", "rows", "users", "uuid")
-
-    def __init__(
-        self, uuid: str, users: Mapping[str, float], begun_ns: Sequence[int], rows: Sequence[list[float]]
-    ) -> None:
-        self.uuid = uuid
-        self.users = users
-        self.begun_ns = begun_ns
-        """Time at which each user started to hold the device, in ns of CLOCK_MONOTONIC."""
-        self.rows = rows
-        """Row of each user. The values of a row are described at `UseMeter._shares`."""
-        self.are_counted = False
-        """Whether the rows of all holders are in `UseMeter._shares`."""
-        self.is_idle = True
-        """Whether any of the rows may contain an idle time."""
 
 
 class UseMeter:
@@ -89,16 +67,15 @@ class UseMeter:
         """Three values per user and device. The first is the held seconds, divided evenly between simultaneous holders.
         The second is the seconds for which the user has held the idle device. The third is the time at which the user
         was first seen on the device (s, CLOCK_MONOTONIC), or NaN if that was before a reboot of the machine."""
-        self._holders_by_device: dict[str, _Holders] = {}
-        """Current holders by device UUID. Only devices with holders are included."""
+        self._held: dict[UserHourKey, int] = {}
+        """For each current holder of a device: the time since which the user holds it (ns, CLOCK_MONOTONIC)."""
         self._now: dict[str, list[float]] = {}
         """Values of `DeviceNow` by device UUID, in the order of its fields."""
         self._xids: dict[tuple[str, int], list[float]] = {}
         self._uncounted: set[UserHourKey] = set()
         """Current holders whose sums were dropped because there was no space for the sums."""
         self._judged: Sequence[HeldDevice] = ()
-        self._previous: list[tuple[float, list[float], _Holders | None]] = []
-        """For each device in the last tick: utilization (NaN if not available), row in `_now`, and holders."""
+        """The devices in the last tick."""
         self._time_ns = self._monotonic_ns = 0
         self._named_counts = (-1, -1, -1)
         """Numbers of devices, users and XIDs when the names were last packed."""
@@ -121,39 +98,18 @@ class UseMeter:
                 row[2] = NAN
         self._counted = (-1, -1)
         self._book.add(tick, judged)
-        self._book.flush()
-        passed_ns = tick.monotonic_ns - self._monotonic_ns
-        passed = passed_ns / SECOND
+        passed = (tick.monotonic_ns - self._monotonic_ns) / SECOND
         by_clock = (tick.time_ns - self._time_ns) / SECOND
-        device_rows, holders_by_device, monotonic_ns = self._now, self._holders_by_device, tick.monotonic_ns
-        if self._previous and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
-            for value, device_row, holders in self._previous:
-                if value >= 0.0:  # not NaN
-                    device_row[0] += value * passed
-                    device_row[1] += passed
-                if holders is not None:
-                    if not holders.are_counted:
-                        self._count_holders(holders, monotonic_ns)
-                    rows = holders.rows
-                    share = passed / len(rows)
-                    for row in rows:
-                        row[0] += share
-        previous = self._previous = []
+        if self._judged and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
+            for gpu in self._judged:
+                self._count(gpu, passed, tick.monotonic_ns)
         for gpu in judged:
-            sample, idle = gpu.sample, gpu.idle
-            uuid, state = sample.device.uuid, sample.state
-            current = device_rows.get(uuid)
-            if current is None:
-                current = device_rows[uuid] = list(DeviceNow())
+            uuid = gpu.sample.device.uuid
+            if uuid not in self._now:
+                self._now[uuid] = list(DeviceNow())
                 self._book.devices.setdefault(DeviceHourKey(0, uuid), [0.0] * len(DEVICE_COLUMNS))
-            current[2], current[3] = idle.seconds if idle else NAN, _CODES[gpu.state]
-            holders = holders_by_device.get(uuid)
-            # Unchanged holders of a device that is not idle need no update.
-            if gpu.users if holders is None else (idle or holders.is_idle or holders.users is not gpu.users):
-                holders = self._update_holders(uuid, gpu, current[2], monotonic_ns)
-            is_shared = gpu.users and state in _ANSWERS and gpu.state is not _DIVIDED
-            value = sample.values[_UTILIZATION] if state is _OK else NAN  # the values of a stale device are old
-            previous.append((value, current, holders if is_shared else None))
+            self._now[uuid][2:] = gpu.idle.seconds if gpu.idle else NAN, _CODES[gpu.state]
+        self._update_holders(judged, tick.monotonic_ns)
         for xid in tick.xids:
             count = self._xids.setdefault((xid.uuid, xid.code), list(XidCount()))
             count[0], count[1] = count[0] + 1, xid.time_ns / SECOND
@@ -172,51 +128,35 @@ class UseMeter:
             self._rows,
         )
 
-    def _count_holders(self, holders: _Holders, now_ns: int) -> None:
-        """Add the rows of new holders to `_shares`. They were first seen at `now_ns` (CLOCK_MONOTONIC)."""
-        holders.are_counted = True
-        for user, row in zip(holders.users, holders.rows, strict=True):
-            key = UserHourKey(0, holders.uuid, user)
-            if key not in self._shares:
-                self._shares[key], row[2] = row, now_ns / SECOND
+    def _count(self, gpu: HeldDevice, passed: float, now_ns: int) -> None:
+        """Count `passed` seconds, up to `now_ns` (CLOCK_MONOTONIC), in which the device was in the state of `gpu`."""
+        sample, uuid = gpu.sample, gpu.sample.device.uuid
+        # The values of a device that does not answer are old.
+        utilization = sample.values[_UTILIZATION] if sample.state is Availability.OK else NAN
+        if utilization >= 0.0:  # not NaN
+            self._now[uuid][0] += utilization * passed
+            self._now[uuid][1] += passed
+        if sample.state in _ANSWERS and gpu.state is not GpuState.DIVIDED:
+            for user in gpu.users:
+                row = self._shares.setdefault(UserHourKey(0, uuid, user), [0.0, NAN, now_ns / SECOND])
+                row[0] += passed / len(gpu.users)
 
-    def _update_holders(self, uuid: str, gpu: HeldDevice, idle: float, now_ns: int) -> _Holders:
-        """Update the holders of a GPU and the time for which each has held the idle GPU, and return the holders.
+    def _update_holders(self, judged: Sequence[HeldDevice], now_ns: int) -> None:
+        """Update the current holders, and for how long each has held an idle device.
 
-        `idle`: seconds for which the GPU has been idle. The time of a holder may be shorter, because a holder may have
-        come after the GPU became idle.
+        This time may be shorter than the idle time of the device, because a holder may have come later.
         """
-        holders = self._holders_by_device.get(uuid)
-        if holders is None or holders.users is not gpu.users:
-            holders = self._replace_holders(uuid, holders, gpu.users, now_ns)
-        if idle >= 0.0 and gpu.state in _IDLE_HELD:
-            holders.is_idle = True
-            for row, begun_ns in zip(holders.rows, holders.begun_ns, strict=True):
-                row[1] = min(idle, (now_ns - begun_ns) / SECOND)
-        elif holders.is_idle:
-            holders.is_idle = False
-            for row in holders.rows:
-                row[1] = NAN
-        return holders
-
-    def _replace_holders(
-        self, uuid: str, previous: _Holders | None, users: Mapping[str, float], now_ns: int
-    ) -> _Holders:  # fmt: skip
-        """Set the holders of a GPU. The start time of users who already held it does not change."""
-        begun_ns = dict(zip(previous.users, previous.begun_ns, strict=True)) if previous else {}
-        for user in begun_ns.keys() - users.keys():
-            self._row(uuid, user)[1] = NAN
-        rows = [self._row(uuid, user) for user in users]
-        holders = _Holders(uuid, users, [begun_ns.get(user, now_ns) for user in users], rows)
-        if users:
-            self._holders_by_device[uuid] = holders
-        else:
-            self._holders_by_device.pop(uuid, None)
-        return holders
-
-    def _row(self, uuid: str, user: str) -> list[float]:
-        """Return the row of a holder in `_shares`, or a new row that is not in `_shares` yet."""
-        return self._shares.get(UserHourKey(0, uuid, user)) or [0.0, NAN, NAN]
+        previous, self._held = self._held, {}
+        for gpu in judged:
+            idle = gpu.idle.seconds if gpu.idle and gpu.state in _IDLE_HELD else NAN
+            for user in gpu.users:
+                key = UserHourKey(0, gpu.sample.device.uuid, user)
+                since_ns = self._held[key] = previous.get(key, now_ns)
+                if key in self._shares:
+                    self._shares[key][1] = min(idle, (now_ns - since_ns) / SECOND)
+        for key in previous.keys() - self._held.keys():
+            if key in self._shares:
+                self._shares[key][1] = NAN
 
     def _resume(self, earlier: Sums) -> None:
         """Continue the sums of the previous daemon."""
@@ -256,8 +196,6 @@ class UseMeter:
             list(_CODES.values()),
         ]  # fmt: skip
         self._named_counts = (len(self._now), len(users), len(self._xids))
-        for uuid, holders in self._holders_by_device.items():  # some rows may have been evicted
-            holders.rows, holders.are_counted = [self._row(uuid, user) for user in holders.users], False
 
     def _evict(self) -> None:
         """Evict sums until the limits are met.
@@ -265,8 +203,7 @@ class UseMeter:
         Sums of absent devices and of users who hold no GPU are evicted first, oldest first.
         """
         present = {gpu.sample.device.uuid for gpu in self._judged}
-        held = {UserHourKey(0, gpu.sample.device.uuid, user) for gpu in self._judged for user in gpu.users}
-        book = self._book
+        book, held = self._book, self._held.keys()
         gone = [uuid for uuid in self._now if uuid not in present][: max(0, len(self._now) - MAX_DEVICES)]
         users = [key for key in book.users if key.device in gone]
         excess = max(0, len(book.users) - len(users) - self._max_users)

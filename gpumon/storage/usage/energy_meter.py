@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.model.energy import EnergyReadings, energy_between
+from gpumon.model.energy import EnergyReadings
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
@@ -39,7 +39,8 @@ class EnergyMeter(Generic[Part]):
 
     When it has been determined, `book` is called for the span.
 
-    Each span has a part, which is an object that identifies what the energy of the span counts for.
+    Each span has a part, which is an object that identifies what the energy of the span counts for. Consecutive spans
+    with equal parts are merged.
     """
 
     __slots__ = ("_book", "_readings", "_stretches", "at_ns")
@@ -52,29 +53,6 @@ class EnergyMeter(Generic[Part]):
         first."""
         self._stretches: list[_Stretch[Part]] = []
         """Spans after `at_ns` whose energy has not been determined yet, in chronological order."""
-
-    @property
-    def stamp_ns(self) -> int | float:
-        """Time at which the last accepted value was read (ns, CLOCK_MONOTONIC)."""
-        return self._readings.at
-
-    def read_adjacent(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
-        """Add a reading at the end of a span that started at the previous reading, and return the joules of the span.
-
-        This is the fast path for most ticks. If it cannot be used, for example because another span is still waiting,
-        this does nothing and returns NaN. The caller must then call `add_stretch` and `read`. `stamp_ns`: time at which
-        `energy` (J) was read. `begin_ns`, `end_ns`: start and end of the span. `limit`: power limit in W. Times are
-        CLOCK_MONOTONIC.
-        """
-        readings = self._readings
-        if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
-            return NAN
-        grown = energy_between(readings.energy, energy, (stamp_ns - readings.at) / SECOND, limit)
-        if not grown > 0.0:
-            return NAN
-        readings.accept(stamp_ns, energy)
-        self.at_ns = end_ns
-        return grown
 
     def replace_parts(self, replace: Callable[[Part], Part]) -> None:
         """Replace the part of each waiting span by the result of `replace`."""
@@ -89,7 +67,7 @@ class EnergyMeter(Generic[Part]):
         stretches = self._stretches
         if stretches:
             last = stretches[-1]
-            if last.part is part and last.end_ns == begin_ns:
+            if last.part == part and last.end_ns == begin_ns:
                 whole = end_ns - last.begin_ns
                 last.power += (power - last.power) * (end_ns - begin_ns) / whole
                 last.end_ns = end_ns

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import add, itemgetter, mul
+from operator import add
 from typing import NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_state import GpuState, work_share
@@ -32,36 +32,14 @@ from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.vendors import PARTS
 from gpumon.storage.history.buckets import is_gap, max_interval
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
+from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.energy_meter import EnergyMeter
 
 _HOUR = HOUR * SECOND
-
 _ENERGY, _POWER, _LIMIT = (GPU_INDEX[f"gpu.{name}"] for name in ("energy", "power", "power_limit"))
-
 # Module constants, because looking up enum members for each device at each tick costs more than using them.
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
-
-_BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
-
-_facts = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
-
-_DIVIDED_WEIGHTS = DeviceUse(metered=1.0, energy=1.0)
-
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
-
-_METERED, _JOULES, _FREE_JOULES = map(DEVICE_COLUMNS.index, ("metered", "energy", "free_energy"))
-
-_USER_METERED, _USER_JOULES = map(USER_COLUMNS.index, ("metered", "energy"))
-
-_MEASURES = {"metered": 1, "energy": 2, "free_energy": 2}
-"""For each column, the value of a span that it sums: 1 for the metered seconds, 2 for the energy. The other columns sum
-the length of the span."""
-
-_device_values = itemgetter(*(_MEASURES.get(name, 0) for name in DEVICE_COLUMNS))
-
-_user_values = itemgetter(*(_MEASURES.get(name, 0) for name in USER_COLUMNS))
-
 _Key = TypeVar("_Key")
 
 
@@ -90,60 +68,8 @@ class _EnergyPart(NamedTuple):
     """Whether the device answered during the span."""
     free: float
     """1 if no process held the device, else 0."""
-    users: Sequence[tuple[str, float, float]]
-    """For each user: the name, 1 if the share could be determined (else 0), and the share (0 to 1)."""
-
-
-_NO_PART = _EnergyPart(0, False, 0.0, ())
-
-
-class _DeviceHour:
-    """Sums of a device and its users in the current hour, and the current span of time, in which the state is
-    constant."""
-
-    __slots__ = (
-        "accounts",
-        "facts",
-        "is_whole",
-        "joules",
-        "metered",
-        "part",
-        "seconds",
-        "shares",
-        "sums",
-        "unanswered",
-        "weights",
-    )  # fmt: skip
-
-    def __init__(self, sums: list[float], is_whole: bool) -> None:
-        self.sums = sums
-        """Sums of the device in the order of `DEVICE_COLUMNS`, without the current span."""
-        self.accounts: dict[str, list[float]] = {}
-        """The sums of each user, in the order of `USER_COLUMNS`."""
-        self.is_whole = is_whole
-        """Whether this is a whole GPU. The energy counter and power of a MIG instance belong to its GPU."""
-        self.facts: tuple[object, ...] = ()
-        """State of the device in the span, which is constant (`_facts`)."""
-        self.seconds = self.metered = self.joules = 0.0
-        """Values of the span so far: its length in seconds, the seconds for which energy was determined, and the energy
-        in joules."""
-        self.part = self.unanswered = _NO_PART
-        """How the energy is divided, in the span and in times without an answer within it."""
-        self.weights: Sequence[float] = ()
-        """For each column, the factor with which the span is added to the column."""
-        self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
-        """Sums of each user, and the factors with which the span is added to these sums."""
-
-    def flush(self) -> None:
-        """Add the span to the sums, and start a new span with the same state."""
-        span = self.seconds, self.metered, self.joules
-        if not any(span):
-            return
-        self.seconds = self.metered = self.joules = 0.0
-        sums = self.sums
-        sums[:] = map(add, sums, map(mul, self.weights, _device_values(span)))
-        for account, weights in self.shares:
-            account[:] = map(add, account, map(mul, weights, _user_values(span)))
+    users: tuple[tuple[str, float], ...]
+    """For each user, the name and the share (0 to 1), which is NaN if it could not be determined."""
 
 
 class AccountBook:
@@ -155,13 +81,12 @@ class AccountBook:
     def __init__(self, divide: Callable[[int, int], Sequence[tuple[int, float]]] | None = None) -> None:
         self._divide_time = divide or by_hour
         self.devices: dict[DeviceHourKey, list[float]] = {}
+        """Sums in the order of `DEVICE_COLUMNS`."""
         self.users: dict[UserHourKey, list[float]] = {}
+        """Sums in the order of `USER_COLUMNS`."""
         self.names: dict[str, Device] = {}
-        self._hour = 0
-        self._open: dict[str, _DeviceHour] = {}
-        """Devices with sums in the current hour, by UUID."""
         self._meters: dict[str, EnergyMeter[_EnergyPart]] = {}
-        """Energy meters by UUID. Only whole GPUs have one."""
+        """Energy meters by UUID. Only whole GPUs have one: a MIG instance has the counter and power of its GPU."""
         self._answered: dict[str, HeldDevice] = {}
         """Last state of each device that currently does not answer, by UUID."""
         self._previous: dict[str, HeldDevice] = {}
@@ -172,41 +97,24 @@ class AccountBook:
         """Add the next tick. `judged` contains the holders and the state of each GPU at this tick."""
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
         now = {gpu.sample.device.uuid: gpu for gpu in judged}
-        names = self.names
-        if not now.keys() <= names.keys():
-            names.update({uuid: gpu.sample.device for uuid, gpu in now.items() if uuid not in names})
+        for uuid, gpu in now.items():
+            self.names.setdefault(uuid, gpu.sample.device)
         interval = tick.interval_ns / SECOND
         if self._previous and not is_gap(passed_ns / SECOND, by_clock / SECOND, interval):
             # The hour is taken from the current wall clock. A small correction of the clock affects only this span.
             end_ns = self._monotonic_ns
             for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
-                if hour != self._hour:
-                    self._close()
-                    self._hour = hour
                 begin_ns, end_ns = end_ns, min(end_ns + round(seconds * SECOND), tick.monotonic_ns)
                 for uuid, gpu in self._previous.items():
-                    state = gpu.sample.state
-                    if state is _OK or state is _ASLEEP:
-                        after = now.get(uuid) if end_ns == tick.monotonic_ns else None
-                        self._count(uuid, gpu, seconds, begin_ns, end_ns, after)
-                    elif (answered := self._answered.get(uuid)) is not None:
-                        self._add_unanswered(uuid, answered, begin_ns, end_ns)
+                    self._count(hour, uuid, gpu, seconds)
+                    self._await_energy(hour, uuid, gpu, begin_ns, end_ns)
         else:
             self._reset_meters()
         self._read_counters(now, tick, max(FOLLOWS, max_interval(interval)))
         self._previous, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
-    def flush(self) -> None:
-        """Add the time up to the last tick to `devices` and `users`.
-
-        Until this is called, the sums may lack this time.
-        """
-        for device in self._open.values():
-            device.flush()
-
     def drain(self) -> AccountBook:
         """Return a new book with the sums so far, and reset the sums of this book to 0."""
-        self._close()
         book = AccountBook()
         book.devices, book.users, book.names = self.devices, self.users, self.names
         self.devices, self.users, self.names = {}, {}, {}
@@ -214,57 +122,66 @@ class AccountBook:
 
     def restore(self, book: AccountBook) -> None:
         """Put back sums that were returned by `drain` but could not be written."""
-        self._close()
         self.names = {**book.names, **self.names}
-        _add_sums(self.devices, book.devices)
-        _add_sums(self.users, book.users)
+        for device, sums in book.devices.items():
+            _add_sums(self.devices, device, sums)
+        for user, sums in book.users.items():
+            _add_sums(self.users, user, sums)
 
     def discard(self, devices: Sequence[DeviceHourKey], users: Sequence[UserHourKey]) -> None:
         """Delete these sums. Later usage of the same devices and users is counted from 0."""
-        self._close()
         for device in devices:
             self.devices.pop(device, None)
         for user in users:
             self.users.pop(user, None)
 
-    def _close(self) -> None:
-        """Flush the sums of the current hour, and release them. If they are needed again, `_begin` looks them up."""
-        self.flush()
-        self._open = {}
+    def _count(self, hour: int, uuid: str, gpu: HeldDevice, seconds: float) -> None:
+        """Count `seconds` in the state of `gpu`. Does not count energy."""
+        if gpu.sample.state is not _OK and gpu.sample.state is not _ASLEEP:
+            return
+        device, state = DeviceHourKey(hour, uuid), gpu.state
+        if state is GpuState.DIVIDED:
+            _add_sums(self.devices, device, DeviceUse())
+            return
+        is_judged = state not in _UNJUDGED
+        if state is GpuState.ALLOCATED and uuid.startswith(PARTS):
+            is_judged = is_known(work_share(gpu.sample))
+        busy, idle = state is GpuState.BUSY, state is GpuState.HELD
+        use = DeviceUse(
+            observed=seconds,
+            identified=seconds * gpu.is_identified,
+            judged=seconds * is_judged,
+            held=seconds * (gpu.held is True),
+            busy=seconds * busy,
+            idle_held=seconds * idle,
+            free=seconds * (gpu.held is False),
+        )
+        _add_sums(self.devices, device, use)
+        for user, share in _user_shares(gpu):
+            judged = is_judged and (is_known(share) or not busy)
+            account = Account(
+                user,
+                held=seconds,
+                judged=seconds * judged,
+                busy=seconds * share if busy and is_known(share) else 0.0,
+                idle_held=seconds * (judged and idle),
+            )
+            _add_sums(self.users, UserHourKey(hour, uuid, user), account[1:])
 
-    def _count(
-        self, uuid: str, gpu: HeldDevice, seconds: float, begin_ns: int, end_ns: int, after: HeldDevice | None
-    ) -> None:
-        """Count `seconds` in the state of `gpu`, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
+    def _await_energy(self, hour: int, uuid: str, gpu: HeldDevice, begin_ns: int, end_ns: int) -> None:
+        """Let the energy from `begin_ns` to `end_ns` (CLOCK_MONOTONIC) be counted when a later reading determines it.
 
-        `after` is the device in the tick at `end_ns`, if there is one.
+        If the GPU does not answer, this is possible if a reading follows soon. The energy then counts for its last
+        holders.
         """
-        device = self._open.get(uuid) or self._begin(uuid)
-        if device.facts != _facts(gpu) or not device.is_whole:
-            self._start_stretch(device, uuid, gpu)
-        device.seconds += seconds
-        if device.is_whole and gpu.sample.state is _OK:
-            meter = self._meters[uuid]
-            if after is not None and after.sample.state is _OK:
-                values, stamp_ns = after.sample.values, after.sample.counters_monotonic_ns
-                joules = meter.read_adjacent(values[_ENERGY], stamp_ns, begin_ns, end_ns, values[_LIMIT])
-                if joules == joules:  # NaN != NaN; no call of is_known, because this runs for each device and tick
-                    device.metered += seconds
-                    device.joules += joules
-                    return
-            meter.add_stretch(device.part, begin_ns, end_ns, gpu.sample.values[_POWER])
-
-    def _add_unanswered(self, uuid: str, answered: HeldDevice, begin_ns: int, end_ns: int) -> None:
-        """Add time without an answer, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC).
-
-        The energy of this time can be determined if a counter reading follows soon.
-        """
-        device = self._open.get(uuid) or self._begin(uuid)
-        if device.unanswered is _NO_PART:
-            device.unanswered = _energy_part(self._hour, answered, observed=False)
-        meter = self._meters[uuid]
-        if meter.at_ns:
-            meter.add_stretch(device.unanswered, begin_ns, end_ns, NAN)
+        meter = self._meters.get(uuid)
+        if meter is None:
+            return
+        if gpu.sample.state is _OK:
+            part = _energy_part(hour, gpu, observed=True)
+            meter.add_stretch(part, begin_ns, end_ns, gpu.sample.values[_POWER])
+        elif (answered := self._answered.get(uuid)) is not None and meter.at_ns:
+            meter.add_stretch(_energy_part(hour, answered, observed=False), begin_ns, end_ns, NAN)
 
     def _read_counters(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
         """Read the energy counters of a tick. Readings that are more than `follows` seconds apart are not compared."""
@@ -280,23 +197,20 @@ class AccountBook:
                     meter = meters[uuid] = EnergyMeter(partial(self._book_energy, uuid))
                 if answered and (last := answered.pop(uuid, None)) is not None and not _has_same_holders(last, gpu):
                     meter.replace_parts(_without_owner)
-                values, stamp_ns = sample.values, sample.counters_monotonic_ns
-                if stamp_ns == meter.stamp_ns and meter.at_ns == tick.monotonic_ns:
-                    continue  # usually, the counter was already read in `_count`
-                stamp_ns = stamp_ns or sample.monotonic_ns or tick.monotonic_ns
-                meter.read(values[_ENERGY], stamp_ns, tick.monotonic_ns, values[_LIMIT], follows_ns)
+                stamp_ns = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+                energy, limit = sample.values[_ENERGY], sample.values[_LIMIT]
+                meter.read(energy, stamp_ns, tick.monotonic_ns, limit, follows_ns)
             elif meter is not None and state is _ASLEEP:
                 meter.reset()
                 answered.pop(uuid, None)
             elif meter is not None:
                 if tick.monotonic_ns - meter.at_ns > follows_ns:
-                    meter.reset()  # there was there was no answer for too long
+                    meter.reset()  # there was no answer for too long
                 if (last := self._previous.get(uuid)) is not None and last.sample.state is _OK:
                     answered[uuid] = last
-        if not meters.keys() <= now.keys():
-            for uuid in meters.keys() - now.keys():
-                meters.pop(uuid).reset()
-                answered.pop(uuid, None)
+        for uuid in meters.keys() - now.keys():
+            meters.pop(uuid).reset()
+            answered.pop(uuid, None)
 
     def _reset_meters(self) -> None:
         """Reset all energy meters, because counters are not compared across a gap."""
@@ -306,87 +220,24 @@ class AccountBook:
 
     def _book_energy(self, uuid: str, part: _EnergyPart, seconds: float, joules: float) -> None:
         """Add the energy of a span. `seconds`: length of the span. `joules`: energy of the span."""
-        device = self._open.get(uuid)
-        if device is not None and device.part is part:  # the usual case
-            device.metered += seconds
-            device.joules += joules
-            return
-        hour, observed, free, users = part
-        sums = self.devices.setdefault(DeviceHourKey(hour, uuid), [0.0] * len(DEVICE_COLUMNS))
-        sums[_METERED] += seconds if observed else 0.0
-        sums[_JOULES] += joules
-        sums[_FREE_JOULES] += free * joules
-        for user, is_share_known, share in users:
-            account = self.users.setdefault(UserHourKey(hour, uuid, user), [0.0] * len(USER_COLUMNS))
-            account[_USER_METERED] += is_share_known * seconds if observed else 0.0
-            account[_USER_JOULES] += share * joules
-
-    def _begin(self, uuid: str) -> _DeviceHour:
-        sums = self.devices.setdefault(DeviceHourKey(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
-        device = self._open[uuid] = _DeviceHour(sums, is_whole=not uuid.startswith(PARTS))
-        return device
-
-    def _start_stretch(self, device: _DeviceHour, uuid: str, gpu: HeldDevice) -> None:
-        """End the current span of `device`, and start a span with the state of `gpu`."""
-        device.flush()
-        device.facts, state, held = _facts(gpu), gpu.state, gpu.held
-        if device.is_whole:
-            device.part, device.unanswered = _energy_part(self._hour, gpu, observed=True), _NO_PART
-        if state is _DIVIDED:
-            device.weights, device.shares = _DIVIDED_WEIGHTS, ()
-            return
-        is_judged = state not in _UNJUDGED
-        if not device.is_whole and state is _ALLOCATED:
-            is_judged = is_known(work_share(gpu.sample))
-        busy, idle, free = state is _BUSY, state is _HELD, held is False
-        device.weights = DeviceUse(
-            observed=1.0,
-            identified=float(gpu.is_identified),
-            judged=float(is_judged),
-            held=float(held is True),
-            busy=float(busy),
-            idle_held=float(idle),
-            metered=1.0,
-            energy=1.0,
-            free=float(free),
-            free_energy=float(free),
-        )
-        shares = []
-        for user, share in _user_shares(gpu):
+        metered = seconds if part.observed else 0.0
+        use = DeviceUse(metered=metered, energy=joules, free_energy=part.free * joules)
+        _add_sums(self.devices, DeviceHourKey(part.hour, uuid), use)
+        for user, share in part.users:
             known = is_known(share)
-            judged = is_judged and (known or not busy)
-            factor = share if known else 0.0
-            weights = Account(
-                user,
-                held=1.0,
-                judged=float(judged),
-                busy=factor * busy,
-                idle_held=float(judged and idle),
-                metered=float(known),
-                energy=factor,
-            )
-            shares.append((self._account(device, uuid, user), weights[1:]))
-        device.shares = shares
-
-    def _account(self, device: _DeviceHour, uuid: str, user: str) -> list[float]:
-        account = device.accounts.get(user)
-        if account is None:
-            key = UserHourKey(self._hour, uuid, user)
-            account = device.accounts[user] = self.users.setdefault(key, [0.0] * len(USER_COLUMNS))
-        return account
+            account = Account(user, metered=metered * known, energy=share * joules if known else 0.0)
+            _add_sums(self.users, UserHourKey(part.hour, uuid, user), account[1:])
 
 
-def _add_sums(target: dict[_Key, list[float]], added: dict[_Key, list[float]]) -> None:
-    for key, sums in added.items():
-        current = target.get(key)
-        target[key] = sums if current is None else [a + b for a, b in zip(current, sums, strict=True)]
+def _add_sums(target: dict[_Key, list[float]], key: _Key, added: Sequence[float]) -> None:
+    sums = target.setdefault(key, [0.0] * len(added))
+    sums[:] = map(add, sums, added)  # in place, because `UseMeter` publishes this list
 
 
 def _energy_part(hour: int, gpu: HeldDevice, *, observed: bool) -> _EnergyPart:
-    if gpu.state is _DIVIDED:
+    if gpu.state is GpuState.DIVIDED:
         return _EnergyPart(hour, observed, 0.0, ())
-    users = [(user, float(is_known(share)), share if is_known(share) else 0.0) for user, share in _user_shares(gpu)]
-    return _EnergyPart(hour, observed, float(gpu.held is False), users)
+    return _EnergyPart(hour, observed, float(gpu.held is False), tuple(_user_shares(gpu)))
 
 
 def _without_owner(part: _EnergyPart) -> _EnergyPart:
@@ -396,7 +247,7 @@ def _without_owner(part: _EnergyPart) -> _EnergyPart:
 
 def _has_same_holders(before: HeldDevice, gpu: HeldDevice) -> bool:
     """Return whether a GPU has the same holders before and after a time without an answer."""
-    return before.held == gpu.held and before.users.keys() == gpu.users.keys() and before.state is not _DIVIDED
+    return before.held == gpu.held and before.users.keys() == gpu.users.keys() and before.state is not GpuState.DIVIDED
 
 
 def _user_shares(gpu: HeldDevice) -> Sequence[tuple[str, float]]:
