@@ -45,7 +45,7 @@ def _fill(
         if all(value != value for value in mean):
             continue
         block, place = divmod(number, shape.cells)
-        seconds = (float(shape.step), float(shape.step))
+        seconds = [float(shape.step) if value == value else 0.0 for value in mean]
         blocks.setdefault(block, {})[place] = HistoryCell(low, mean, high, mean, seconds)
     write(connection, (seal(Block(shape, block, subject, cells)) for block, cells in blocks.items()), "0" * 32)
 

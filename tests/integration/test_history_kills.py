@@ -78,7 +78,7 @@ def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
 
 def grown(found: Mapping[int, HistoryCell]) -> float:
     """Joules over all cells."""
-    pairs = ((cell.mean[ENERGY], (cell.weight or ())[ENERGY]) for cell in found.values())
+    pairs = ((cell.mean[ENERGY], cell.seconds[ENERGY]) for cell in found.values())
     return sum(rate * seconds for rate, seconds in pairs if seconds)
 
 

@@ -13,9 +13,8 @@ from gpumon.launcher.summary import CommandCost
 from gpumon.model.energy import EnergyGrowth, EnergyReadings
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.cell import weights
 from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_tick
-from gpumon.storage.history.tiers import SHAPES, columns_of
+from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.usage.account import USER_COLUMNS
 from gpumon.storage.usage.hours import AccountBook
 from tests.builders import device, frame_of, process, sample
@@ -62,7 +61,7 @@ def of_totals(all_ticks: Sequence[Tick]) -> float:
     for block in blocks:
         if block.subject == device(0).uuid and block.shape is SHAPES[0]:
             for cell in block.cells.values():
-                seconds = weights(cell, columns_of(block.subject).counters)[ENERGY]
+                seconds = cell.seconds[ENERGY]
                 joules += cell.mean[ENERGY] * seconds if seconds else 0.0
     return joules
 

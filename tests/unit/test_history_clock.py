@@ -66,7 +66,7 @@ def seconds(path: Path, shape: TierShape = T1, subject: str = GPUS[0]) -> list[i
 
 
 def known(found: HistoryCell) -> float:
-    return (found.weight or ())[UTILIZATION]
+    return found.seconds[UTILIZATION]
 
 
 def test_a_clock_that_is_set_back_two_hours_puts_each_second_where_its_clock_had_it(path: Path) -> None:

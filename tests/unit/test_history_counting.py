@@ -11,10 +11,9 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
-from gpumon.storage.history.cell import weights
 from gpumon.storage.history.counters import Growth, GrowthMeter
 from gpumon.storage.history.tier_aggregator import Aggregator, Block, values_from_tick
-from gpumon.storage.history.tiers import SHAPES, columns_of
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, sample, tick
 
 
@@ -83,7 +82,7 @@ def kept(ticks: Sequence[Tick]) -> dict[int, dict[int, tuple[float, float]]]:
     for block in blocks:
         if block.subject == device(0).uuid:
             for place, cell in block.cells.items():
-                seconds = weights(cell, columns_of(block.subject).counters)[ENERGY]
+                seconds = cell.seconds[ENERGY]
                 begin = (block.number * block.shape.cells + place) * block.shape.step - BORDER
                 assert begin not in found[block.shape.step], "each cell is written once"
                 found[block.shape.step][begin] = (cell.mean[ENERGY] * seconds if seconds else 0.0, seconds)

@@ -129,7 +129,7 @@ def cells(path: Path, shape: TierShape, subject: str) -> dict[int, HistoryCell]:
 def grown(path: Path, shape: TierShape, subject: str) -> float:
     """Joules over all cells of a tier."""
     found = cells(path, shape, subject).values()
-    return sum(cell.mean[ENERGY] * (cell.weight or ())[ENERGY] for cell in found if not isnan(cell.mean[ENERGY]))
+    return sum(cell.mean[ENERGY] * cell.seconds[ENERGY] for cell in found if not isnan(cell.mean[ENERGY]))
 
 
 def assert_same(one: Path, other: Path, cuts: list[int]) -> None:
@@ -144,8 +144,8 @@ def assert_same(one: Path, other: Path, cuts: list[int]) -> None:
             for number, cell in expected.items():
                 begin = number * shape.step - TIME // SECOND
                 near = sum(begin - 1 <= cut <= begin + shape.step for cut in cuts)
-                for column in ("low", "mean", "high", "last", "weight"):
-                    off = 1.1 * near if column == "weight" else 1e-3
+                for column in ("low", "mean", "high", "last", "seconds"):
+                    off = 1.1 * near if column == "seconds" else 1e-3
                     values = zip(getattr(found[number], column), getattr(cell, column), strict=True)
                     assert all(
                         isclose(value, wanted, rel_tol=1e-6, abs_tol=max(off, 1e-3)) or (isnan(value) and isnan(wanted))
@@ -207,7 +207,7 @@ def test_a_daemon_that_was_stopped_leaves_nothing_to_be_taken_twice(path: Path) 
     daemons.stop()
     for shape in SHAPES:
         assert grown(path, shape, GPUS[0]) == pytest.approx(400 * (100.4 + 99.9 + 0.3), rel=1e-4), shape
-    seconds = [(cell.weight or ())[0] for cell in cells(path, T3, GPUS[0]).values()]
+    seconds = [cell.seconds[0] for cell in cells(path, T3, GPUS[0]).values()]
     assert sum(seconds) == pytest.approx(100.5 + 100.0 + 1.0, rel=1e-3)
 
 

@@ -23,7 +23,7 @@ from gpumon.model.metrics import Availability
 from gpumon.storage.history import tiers as limits_module
 from gpumon.storage.history.block import pack, unpack, unpack_cells
 from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.cell import HistoryCell, fold
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recovery import recover
@@ -76,7 +76,7 @@ def cells(blocks: Sequence[Block], shape: TierShape, subject: str = GPU) -> dict
 
 def grown(blocks: Sequence[Block], shape: TierShape) -> float:
     """Joules over all cells."""
-    pairs = ((cell.mean[ENERGY], weights(cell, GPU_COLUMNS.counters)[ENERGY]) for cell in cells(blocks, shape).values())
+    pairs = ((cell.mean[ENERGY], cell.seconds[ENERGY]) for cell in cells(blocks, shape).values())
     return sum(rate * seconds for rate, seconds in pairs if seconds)
 
 
@@ -96,7 +96,7 @@ def test_a_tick_belongs_to_the_cell_of_its_own_time_in_every_tier() -> None:
         assert cell.high[UTILIZATION] == pytest.approx(0.9)
         assert cell.mean[UTILIZATION] == pytest.approx(0.9 - 0.9 / shape.step)
         assert cell.last[UTILIZATION] == pytest.approx(0.9)
-        assert weights(cell, GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(shape.step)
+        assert cell.seconds[UTILIZATION] == pytest.approx(shape.step)
 
 
 def test_what_a_counter_grew_by_is_cut_exactly_at_the_border_of_cells() -> None:
@@ -105,7 +105,7 @@ def test_what_a_counter_grew_by_is_cut_exactly_at_the_border_of_cells() -> None:
         inner = list(cells(blocks, shape).items())[1:-1]
         for _, cell in inner:
             assert cell.mean[ENERGY] == pytest.approx(400)
-            assert weights(cell, GPU_COLUMNS.counters)[ENERGY] == pytest.approx(shape.step, abs=1e-3)
+            assert cell.seconds[ENERGY] == pytest.approx(shape.step, abs=1e-3)
         for begin, cell in inner:
             assert cell.last[ENERGY] == pytest.approx(1000 + 400 * (begin + shape.step - 0.3))
         assert grown(blocks, shape) == pytest.approx(400 * 600, rel=1e-6), shape
@@ -163,7 +163,7 @@ def test_a_clock_that_is_set_back_far_goes_on_from_there() -> None:
 def test_values_hold_between_samples_that_are_further_apart_than_cells() -> None:
     blocks = collected(at(n, interval=20.0, utilization=0.5, energy=300.0 * n) for n in range(0, 401, 20))
     assert list(cells(blocks, T1)) == list(range(401))
-    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(300, rel=0.1)
+    assert cells(blocks, T3)[0].seconds[UTILIZATION] == pytest.approx(300, rel=0.1)
     assert grown(blocks, T3) == pytest.approx(300 * 400)
 
 
@@ -178,9 +178,9 @@ def test_many_samples_in_a_second_are_one_cell_with_their_extremes() -> None:
 def test_samples_near_the_borders_of_cells_hide_no_gap() -> None:
     ticks = [at(n + (0.001 if n % 2 else -0.001), utilization=0.5) for n in range(1, 300) if not 100 <= n < 140]
     blocks = collected(ticks)
-    seconds = [weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for cell in cells(blocks, T1).values()]
+    seconds = [cell.seconds[UTILIZATION] for cell in cells(blocks, T1).values()]
     assert max(seconds) <= 1.0
-    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(259, abs=2)
+    assert cells(blocks, T3)[0].seconds[UTILIZATION] == pytest.approx(259, abs=2)
 
 
 def test_growth_is_counted_also_after_a_second_that_has_two_ticks() -> None:
@@ -192,7 +192,7 @@ def test_growth_is_counted_also_after_a_second_that_has_two_ticks() -> None:
 
 def test_seconds_are_those_of_all_samples_though_cells_have_uneven_numbers_of_them() -> None:
     blocks = collected(at(n * 0.4, interval=0.4, utilization=0.5) for n in range(750))
-    assert weights(cells(blocks, T3)[0], GPU_COLUMNS.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
+    assert cells(blocks, T3)[0].seconds[UTILIZATION] == pytest.approx(300, abs=0.5)
 
 
 @pytest.mark.parametrize("interval", [0.05, 0.1, 0.2, 0.5, 0.9])
@@ -200,7 +200,7 @@ def test_skipped_ticks_leave_nothing_missing_and_no_more_is_known_than_passed(in
     times = [n * interval for n in range(round(120 / interval)) if n % 7 != 3]
     begin = 0.37
     found = cells(collected(at(begin + time, interval=interval, utilization=0.5) for time in times), T1)
-    seconds = [weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for cell in found.values()]
+    seconds = [cell.seconds[UTILIZATION] for cell in found.values()]
     assert max(seconds) <= 1.0
     assert seconds[1:-1] == [1.0] * (len(seconds) - 2)
     assert seconds[0] == pytest.approx(1 - begin)
@@ -210,7 +210,7 @@ def test_skipped_ticks_leave_nothing_missing_and_no_more_is_known_than_passed(in
 def test_a_gap_between_fast_samples_is_cut_where_the_last_one_holds_no_longer() -> None:
     ticks = [at(n / 5, interval=0.2, utilization=0.5) for n in range(100) if not 22 <= n < 40]
     found = cells(collected(ticks), T1)
-    seconds = {second: weights(cell, GPU_COLUMNS.counters)[UTILIZATION] for second, cell in found.items()}
+    seconds = {second: cell.seconds[UTILIZATION] for second, cell in found.items()}
     assert seconds[4] == pytest.approx(0.4)
     assert list(seconds) == [*range(5), *range(8, 20)]
     assert sum(seconds.values()) == pytest.approx(20 - 18 / 5)
@@ -235,7 +235,7 @@ def some_cells(draw: Callable[..., Any]) -> dict[int, HistoryCell]:
     for place in draw(st.sets(st.integers(0, 63), min_size=1)):
         low, mean, high, last = (draw(st.lists(NUMBERS, min_size=metrics, max_size=metrics)) for _ in range(4))
         weight = [draw(st.sampled_from([1.0, 10.0, 7.5])) if one == one else 0.0 for one in mean]
-        found[place] = HistoryCell(low, mean, high, last, (nan, nan), weight)
+        found[place] = HistoryCell(low, mean, high, last, weight)
     return found
 
 
@@ -244,17 +244,17 @@ def test_a_block_gives_back_what_was_packed(packed: dict[int, HistoryCell]) -> N
     data = pack(packed, 64, (1,))
     block = ColumnarBlock(data)
     found = unpack_cells(block, range(4), 64)
-    known = {place: cell for place, cell in packed.items() if any(cell.weight or ())}
+    known = {place: cell for place, cell in packed.items() if any(cell.seconds)}
     assert set(found) == set(known)
     for place, cell in known.items():
-        for column in ("mean", "weight"):
+        for column in ("mean", "seconds"):
             assert repr(list(getattr(found[place], column))) == repr(list(getattr(cell, column)))
     assert [block.has(place) for place in range(4)] == [unpack(block, place, 64) is not None for place in range(4)]
 
 
 @given(st.integers(0, 10_000), st.integers(0, 255))
 def test_a_damaged_block_is_said_to_be_damaged_or_gives_numbers(place: int, byte: int) -> None:
-    one = {n: HistoryCell((n,) * 3, (n,) * 3, (n,) * 3, (n,) * 3, (1.0, 1.0)) for n in range(64)}
+    one = {n: HistoryCell(*[(n,) * 3] * 4, (1.0,) * 3) for n in range(64)}
     data = bytearray(pack(one, 64, (0,)))
     data[place % len(data)] = byte
     for metric in range(3):
@@ -275,11 +275,11 @@ def test_a_block_that_would_unpack_to_much_more_is_damaged() -> None:
 
 def test_cells_of_different_weight_are_one_by_their_seconds() -> None:
     def one(value: float, seconds: float) -> HistoryCell:
-        return HistoryCell((value,), (value,), (value,), (value,), (seconds, seconds))
+        return HistoryCell((value,), (value,), (value,), (value,), (seconds,))
 
-    cell = fold([one(1.0, 300), one(nan, 300), one(4.0, 100)], ())
+    cell = fold([one(1.0, 300), one(nan, 300), one(4.0, 100)])
     assert [column[0] for column in cell[:4]] == [1.0, pytest.approx(1.75), 4.0, 4.0]
-    assert weights(cell, ()) == [400]
+    assert list(cell.seconds) == [400]
 
 
 @pytest.fixture

@@ -7,16 +7,17 @@ last value of a counter in double precision. A part is empty if the metric has n
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import nan
-from operator import eq
+from operator import eq, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.common.columnar import ColumnarBlock, DamagedBlock, doubles, pack_block, pack_columns, pack_part, singles
+from gpumon.common.columnar import ColumnarBlock, DamagedBlock, pack_block, pack_columns, pack_part, singles
 from gpumon.common.numbers import is_known
-from gpumon.storage.history.cell import HistoryCell, Numbers, weights
+from gpumon.storage.history.cell import HistoryCell, unknown_cell
 from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.cells import parse_names, typed_rows
 
@@ -49,53 +50,33 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
     are counters.
     """
     metrics = len(next(iter(cells.values())).mean)
-    gap = (nan,) * metrics
-    missing = HistoryCell(gap, gap, gap, gap, (0.0, 0.0), (0.0,) * metrics)
+    missing = unknown_cell(metrics)
     row = [cells.get(index, missing) for index in range(count)]
-    means = _concatenate(cell.mean for cell in row)
-    single = all(cell.low is cell.mean is cell.high for cell in cells.values())
-    lows = means if single else _concatenate(cell.low for cell in row)
-    highs = means if single else _concatenate(cell.high for cell in row)
-    lasts = _concatenate(cell.last for cell in row)
-    common = {cell.seconds if cell.weight is None else None for cell in cells.values()}
-    if len(common) == 1 and (seconds := common.pop()) is not None:
-        by_metric: Sequence[Numbers] = [seconds[1:] if metric in counters else seconds[:1] for metric in range(metrics)]
-    else:
-        by_metric = list(zip(*(weights(cell, counters) for cell in row), strict=True))
+    low, mean, high, seconds = (_concatenate(map(itemgetter(field), row), "f") for field in (0, 1, 2, 4))
+    last = _concatenate((cell.last for cell in row), "d")
     parts = []
     for metric in range(metrics):
-        mean = means[metric::metrics]
-        low = mean if single else lows[metric::metrics]
-        high = mean if single else highs[metric::metrics]
-        columns = (mean, low, high, lasts[metric::metrics])
-        parts.append(_pack_metric(columns, by_metric[metric], metric in counters))
+        mine = slice(metric, None, metrics)
+        lasts = last[mine] if metric in counters else singles(last[mine])
+        parts.append(_pack_metric(low[mine], mean[mine], high[mine], lasts, seconds[mine]))
     return pack_block(parts)
 
 
-def _concatenate(columns: Iterable[Numbers]) -> array[float]:
+def _concatenate(columns: Iterable[Sequence[float]], typecode: str) -> array[float]:
     """Return all columns concatenated in one array. Slicing an array is faster than slicing Python lists."""
-    arrays = (column if isinstance(column, array) and column.typecode == "d" else doubles(column) for column in columns)
-    return array("d", b"".join(arrays))
+    return array(typecode, b"".join(struct.pack(f"{len(column)}{typecode}", *column) for column in columns))
 
 
-def _pack_metric(columns: Sequence[array[float]], seconds: Numbers, is_counter: bool) -> bytes:
-    """Return the part of a metric. `columns`: mean, low, high and last. `seconds`: one number if all cells have it."""
-    means, lows, highs, lasts = columns
-    total = sum(means)
-    # NaN != NaN; no call of is_known, because this runs for each cell. If the sum is a number, all values are known.
-    known = [True] * len(means) if total == total else list(map(eq, means, means))
-    if not any(known) and not any(map(eq, lasts, lasts)):
+def _pack_metric(*columns: array[float]) -> bytes:
+    """Return the part of a metric. `columns`: those of `MetricCells`."""
+    low, mean, high, last, seconds = columns
+    known = list(map(eq, mean, mean))  # NaN != NaN
+    if not any(known) and not any(map(eq, last, last)):
         return b""
-    mean = singles(means)
-    low = mean if lows is means else singles(lows)
-    high = mean if highs is means else singles(highs)
-    if not is_counter:
-        lasts = mean if lasts.tobytes() == means.tobytes() else singles(lasts)
-    weight = singles(seconds)
-    different = set(weight) - {0.0}
-    if len(weight) == 1 or (len(different) == 1 and known == list(map(bool, weight))):
-        weight = array("f", different or (0.0,)) * len(mean)  # `unpack` sets it to 0 where the mean is unknown
-    return pack_part(pack_columns((mean, low, high, lasts, weight)))
+    different = set(seconds) - {0.0}
+    if len(different) == 1 and known == list(map(bool, seconds)):
+        seconds = array("f", different) * len(mean)  # `unpack` sets it to 0 where the mean is unknown
+    return pack_part(pack_columns((mean, low, high, last, seconds)))
 
 
 def unpack(block: ColumnarBlock, metric: int, count: int) -> MetricCells | None:
@@ -124,9 +105,7 @@ def unpack_cells(block: ColumnarBlock, metrics: Sequence[int], count: int) -> di
     columns = [unpack(block, metric, count) or missing for metric in metrics]
     rows = [list(zip(*(getattr(column, name) for column in columns), strict=True)) for name in MetricCells._fields]
     return {
-        index: HistoryCell(low, mean, high, last, (nan, nan), seconds)
-        for index, (low, mean, high, last, seconds) in enumerate(zip(*rows, strict=True))
-        if any(seconds)
+        index: cell for index, cell in enumerate(map(HistoryCell._make, zip(*rows, strict=True))) if any(cell.seconds)
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpumon.model.frame import Frame
 from gpumon.storage.history.block import stored_blocks
-from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.cell import HistoryCell, fold
 from gpumon.storage.history.tier_aggregator import Aggregator, Block, TickValues, columns_of, values_from_frame
 from gpumon.storage.history.tiers import SHAPES, TierShape
 from gpumon.storage.history.write import seal, write_block
@@ -93,8 +93,8 @@ def recover(connection: sqlite3.Connection, boot: str) -> None:
         blocks: dict[tuple[str, int], dict[int, HistoryCell]] = defaultdict(dict)
         stored = dict(_cells(connection, coarse, {(key.subject, key.number // coarse.cells) for key in parts}))
         for key, cells in parts.items():
-            cell = fold(cells, columns_of(key.subject).counters)
-            if key not in stored or _max_seconds(cell) > _MORE_COMPLETE * _max_seconds(stored[key]):
+            cell = fold(cells)
+            if key not in stored or max(cell.seconds) > _MORE_COMPLETE * max(stored[key].seconds):
                 block, index = divmod(key.number, coarse.cells)
                 blocks[key.subject, block][index] = cell
         with transaction(connection):
@@ -118,11 +118,6 @@ def _missing_cells(
             if block is None or not block.first <= number <= block.last or number == newest[subject]:
                 missing.add(CellKey(subject, number))
     return missing
-
-
-def _max_seconds(cell: HistoryCell) -> float:
-    """Return the longest time, in seconds, for which the value of a metric is known."""
-    return max(weights(cell, ()))
 
 
 def _stored_ranges(connection: sqlite3.Connection, shape: TierShape) -> list[_CellRange]:

@@ -12,12 +12,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.common.columnar import doubles
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.storage.history.buckets import is_gap
-from gpumon.storage.history.cell import HistoryCell, add_growth, cell_from_samples, fold, to_singles
+from gpumon.storage.history.cell import HistoryCell, add_growth, cell_from_samples, fold, unknown_cell
 from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Growth, GrowthMeter
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.tiers import SHAPES, TierColumns, TierShape
@@ -72,10 +71,7 @@ class _OpenTier:
         if number < self._first_group * self._group_size:
             return
         cells, columns = self._cells.setdefault(subject, {}), columns_of(subject)
-        cell = cells.get(number)
-        if cell is None:  # the subject has values only for counters
-            unknown = doubles([nan] * len(columns.names))
-            cell = HistoryCell(unknown, unknown, unknown, unknown, (0.0, 0.0))
+        cell = cells.get(number) or unknown_cell(len(columns.names))
         cells[number] = add_growth(cell, columns.counters, growth)
         self._groups.add(number // self._group_size)
 
@@ -112,8 +108,7 @@ class _OpenTier:
             for subject, cells in self._cells.items() if self._coarser else ():
                 numbers = [number for number in range(group * size, (group + 1) * size) if number in cells]
                 if numbers:
-                    merged[subject] = fold([cells[number] for number in numbers], columns_of(subject).counters)
-                    cells.update({number: to_singles(cells[number]) for number in numbers})
+                    merged[subject] = fold([cells[number] for number in numbers])
             if self._coarser is not None:
                 self._coarser.add(group, merged)
 
@@ -377,4 +372,4 @@ class _Subject:
 
     def _build(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
         growth = self.meter.pop_cell(cell)
-        return cell_from_samples(rows, self._counters, growth.rates, growth.raw, (seconds, growth.seconds))
+        return cell_from_samples(rows, self._counters, growth, seconds)

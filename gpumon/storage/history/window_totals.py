@@ -18,7 +18,7 @@ from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, Unit
 from gpumon.storage.history.block import MetricCells
-from gpumon.storage.history.cell import HistoryCell, weights
+from gpumon.storage.history.cell import HistoryCell
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.history.file import HistoryFile
 from gpumon.storage.history.metric_series import Line, SparseLine
@@ -165,17 +165,13 @@ def frame_lines(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict
     own = sorted(cells.get(subject, {}).items())
     if not own:
         return {}
-    columns = columns_of(subject)
-    numbers = [number for number, _ in own]
-    seconds = [weights(cell, columns.counters) for _, cell in own]
+    names = columns_of(subject).names
+    numbers, cells_of_subject = zip(*own, strict=True)
     lines = {}
     for name in metrics:
-        index = columns.names.index(name)
-        low, mean, high, last = (
-            [values[index] for values in column] for column in zip(*(cell[:4] for _, cell in own), strict=True)
-        )
-        known = [row[index] for row in seconds]
-        lines[name] = SparseLine(FINEST.step, numbers, MetricCells(low, mean, high, last, known))
+        index = names.index(name)
+        columns = ([values[index] for values in column] for column in zip(*cells_of_subject, strict=True))
+        lines[name] = SparseLine(FINEST.step, numbers, MetricCells(*columns))
     return lines
 
 

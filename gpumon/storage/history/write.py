@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpumon.common.columnar import ColumnarBlock
 from gpumon.storage.history.block import pack, stored_blocks, unpack_cells
-from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.cell import HistoryCell, fold
 from gpumon.storage.history.tier_aggregator import Block, columns_of
 from gpumon.storage.history.tiers import TierShape
 from gpumon.storage.sqlite.write import transaction
@@ -106,8 +106,8 @@ def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool
     new = unpack_cells(ColumnarBlock(block.data), range(len(columns.names)), block.shape.cells)
     for index, cell in new.items():
         other = None if replaces else cells.get(index)
-        if other is not None and max(map(add, weights(other, ()), weights(cell, ()))) <= _OVERLAP * block.shape.step:
-            cell = fold([other, cell], columns.counters)
+        if other is not None and max(map(add, other.seconds, cell.seconds)) <= _OVERLAP * block.shape.step:
+            cell = fold([other, cell])
         cells[index] = cell
     return seal(Block(block.shape, block.number, block.subject, cells))
 

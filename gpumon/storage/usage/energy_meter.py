@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Generic, TypeVar
 
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import NAN, is_known
+from gpumon.common.numbers import is_known
 from gpumon.model.energy import EnergyReadings
 
 Part = TypeVar("Part")
