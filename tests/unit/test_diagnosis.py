@@ -250,8 +250,7 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
 
 @pytest.mark.parametrize(("seconds", "of"), [(10.0, "the time"), (20.0, "the training time")])
 def test_a_share_of_waits_says_of_what_it_is(seconds: float, of: str) -> None:
-    epoch = EpochSummary(0, 0, "", 0.0, seconds, seconds, 1, 40, wait=4.8, wait_of=10.0, metrics={}, ranks=1,
-                         utilization_from="")  # fmt: skip
+    epoch = EpochSummary(0, 0, seconds, 40, wait=4.8, wait_of=10.0, ranks=1, utilization_from="", ended=seconds)
     share = units.number(0.48, Unit.RATIO)
     assert [found.summary for found in epoch_findings(epoch)] == [f"waits for data {share} of {of}"]
 

@@ -211,7 +211,7 @@ def test_of_the_first_seconds_of_an_open_epoch_no_pace_is_told() -> None:
 
 
 def test_an_epoch_that_goes_on_has_no_steps_per_second_in_its_first_seconds() -> None:
-    epoch = EpochSummary(0, 0, "", 0.0, NAN, 0.045, 1, 342, wait=0.0, metrics={}, ranks=1, utilization_from="")
+    epoch = EpochSummary(0, 0, 0.045, 342, wait=0.0, ranks=1, utilization_from="")
     assert isnan(replace(epoch, is_open=True).steps_per_second)
     assert replace(epoch, is_open=True, seconds=10.0).steps_per_second == 34.2
     assert replace(epoch, ended=0.045).steps_per_second == pytest.approx(7600), "its end is exact"

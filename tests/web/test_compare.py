@@ -135,8 +135,8 @@ def test_the_last_loss_is_that_of_the_last_epoch_where_it_ended_within_a_millise
     began = BEGAN + 0.0007
     ends = [began + 4.0 * (place + 1) for place in range(3)]
     epochs = [
-        EpochSummary(place, place, "", end - 4.0, end, 4.0, 1, 40, wait=0.0, metrics={"loss": 0.3 - place / 10},
-                     ranks=1, utilization_from="")
+        EpochSummary(place, place, 4.0, 40, wait=0.0, ranks=1, utilization_from="", begun=end - 4.0, ended=end,
+                     metrics={"loss": 0.3 - place / 10})
         for place, end in enumerate(ends)
     ]  # fmt: skip
     with Book(tmp_path) as book:

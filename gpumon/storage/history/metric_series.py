@@ -106,7 +106,7 @@ class Line:
         if grid.step < self.step:
             self._fill_short_buckets(bounds, middles, first, last, (low, mean, high, seen))
         for bucket, value in enumerate(mean):
-            if value < low[bucket] or value > high[bucket]:  # possible possible because of rounding
+            if value < low[bucket] or value > high[bucket]:  # possible because of rounding
                 mean[bucket] = min(max(value, low[bucket]), high[bucket])
         return Series(middles, low, mean, high, grid.step, seen)
 

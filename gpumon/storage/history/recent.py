@@ -150,7 +150,7 @@ class RecentHistory:
             lines = [list(column[first:last]) or [NAN] * len(times) for column in columns]
             return {name: Series(times, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
         grid = query.grid or aligned(self._times[first], self._times[last - 1], query.points)
-        previous = max(0, first - 1)  # this row this row may fill the first buckets
+        previous = max(0, first - 1)  # this row may fill the first buckets
         gap = array("d", [NAN]) * (last - previous)
         parts = [column[previous:last] or gap for column in columns]
         results = downsample(

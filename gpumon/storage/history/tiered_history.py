@@ -153,15 +153,20 @@ class TieredHistory(RecentHistory):
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query. All series have the same times. Missing values are NaN."""
         spans = self._spans(query)
-        if all(span.history is self for span in spans):
+        if all(span.has_frames for span in spans):
             return super().query(query)
         wanted = (spans[-1].end - query.begin) / max(1, query.points)
         cells = deciding_steps(spans, wanted) or {_FINEST}
         grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, cells)
-        parts = []
+        parts: list[tuple[TimeSlice, Mapping[str, Series]]] = []
         for span, extended in zip(spans, spans if query.seen else _extend_to_cells(spans, query.grid), strict=True):
             part = query._replace(begin=extended.begin, end=extended.end, grid=grid)
-            parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
+            if span.tier is not None:
+                parts.append((span, span.tier.query(part)))
+            elif span.is_observed:
+                parts.append((span, super().query(part)))
+            else:
+                parts.append((span, dict.fromkeys(query.metrics, unknown(grid))))
         coarse = coarse_parts(spans, grid.step)
         joined = {name: _join(grid, [(span, series[name]) for span, series in parts]) for name in query.metrics}
         return {name: series._replace(coarse=coarse) for name, series in joined.items()}
@@ -203,7 +208,7 @@ class TieredHistory(RecentHistory):
         # Prefer tiers that are sufficiently fine, coarsest first, because this reads the least data. Then use the
         # others, finest first.
         order = [*reversed(fine), *ranges[len(fine) :]]
-        slices = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
+        slices = [TimeSlice(0.0, frames, until)] if is_known(frames) and frames <= until else []
         free = [(query.begin, min(until, frames) if is_known(frames) else until)]
         for span in order:
             left = []
@@ -223,7 +228,7 @@ class TieredHistory(RecentHistory):
     def _tier_ranges(self) -> list[TimeSlice]:
         """Return the time covered by each tier, from the finest to the coarsest."""
         return _clip_outer_cells(
-            [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
+            [TimeSlice(tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
         )
 
 

@@ -7,11 +7,11 @@ before the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from gpumon.storage.history.query import CoarseCells, History, Query, Series, Tier, unknown
+from gpumon.storage.history.query import CoarseCells, Query, Tier
 
 _COMPLETE = 0.98
 """A cell is replaced with finer cells if these cover at least this fraction of the time for which the cell has
@@ -27,40 +27,26 @@ requested length."""
 
 @dataclass(frozen=True, slots=True)
 class TimeSlice:
-    """The time of a window from `begin` to `end` (s since 1970) that is answered by one history."""
+    """The time of a window from `begin` to `end` (s since 1970) that is answered by one tier, or by frames."""
 
-    history: History
     step: float
-    """Length of the history's cells in seconds; 0 for frames, and if nothing was sampled."""
+    """Length of the tier's cells in seconds; 0 for frames, and if nothing was sampled."""
     begin: float
     end: float
     tier: Tier | None = None
-    """The history that answers for this time, if it is a tier."""
+    """The tier that answers for this time; None for frames, and if nothing was sampled."""
+    is_observed: bool = True
+    """Whether anything was sampled in this time."""
 
     @property
-    def is_observed(self) -> bool:
-        """Whether anything was sampled in this time."""
-        return not isinstance(self.history, Unobserved)
-
-
-class Unobserved:
-    """A history for times in which nothing was sampled."""
-
-    begin = end = float("nan")
-
-    def has(self, subject: str, metric: str) -> bool:
-        """Return False, because there are no values."""
-        return False
-
-    def query(self, query: Query) -> Mapping[str, Series]:
-        """Return a series of NaN for each metric of the query, on the query's grid."""
-        assert query.grid is not None, "it has no samples"
-        return dict.fromkeys(query.metrics, unknown(query.grid))
+    def has_frames(self) -> bool:
+        """Whether frames answer for this time."""
+        return self.tier is None and self.is_observed
 
 
 def unobserved(begin: float, end: float) -> TimeSlice:
     """Return a slice from `begin` to `end` (s since 1970) in which nothing was sampled."""
-    return TimeSlice(Unobserved(), 0.0, begin, end)
+    return TimeSlice(0.0, begin, end, is_observed=False)
 
 
 def limit_coarse_tiers(

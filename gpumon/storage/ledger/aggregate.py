@@ -7,7 +7,7 @@ starts when the first rank starts it, and ends when the last rank ends it. `comb
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpumon.analysis.rank_epochs import Span
@@ -105,7 +105,7 @@ def outside_phases(record: Record, between: EpochSummary | None) -> list[EpochSu
     is the rest of `between` that no other phase covers.
     """
     groups: dict[str, list[PhaseRow]] = {}
-    for row in sorted(record.outside, key=lambda row: row.position if is_known(row.position) else math.inf):
+    for row in sorted(record.outside, key=entry_order):
         if row.phase != WHOLE_EPOCH:
             groups.setdefault(row.phase, []).append(row)
     parts = [_summed(record, phase, rows) for phase, rows in groups.items()]
@@ -136,13 +136,10 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
         ordinal=OUTSIDE_EPOCHS,
         epoch=OUTSIDE_EPOCHS,
         phase=phase,
-        begun=NAN,
-        ended=NAN,
         seconds=highest([row.seconds for row in rows]),
         times=max(row.times for row in rows),
         steps=steps,
         wait=mean([row.wait for row in rows]),
-        metrics={},
         ranks=len(rows),
         utilization_from=seen_by(usage),
         values=over_devices_each([usage])[0],
@@ -268,11 +265,9 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums) -> Epoc
     return EpochSummary(
         ordinal=WHOLE_RUN,
         epoch=WHOLE_RUN,
-        phase=WHOLE_EPOCH,
         begun=run.started,
         ended=run.ended,
         seconds=run.duration,
-        times=1,
         steps=steps,
         wait=wait,
         metrics=_last_logged(record),
@@ -307,11 +302,9 @@ def _rank(rank: RankRow, rows: Sequence[UsageRow], *, is_single: bool) -> EpochS
     return EpochSummary(
         ordinal=WHOLE_RUN,
         epoch=WHOLE_RUN,
-        phase=WHOLE_EPOCH,
         begun=rank.started,
         ended=rank.ended,
         seconds=rank.seconds,
-        times=1,
         steps=rank.steps or None,
         wait=rank.wait,
         metrics=rank.metrics,
@@ -357,6 +350,15 @@ def _batch(record: Record) -> float:
     return sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
 
 
+def _merge_metrics(rows: Iterable[EpochRow | StepRow]) -> dict[str, float]:
+    """Return the logged metrics by name. If several ranks log a metric, the value of the first rank is used."""
+    metrics: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.metrics.items():
+            metrics.setdefault(name, value)
+    return metrics
+
+
 def _epoch(
     rows: Sequence[EpochRow],
     usage: Sequence[UsageRow],
@@ -378,10 +380,7 @@ def _epoch(
         ended = max([row.ended for row in rows]) if over else NAN
         last = ended if over else max(row.begun + row.seconds for row in rows)  # the latest recorded time in the epoch
         seconds = _steady(rows) if over else last - begun
-        named: dict[str, float] = {}
-        for row in rows:
-            named = {**row.metrics, **named}  # the lowest rank has priority
-        metrics = {name: named[name] for row in rows for name in row.metrics}
+        metrics = _merge_metrics(rows)
         steps, wait = max_steps([counted.epoch(row) for row in rows]), mean([row.wait for row in rows])
         trained, wait_of = highest([row.trained for row in rows]), mean([row.wait_of for row in rows])
     if seconds != seconds:
@@ -391,11 +390,9 @@ def _epoch(
     return EpochSummary(
         ordinal=rows[0].ordinal,
         epoch=rows[0].epoch,
-        phase=WHOLE_EPOCH,
         begun=begun,
         ended=ended,
         seconds=seconds,
-        times=1,
         steps=steps,
         wait=wait,
         metrics=metrics,
@@ -449,13 +446,10 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
                 ordinal=ordinal,
                 epoch=numbers.get(ordinal, ordinal),
                 phase=phase,
-                begun=NAN,
-                ended=NAN,
                 seconds=highest([row.seconds for row in rows]) or NAN,
                 times=max(row.times for row in rows),
                 steps=max_steps([counted.phase(row) for row in rows]),
                 wait=mean([row.wait for row in rows]),
-                metrics={},
                 ranks=len(rows),
                 utilization_from=seen_by(held),
                 values=lower_bounds(values) if ordinal in incomplete else values,
@@ -471,9 +465,9 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
 
 
 def entry_order(row: PhaseRow) -> float:
-    """Return a key that sorts the phases of an epoch by first entry. It is infinite if the position is not recorded."""
+    """Return a key that sorts the phases of an epoch by first entry. It is infinite if the place is not recorded."""
     # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop.
-    return row.position if row.position == row.position else math.inf
+    return row.place if row.place == row.place else math.inf
 
 
 def phase_spans(record: Record) -> list[Span]:
@@ -498,8 +492,7 @@ def step_summaries(record: Record) -> list[EpochSummary]:
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)
     usage = by_stretch(record.outside_usage)
-    all_known = len(record.ranks) >= record.run.world_size
-    batch = sum(rank.facts.batch or NAN for rank in record.ranks) if all_known else NAN
+    batch = _batch(record)
     used = [
         [
             used
@@ -511,22 +504,17 @@ def step_summaries(record: Record) -> list[EpochSummary]:
     ]
     summary: list[EpochSummary] = []
     for (first, rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
-        named: dict[str, float] = {}
-        for row in rows:
-            named = {**row.metrics, **named}  # the lowest rank has priority
         ends = [row.ended for row in rows]
         summary.append(
             EpochSummary(
                 ordinal=STEP_ROWS - len(summary),
                 epoch=first,
-                phase=WHOLE_EPOCH,
                 begun=lowest([row.begun for row in rows]),
                 ended=max(ends) if all(map(is_known, ends)) else NAN,
                 seconds=highest([row.seconds for row in rows]),
-                times=1,
                 steps=max(row.steps for row in rows),
                 wait=mean([row.wait for row in rows]),
-                metrics=named,
+                metrics=_merge_metrics(rows),
                 ranks=len(rows),
                 utilization_from=seen_by(held),
                 values=values,

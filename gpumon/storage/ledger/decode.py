@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from gpumon.common.columnar import DamagedBlock
 from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
@@ -37,6 +37,8 @@ T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
 _SPANS = 64
 _INFINITE = float("inf")
 _NO_METRICS: Mapping[str, float] = {}
+_TIMES = frozenset(("begun", "ended", "started", "time", "updated"))
+"""Columns with times in ns since 1970."""
 _COUNTED = frozenset({"ordinal", "epoch", "begun", "steps", "times", "first_step"})
 _SHORT = 64
 """Maximum length of a metric's name."""
@@ -94,21 +96,7 @@ class ResultColumns:
 
 def epoch_rows(table: ResultColumns) -> list[EpochRow]:
     """Convert rows of the table `epoch`."""
-    return _rows(
-        EpochRow,
-        rank=table.text("rank"),
-        ordinal=table.whole("ordinal"),
-        epoch=table.whole("epoch"),
-        begun=table.time("begun"),
-        ended=table.time("ended"),
-        seconds=table.real("seconds"),
-        steps=table.whole("steps"),
-        wait=_waits(table),
-        metrics=table.parsed("metrics", metrics_of),
-        trained=table.real("trained"),
-        wait_of=table.real("wait_of"),
-        peak=_peaks(table),
-    )
+    return _rows(EpochRow, table, wait=_waits(table), metrics=table.parsed("metrics", metrics_of), peak=_peaks(table))
 
 
 def phase_rows(table: ResultColumns) -> list[PhaseRow]:
@@ -124,61 +112,44 @@ def outside_rows(table: ResultColumns) -> list[PhaseRow]:
 
 
 def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]:
-    return _rows(
-        PhaseRow,
-        rank=table.text("rank"),
-        ordinal=ordinals,
-        phase=table.text("phase"),
-        seconds=table.real("seconds"),
-        times=table.whole("times"),
-        steps=table.whole("steps"),
-        wait=_waits(table),
-        spans=table.parsed("spans", _spans),
-        position=table.real("place"),
-        peak=_peaks(table),
-    )
+    spans = table.parsed("spans", _spans)
+    return _rows(PhaseRow, table, ordinal=ordinals, wait=_waits(table), spans=spans, peak=_peaks(table))
 
 
 def step_rows(table: ResultColumns) -> list[StepRow]:
     """Convert rows of the table `step_row`."""
-    return _rows(
-        StepRow,
-        rank=table.text("rank"),
-        ordinal=table.whole("ordinal"),
-        first_step=table.whole("first_step"),
-        steps=table.whole("steps"),
-        begun=table.time("begun"),
-        ended=table.time("ended"),
-        seconds=table.real("seconds"),
-        trained=table.real("trained"),
-        wait=_waits(table),
-        wait_of=table.real("wait_of"),
-        metrics=table.parsed("metrics", metrics_of),
-    )
+    return _rows(StepRow, table, wait=_waits(table), metrics=table.parsed("metrics", metrics_of))
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:
     """Convert rows of the table `usage`."""
-    return _rows(
-        UsageRow,
-        rank=table.text("rank"),
-        ordinal=table.whole("ordinal"),
-        phase=table.text("phase"),
-        uuid=table.text("uuid"),
-        utilization_from=table.text("utilization_from"),
-        values=list(zip(*(table.real(column.key) for column in USAGE), strict=True)),
-        energy_from=table.real("energy_from"),
-        energy_to=table.real("energy_to"),
-    )
+    return _rows(UsageRow, table, values=list(zip(*(table.real(column.key) for column in USAGE), strict=True)))
 
 
-def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
-    """Build one record of type `kind` per row. `columns` has the column for each field.
+def _rows(kind: type[T], table: ResultColumns, **columns: Sequence[Any]) -> list[T]:
+    """Build one record of type `kind` per row. `columns` has the fields that need more than a conversion by type.
 
     No intermediate object is created per row, because a run may have thousands of rows.
     """
-    fields: tuple[str, ...] = kind._fields
-    return list(map(kind, *(columns[field] for field in fields)))
+    return list(map(kind, *_fields(kind, table, columns).values()))
+
+
+def _fields(kind: type[Any], source: ResultColumns | Cells, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record: from `known`, or else from the column with the field's name, by its type."""
+    fields = {}
+    for name, cell_type in _TYPES[kind].items():
+        if name in known:
+            fields[name] = known[name]
+        elif cell_type is float:
+            fields[name] = source.time(name) if name in _TIMES else source.real(name)
+        else:
+            fields[name] = source.text(name) if cell_type is str else source.whole(name)
+    return fields
+
+
+_KINDS = (RunRow, RankRow, DeviceRow, EpochRow, PhaseRow, StepRow, UsageRow, MarkRow)
+_TYPES: Mapping[type[Any], Mapping[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
+"""Types of the fields of each kind of record."""
 
 
 def metrics_of(cell: object) -> Mapping[str, float]:
@@ -259,63 +230,34 @@ def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
 
 def run_row(cells: Cells) -> RunRow:
     """Convert a row of the table `run`."""
-    people, run_id = current_policy(), cells.text("id")
-    return RunRow(
-        id=people.run_id(run_id),
-        name=cells.text("name") if people.way == SHOWN else people.run_id(run_id),
-        user=people.name(cells.text("user")),
-        hostname=cells.text("hostname"),
-        framework=cells.text("framework"),
-        source=cells.text("source"),
-        label=people.label(cells.text("label")),
-        driver=cells.text("driver"),
-        world_size=cells.whole("world_size"),
-        epochs=cells.whole("epochs"),
-        base=cells.whole("base"),
-        first_epoch=cells.whole("first_epoch"),
-        started=cells.time("started"),
-        ended=cells.time("ended"),
-        state=cells.state(),
-        updated=cells.time("updated"),
-        resumes=people.run_id(cells.text("resumes")),
-        seconds=cells.real("seconds"),
+    people = current_policy()
+    record = RunRow(**_fields(RunRow, cells, {"state": cells.state()}))
+    if people.way == SHOWN:
+        return record
+    return record._replace(
+        id=people.run_id(record.id),
+        name=people.run_id(record.id),
+        user=people.name(record.user),
+        label=people.label(record.label),
+        resumes=people.run_id(record.resumes),
     )
 
 
 def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
     """Convert a row of the table `rank`. `devices` are the devices of this rank."""
-    return RankRow(
-        key=cells.text("key"),
-        rank=cells.whole("rank"),
-        local_rank=cells.whole("local_rank"),
-        pid=cells.whole("pid"),
-        started=cells.time("started"),
-        ended=cells.time("ended"),
-        state=cells.state(),
-        steps=cells.whole("steps"),
-        wait=cells.real("wait") or NAN,
-        lost_events=cells.whole("lost_events"),
-        peak=cells.real("peak"),
-        retries=cells.real("retries"),
-        ooms=cells.real("ooms"),
-        devices=tuple(devices),
-        facts=facts_from_row(cells),
-        seconds=cells.real("seconds"),
-        metrics=metrics_of(cells.get("metrics") or "{}"),
-        package_energy=cells.real("package_energy"),
-        package_unknown=cells.text("package_unknown"),
-    )
+    known = {
+        "state": cells.state(),
+        "wait": cells.real("wait") or NAN,
+        "devices": tuple(devices),
+        "facts": facts_from_row(cells),
+        "metrics": metrics_of(cells.get("metrics") or "{}"),
+    }
+    return RankRow(**_fields(RankRow, cells, known))
 
 
 def device_row(cells: Cells) -> DeviceRow:
     """Convert a row of the table `device`."""
-    return DeviceRow(
-        uuid=cells.text("uuid"),
-        number=cells.whole("number"),
-        name=cells.text("name"),
-        memory_total=cells.real("memory_total"),
-        power_limit=cells.real("power_limit"),
-    )
+    return DeviceRow(**_fields(DeviceRow, cells, {}))
 
 
 def mark_row(cells: Cells) -> MarkRow | None:
@@ -323,16 +265,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
     mark = cells.get("mark")
     if mark not in _MARKS:
         return None
-    return MarkRow(
-        rank=cells.text("rank"),
-        number=cells.whole("number"),
-        mark=Mark(mark),
-        time=cells.time("time"),
-        epoch=cells.whole("epoch"),
-        step=cells.whole("step"),
-        asked=cells.real("asked"),
-        free=cells.real("free"),
-    )
+    return MarkRow(**_fields(MarkRow, cells, {"mark": Mark(mark)}))
 
 
 def trace_row(cells: Cells) -> RunTrace | None:

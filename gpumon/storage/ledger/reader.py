@@ -322,8 +322,7 @@ class Ledger:
         )
         settled = SettledEpochs()
         for row in self._rows(query, run_id, time.time_ns() - SAMPLE_DELAY):
-            state = row.get("state")
-            rank = SettledEpochs.from_progress([state if isinstance(state, str) else None])
+            rank = SettledEpochs.from_progress(row.get("state"))
             settled = settled.combine(self._in_run(row.text("key"), rank) if self._is_counted_differently else rank)
         return settled
 

@@ -6,7 +6,7 @@ empty. In all strings, harmful characters are escaped, because a ledger may belo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,24 +38,17 @@ class SettledEpochs:
         """Return whether the rows of the epoch with this ordinal are final."""
         return ordinal < self.limit and ordinal not in self.unsettled
 
-    @classmethod
-    def from_progress(cls, states: Iterable[str | None]) -> SettledEpochs:
-        """Return the epochs whose rows are final in all ranks.
-
-        `states` has one entry for each rank that still gets rows: the column `progress.state`, or None if the rank has
-        no row in the table `progress` yet.
-        """
-        settled = cls()
-        for state in states:
-            settled = settled.combine(cls._from_state(state))
-        return settled
-
     def combine(self, other: SettledEpochs) -> SettledEpochs:
         """Return the epochs that are settled in both objects."""
         return SettledEpochs(min(self.limit, other.limit), self.unsettled | other.unsettled)
 
     @classmethod
-    def _from_state(cls, state: str | None) -> SettledEpochs:
+    def from_progress(cls, state: object) -> SettledEpochs:
+        """Return the epochs of a rank whose rows are final.
+
+        `state`: the column `progress.state` of a rank that still gets rows, or None if the rank has no row in the table
+        `progress` yet.
+        """
         try:
             timeline: Any = parse_json(state)
             timeline = timeline["course"]
@@ -159,7 +152,7 @@ class EpochTimes:
     """End, seconds since 1970. NaN while the epoch is open in a rank, or if a rank died in it."""
     seconds: float
     steps: int
-    """Number of steps; Number of steps; 0 if steps were not counted."""
+    """Number of steps; 0 if steps were not counted."""
     energy: float
     """Energy in joules; NaN if not measured completely."""
     times: int = 1
@@ -349,7 +342,7 @@ class PhaseRow(NamedTuple):
     spans: Sequence[tuple[float, float]] = ()
     """Start (in seconds after the start of the epoch) and length in seconds of the first spans of the phase. Empty for
     the training phase."""
-    position: float = NAN
+    place: float = NAN
     """Position of the phase among the phases of the epoch, from 0, in the order in which they were first entered."""
     peak: LivePeak = LivePeak()
 

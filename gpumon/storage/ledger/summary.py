@@ -17,6 +17,7 @@ from gpumon.storage.ledger.records import (
     PhaseRow,
     Record,
 )
+from gpumon.storage.ledger.row_keys import WHOLE_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,20 @@ class EpochSummary:
     ordinal: int
     epoch: int
     """Epoch number as the training counts it."""
-    phase: str
-    begun: float
-    ended: float
-    """NaN while the epoch is open, or if the run died in it."""
     seconds: float
-    times: int
-    """For a phase, the number of times that it was entered; else 1."""
     steps: int | None
     """Number of steps. None if some of the steps were not counted."""
     wait: float
     """Seconds waited for data, as the mean over ranks."""
-    metrics: Mapping[str, float]
     ranks: int
     utilization_from: str
+    phase: str = WHOLE_EPOCH
+    begun: float = NAN
+    ended: float = NAN
+    """NaN while the epoch is open, or if the run died in it. NaN for phases and the time between epochs."""
+    times: int = 1
+    """For a phase, the number of times that it was entered; else 1."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
     values: Sequence[float] = UNMEASURED
     """Usage values combined over devices, in the order of `columns.USAGE`."""
     batch: float = NAN

@@ -281,8 +281,8 @@ def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
     """Return the names of all phases in the order of their positions within epochs; unknown positions come last."""
     positions: dict[str, float] = {}
     for row in rows:
-        if row.position < positions.setdefault(row.phase, inf):
-            positions[row.phase] = row.position
+        if row.place < positions.setdefault(row.phase, inf):
+            positions[row.phase] = row.place
     return sorted(positions, key=lambda name: positions[name])
 
 
