@@ -36,36 +36,27 @@ _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """Start time of an ongoing event, by CLOCK_MONOTONIC and since 1970 (ns)."""
-
-    monotonic_ns: int
-    time_ns: int
-
-
+@dataclass(slots=True)
 class _Throttling:
     """Ongoing throttling of a device with one cause."""
 
-    __slots__ = ("begun_ns", "last_ns", "last_time_ns")
+    begun_ns: int
+    """Start of the throttling, in ns of CLOCK_MONOTONIC."""
+    last_ns: int = 0
+    """Newest tick with throttling, in ns of CLOCK_MONOTONIC."""
+    last_time_ns: int = 0
+    """Time of this tick in ns since 1970."""
 
-    def __init__(self, begun_ns: int) -> None:
-        self.begun_ns = begun_ns
-        """Start of the throttling, in ns of CLOCK_MONOTONIC."""
-        self.last_ns = self.last_time_ns = 0
 
-
+@dataclass(slots=True)
 class _Counters:
     """Last reading of the throttling counters of a device."""
 
-    __slots__ = ("is_first", "read_ns", "values")
-
-    def __init__(self, values: tuple[float, ...], read_ns: int) -> None:
-        self.values = values
-        self.read_ns = read_ns
-        """Time of the newest reading, in ns of CLOCK_MONOTONIC."""
-        self.is_first = True
-        """Whether this is the first reading of the device."""
+    values: tuple[float, ...]
+    read_ns: int
+    """Time of the newest reading, in ns of CLOCK_MONOTONIC."""
+    is_first: bool = True
+    """Whether this is the first reading of the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +74,10 @@ class DeviceWatch:
 
     def __init__(self) -> None:
         self._tick: Tick | None = None
-        self._lost: dict[str, _Start] = {}
-        self._no_driver: _Start | None = None
+        self._lost: dict[str, int] = {}
+        """Time at which each lost device was lost, in ns of CLOCK_MONOTONIC."""
+        self._no_driver_ns: int | None = None
+        """Time at which the driver was lost, in ns of CLOCK_MONOTONIC; None if it is loaded."""
         self._driver = Driver()
         self._counters: dict[str, _Counters] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
@@ -107,7 +100,7 @@ class DeviceWatch:
             yield from self._close_all(previous)
         states = [sample.state for sample in tick.samples]
         is_well = states.count(_OK) == len(states)
-        if not is_well or self._no_driver is not None or tick.driver != self._driver:
+        if not is_well or self._no_driver_ns is not None or tick.driver != self._driver:
             yield from self._driver_events(tick, is_first=is_first)
         for gpu in judged:
             sample = gpu.sample
@@ -136,15 +129,15 @@ class DeviceWatch:
 
     def _driver_events(self, tick: Tick, *, is_first: bool) -> Iterator[Event]:
         if _has_lost_driver(tick.samples):
-            if self._no_driver is None:
-                self._no_driver = _Start(tick.monotonic_ns, tick.time_ns)
+            if self._no_driver_ns is None:
+                self._no_driver_ns = tick.monotonic_ns
                 details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
                 yield Event(tick.time_ns, "driver_lost", details=details)
             return
         driver = tick.driver
-        if self._no_driver is not None and any(sample.state in _ANSWERS for sample in tick.samples):
-            lasted = (tick.monotonic_ns - self._no_driver.monotonic_ns) / SECOND
-            self._no_driver = None
+        if self._no_driver_ns is not None and any(sample.state in _ANSWERS for sample in tick.samples):
+            lasted = (tick.monotonic_ns - self._no_driver_ns) / SECOND
+            self._no_driver_ns = None
             details = {"version": driver.version, "before": self._driver.version}
             yield Event(tick.time_ns, "driver_reloaded", details=details, lasted=lasted)
         elif driver.version and self._driver.version and driver.version != self._driver.version:
@@ -157,11 +150,11 @@ class DeviceWatch:
         uuid = sample.device.uuid
         if sample.state in _LOST:
             if uuid not in self._lost:
-                self._lost[uuid] = _Start(tick.monotonic_ns, tick.time_ns)
+                self._lost[uuid] = tick.monotonic_ns
                 details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
                 yield Event(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
         elif sample.state in _ANSWERS and uuid in self._lost:
-            lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
+            lasted = (tick.monotonic_ns - self._lost.pop(uuid)) / SECOND
             yield Event(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
     def _counter_growth(self, sample: Sample, tick: Tick) -> _Growth | None:

@@ -90,7 +90,7 @@ def unpack(block: ColumnarBlock, metric: int, count: int) -> MetricCells | None:
     mean, low, high, last, seconds = (part.floats(count) for _ in range(5))
     part.finish()
     if not is_known(sum(mean)):
-        seconds = [weight if value == value else 0.0 for value, weight in zip(mean, seconds, strict=True)]
+        seconds = [weight if is_known(value) else 0.0 for value, weight in zip(mean, seconds, strict=True)]
     return MetricCells(low, mean, high, last, seconds)
 
 

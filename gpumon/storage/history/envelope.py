@@ -58,42 +58,13 @@ def _aggregate(
 ) -> tuple[list[float], list[float], list[float]]:
     """Return low, mean and high of the buckets of one line."""
     lows, means, highs = line
-    if lows is means is highs:
-        return _aggregate_samples(means, edges, held)
     count = len(edges) - 1
     low, mean, high = [nan] * count, [nan] * count, [nan] * count
     for bucket, (begin, end) in enumerate(pairwise(edges)):
-        if end - begin == 1:
-            low[bucket], mean[bucket], high[bucket] = lows[begin], means[begin], highs[begin]
-        elif end > begin:
+        if end > begin:
             low[bucket], mean[bucket], high[bucket] = _merge(lows[begin:end], means[begin:end], highs[begin:end])
     for bucket, row in held:
         low[bucket], mean[bucket], high[bucket] = lows[row], means[row], highs[row]
-    return low, mean, high
-
-
-def _aggregate_samples(
-    values: Sequence[float], edges: Sequence[int], held: Sequence[tuple[int, int]]
-) -> tuple[list[float], list[float], list[float]]:
-    """Do the same as `_aggregate` for a line of single samples.
-
-    This function takes half the time, which matters because a terminal draws several lines each second.
-    """
-    low = [nan] * (len(edges) - 1)
-    mean, high = low[:], low[:]
-    for bucket, (begin, end) in enumerate(pairwise(edges)):
-        if end - begin == 1:
-            low[bucket] = mean[bucket] = high[bucket] = values[begin]
-        elif end > begin:
-            part = values[begin:end]
-            total = sum(part)
-            if total == total:
-                low[bucket], high[bucket] = lowest, highest = min(part), max(part)
-                mean[bucket] = min(max(total / (end - begin), lowest), highest)
-            else:
-                low[bucket], mean[bucket], high[bucket] = _merge(part, part, part)
-    for bucket, row in held:
-        low[bucket] = mean[bucket] = high[bucket] = values[row]
     return low, mean, high
 
 

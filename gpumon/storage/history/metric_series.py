@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil, inf, nan
 
 from gpumon.storage.history.block import MetricCells
@@ -85,20 +86,12 @@ class Line:
         """
         first, last = self._index(begin), self._index(end)
         step, shift = self.step, 0.5 + 1e-9 + self.first
-        bounds = [ceil(edge / step - shift) for edge in grid.edges()]
-        if bounds[0] < first or bounds[-1] > last:
-            bounds = [min(max(bound, first), last) for bound in bounds]
+        bounds = [min(max(ceil(edge / step - shift), first), last) for edge in grid.edges()]
         low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
         seen = [0.0] * grid.buckets
         lows, highs, totals, weights = self.low, self.high, self.total, self.weight
-        end_cell = bounds[0]
-        for bucket in range(grid.buckets):
-            end_cell, cell = bounds[bucket + 1], end_cell
-            if end_cell - cell == 1:
-                if weight := weights[cell]:
-                    low[bucket], high[bucket], mean[bucket] = lows[cell], highs[cell], totals[cell] / weight
-                    seen[bucket] = weight
-            elif end_cell > cell and (weight := sum(weights[cell:end_cell])):
+        for bucket, (cell, end_cell) in enumerate(pairwise(bounds)):
+            if weight := sum(weights[cell:end_cell]):
                 low[bucket], high[bucket] = min(lows[cell:end_cell]), max(highs[cell:end_cell])
                 mean[bucket] = sum(totals[cell:end_cell]) / weight
                 seen[bucket] = weight

@@ -20,7 +20,7 @@ from gpumon.storage.ledger.combine import (
     lower_bounds,
     lowest,
     mean,
-    over_devices_each,
+    over_devices,
     seen_by,
     seen_share,
     totals,
@@ -142,7 +142,7 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
         wait=mean([row.wait for row in rows]),
         ranks=len(rows),
         utilization_from=seen_by(usage),
-        values=over_devices_each([usage])[0],
+        values=over_devices(usage),
         wait_of=NAN if phase else _outside_measured(record),
         peak=fullest(rows, single_devices(record)),
         sampled_share=seen_share(usage),
@@ -165,21 +165,18 @@ def epoch_summaries(record: Record) -> list[EpochSummary]:
     batch = _batch(record)
     single = single_devices(record)
     counted = StepCounts(record)
-    used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
-    joined = over_devices_each(used)
     incomplete = _incomplete_epochs(record)
     summaries = [
         _epoch(
             rows=rows,
-            usage=held,
-            values=lower_bounds(values) if ordinal in incomplete else values,
+            usage=usage.get((ordinal, WHOLE_EPOCH), ()),
             lacks_ranks=ordinal in incomplete,
             batch=batch,
             single=single,
             counted=counted,
             is_settled=record.settled.has(ordinal),
         )
-        for (ordinal, rows), held, values in zip(groups.items(), used, joined, strict=True)
+        for ordinal, rows in groups.items()
     ]
     if any(rank.facts.folded for rank in record.ranks) and not incomplete:
         return _count_merged(summaries)
@@ -362,7 +359,6 @@ def _merge_metrics(rows: Iterable[EpochRow | StepRow]) -> dict[str, float]:
 def _epoch(
     rows: Sequence[EpochRow],
     usage: Sequence[UsageRow],
-    values: Sequence[float],
     lacks_ranks: bool,
     batch: float,
     single: set[str],
@@ -398,7 +394,7 @@ def _epoch(
         metrics=metrics,
         ranks=len(rows),
         utilization_from=seen_by(usage),
-        values=values,
+        values=_combined(usage, lacks_ranks),
         batch=batch,
         trained=trained,
         wait_of=wait_of,
@@ -408,6 +404,12 @@ def _epoch(
         is_open=ended != ended,
         is_settled=is_settled,
     )
+
+
+def _combined(usage: Sequence[UsageRow], lacks_ranks: bool) -> Sequence[float]:
+    """Return the usage over all devices. If ranks are missing, only lower bounds of sums are known."""
+    values = over_devices(usage)
+    return lower_bounds(values) if lacks_ranks else values
 
 
 def _steady(rows: Sequence[EpochRow]) -> float:
@@ -437,10 +439,10 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
     groups: dict[tuple[int, str], list[PhaseRow]] = {}
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
-    used = [usage.get(key, ()) for key in groups]
     incomplete = _incomplete_epochs(record)
     summary: dict[int, list[EpochSummary]] = {}
-    for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
+    for (ordinal, phase), rows in groups.items():
+        held, lacks_ranks = usage.get((ordinal, phase), ()), ordinal in incomplete
         summary.setdefault(ordinal, []).append(
             EpochSummary(
                 ordinal=ordinal,
@@ -452,10 +454,10 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
                 wait=mean([row.wait for row in rows]),
                 ranks=len(rows),
                 utilization_from=seen_by(held),
-                values=lower_bounds(values) if ordinal in incomplete else values,
+                values=_combined(held, lacks_ranks),
                 peak=fullest(rows, single),
-                sampled_share=0.0 if ordinal in incomplete else seen_share(held),
-                lacks_ranks=ordinal in incomplete,
+                sampled_share=0.0 if lacks_ranks else seen_share(held),
+                lacks_ranks=lacks_ranks,
             )
         )
     order: dict[str, int] = {}
@@ -493,17 +495,14 @@ def step_summaries(record: Record) -> list[EpochSummary]:
         groups.setdefault(row.first_step, []).append(row)
     usage = by_stretch(record.outside_usage)
     batch = _batch(record)
-    used = [
-        [
+    summary: list[EpochSummary] = []
+    for first, rows in groups.items():
+        held = [
             used
             for row in rows
             for used in usage.get((STEP_ROWS - row.ordinal, WHOLE_EPOCH), ())
             if used.rank == row.rank
         ]
-        for rows in groups.values()
-    ]
-    summary: list[EpochSummary] = []
-    for (first, rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         ends = [row.ended for row in rows]
         summary.append(
             EpochSummary(
@@ -517,7 +516,7 @@ def step_summaries(record: Record) -> list[EpochSummary]:
                 metrics=_merge_metrics(rows),
                 ranks=len(rows),
                 utilization_from=seen_by(held),
-                values=values,
+                values=over_devices(held),
                 batch=batch,
                 trained=highest([row.trained for row in rows]),
                 wait_of=mean([row.wait_of for row in rows]),

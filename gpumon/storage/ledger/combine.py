@@ -1,15 +1,14 @@
 """Combines usage over several devices or several periods, by the rules in `model.columns`.
 
 Over devices, energy is summed, utilization is averaged, and the memory peak is the peak of the fullest device.
-docs/reference/columns.md has a table of all rules. The functions work on whole columns, because runs may have
-thousands of epochs.
+docs/reference/columns.md has a table of all rules.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import add, itemgetter
+from operator import itemgetter
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.columns import USAGE, OverDevices, OverTime
@@ -30,25 +29,18 @@ Values = Sequence[float]
 
 def over_devices(rows: Sequence[UsageRow]) -> Values:
     """Combine the usage of several devices in one period. A device that several ranks share counts once."""
-    return over_devices_each([rows])[0]
-
-
-def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
-    """Combine the devices within each group of rows, and return one result per group."""
-    combined: list[Values] = [UNMEASURED] * len(groups)
-    by_size: dict[int, list[int]] = {}
-    for index, rows in enumerate(groups):
-        if len(rows) == 1:
-            combined[index] = rows[0].values
-        elif rows and len({row.uuid for row in rows}) == len(rows):
-            by_size.setdefault(len(rows), []).append(index)
-        elif rows:
-            combined[index] = _combine_by_device(rows)
-    for size, indexes in by_size.items():
-        devices = [[groups[index][i].values for index in indexes] for i in range(size)]
-        for index, values in zip(indexes, _combine_each(devices), strict=True):
-            combined[index] = values
-    return combined
+    devices: dict[str, list[UsageRow]] = {}
+    for row in rows:
+        devices.setdefault(row.uuid, []).append(row)
+    values = [_combine_ranks(own) for own in devices.values()]
+    if len(values) < 2:
+        return values[0] if values else UNMEASURED
+    return tuple(
+        NAN
+        if column.key in _NEEDS_ALL and not all(map(math.isfinite, cells))
+        else _OVER_DEVICES[column.over_devices](cells)
+        for column, cells in zip(USAGE, zip(*values, strict=True), strict=True)
+    )
 
 
 def over_time(rows: Sequence[Values]) -> Values:
@@ -70,7 +62,7 @@ def totals(rows: Sequence[UsageRow]) -> Values:
     groups: dict[int, list[UsageRow]] = {}
     for row in sorted(rows, key=itemgetter(1)):
         groups.setdefault(row.ordinal, []).append(row)
-    return over_time(over_devices_each(list(groups.values())))
+    return over_time([over_devices(group) for group in groups.values()])
 
 
 def lower_bounds(values: Values) -> Values:
@@ -125,18 +117,14 @@ def lowest(values: Iterable[float]) -> float:
     return min((value for value in values if value == value), default=NAN)
 
 
-def _combine_by_device(rows: Sequence[UsageRow]) -> Values:
-    """Combine rows in which several ranks use the same device."""
-    devices: dict[str, list[UsageRow]] = {}
-    for row in rows:
-        devices.setdefault(row.uuid, []).append(row)
-    combined = [_combine_ranks(own) if len(own) > 1 else own[0].values for own in devices.values()]
-    return _combine(combined, same_device=False)
-
-
 def _combine_ranks(rows: Sequence[UsageRow]) -> Values:
     """Combine the ranks of one device. Energy is the growth of the device's counter while any of them was running."""
-    values = list(_combine([row.values for row in rows], same_device=True))
+    if len(rows) == 1:
+        return rows[0].values
+    values = [
+        (highest if column.over_devices is OverDevices.SUM else _OVER_DEVICES[column.over_devices])(cells)
+        for column, cells in zip(USAGE, zip(*(row.values for row in rows), strict=True), strict=True)
+    ]
     covered_until, joules = -math.inf, 0.0
     for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
         joules += max(0.0, ended - max(begun, covered_until))
@@ -144,56 +132,6 @@ def _combine_ranks(rows: Sequence[UsageRow]) -> Values:
     if all(is_known(row.energy_from) for row in rows):
         values[_ENERGY] = values[_ENERGY_LEAST] = joules
     return tuple(values)
-
-
-def _combine(rows: Sequence[Values], *, same_device: bool) -> Values:
-    return _combine_each([[row] for row in rows], same_device=same_device)[0]
-
-
-def _combine_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
-    """Combine the rows of several devices, each with one row per period, into one row per period."""
-    by_column = [list(zip(*rows, strict=True)) for rows in devices]
-    columns = []
-    for index, column in enumerate(USAGE):
-        cells = [rows[index] for rows in by_column]
-        if same_device and column.over_devices is OverDevices.SUM:
-            columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
-        else:
-            combined = _OVER_DEVICES[column.over_devices](cells)
-            if column.key in _NEEDS_ALL and not same_device and not _all_known(cells):
-                whole = map(_is_whole, zip(*cells, strict=True))
-                combined = [value if known else NAN for value, known in zip(combined, whole, strict=True)]
-            columns.append(combined)
-    return list(zip(*columns, strict=True))
-
-
-def _means(cells: Sequence[Sequence[float]]) -> Sequence[float]:
-    if _all_known(cells):
-        return [total / len(cells) for total in map(sum, zip(*cells, strict=True))]
-    return list(map(mean, zip(*cells, strict=True)))
-
-
-def _is_whole(values: Sequence[float]) -> bool:
-    return all(map(math.isfinite, values))
-
-
-def _all_known(cells: Sequence[Sequence[float]]) -> bool:
-    try:
-        return all(map(math.isfinite, map(math.fsum, cells)))
-    except (OverflowError, ValueError):  # sums of huge numbers, and of both infinities
-        return False
-
-
-def _each(
-    cells: Sequence[Sequence[float]], fast: Callable[[float, float], float], combine: Callable[[Sequence[float]], float]
-) -> Sequence[float]:
-    """Combine the cells of each period with `combine`, or pairwise with the faster `fast` if all values are known."""
-    if not _all_known(cells):
-        return list(map(combine, zip(*cells, strict=True)))
-    joined = cells[0]
-    for more in cells[1:]:
-        joined = list(map(fast, joined, more))
-    return joined
 
 
 def _weighted_mean(cells: Sequence[float], weights: Sequence[float]) -> float:
@@ -209,11 +147,11 @@ _OVER_TIME: Mapping[OverTime, Callable[[Sequence[float], Sequence[float]], float
     OverTime.FIRST: lambda cells, _: cells[0],
     OverTime.UNKNOWN: lambda _, __: NAN,
 }
-_OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequence[float]]] = {
-    OverDevices.SUM: lambda cells: _each(cells, add, sum_or_nan),
-    OverDevices.MEAN: _means,
-    OverDevices.HIGHEST: lambda cells: _each(cells, max, highest),
-    OverDevices.LOWEST: lambda cells: _each(cells, min, lowest),
+_OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[float]], float]] = {
+    OverDevices.SUM: sum_or_nan,
+    OverDevices.MEAN: mean,
+    OverDevices.HIGHEST: highest,
+    OverDevices.LOWEST: lowest,
 }
 
 

@@ -77,23 +77,16 @@ MAX_SPANS = 16
 totals."""
 
 
-class PhaseTotals:
+class PhaseTotals(NamedTuple):
     """Totals of one phase of an epoch, over all times that the phase was entered."""
 
-    __slots__ = ("seconds", "spans", "steps", "times", "wait")
-
-    def __init__(
-        self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = NAN,
-        spans: Sequence[tuple[float, float]] = (),
-    ) -> None:  # fmt: skip
-        self.seconds = seconds
-        self.times = times
-        self.steps = steps
-        self.wait = wait
-        """Seconds waited for data; NaN if the wait was never measured."""
-        self.spans = spans
-        """The first `MAX_SPANS` spans. For each: start in seconds after the start of the epoch, and length in
-        seconds."""
+    seconds: float = 0.0
+    times: int = 0
+    steps: int = 0
+    wait: float = NAN
+    """Seconds waited for data; NaN if the wait was never measured."""
+    spans: Sequence[tuple[float, float]] = ()
+    """The first `MAX_SPANS` spans. For each: start in seconds after the start of the epoch, and length in seconds."""
 
     def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """Return the totals after the phase was entered once more.
@@ -104,10 +97,6 @@ class PhaseTotals:
         wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
-    def as_json(self) -> list[Any]:
-        """Return the fields as a JSON list, in the order of the constructor's arguments."""
-        return [self.seconds, self.times, self.steps, self.wait, self.spans]
-
 
 class Moment(NamedTuple):
     """A time in a run (ns, CLOCK_MONOTONIC), with the steps done and the seconds waited for data up to this time."""
@@ -115,6 +104,11 @@ class Moment(NamedTuple):
     monotonic_ns: int
     step: int
     wait: float
+
+
+def join_peak(peaks: dict[str, LivePeak], phase: str, peak: LivePeak) -> None:
+    """Add a memory peak of a phase to the peaks by phase. The phase '' stands for the whole epoch."""
+    peaks[phase] = peaks.get(phase, LivePeak()).joined_with(peak)
 
 
 class Epoch:
@@ -135,16 +129,11 @@ class Epoch:
         """Peaks of the framework's memory by phase. The key '' stands for the whole epoch."""
         self.metrics: dict[str, float] = {}
 
-    def add_peak(self, phase: str, peak: LivePeak) -> None:
-        """Add a memory peak of a phase. The phase '' stands for the whole epoch."""
-        self.peaks[phase] = self.peaks.get(phase, LivePeak()).joined_with(peak)
-
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON values, from which `from_json` restores it."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
-            "phases": {name: part.as_json() for name, part in self.phases.items()},
-            "peaks": self.peaks, "metrics": self.metrics,
+            "phases": self.phases, "peaks": self.peaks, "metrics": self.metrics,
         }  # fmt: skip
 
     @classmethod

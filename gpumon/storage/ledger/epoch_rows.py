@@ -18,7 +18,7 @@ from gpumon.storage.ledger.epoch import Epoch, Moment, PhaseTotals
 from gpumon.storage.ledger.records import LivePeak
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
 from gpumon.storage.ledger.steps import join_rows
-from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, is_same_value
+from gpumon.storage.ledger.timeline import EpochTimeline, is_same_value
 from gpumon.storage.ledger.usage import MIN_ENERGY_SECONDS, UsageSums, merge_sums
 from gpumon.storage.ledger.writer import LedgerRow
 
@@ -125,7 +125,7 @@ def outside_rows(
         sum(part.steps for part in phases.values()),
         sum(part.wait for part in waits) if waits else NAN,
     )
-    peaks = _outside_peaks(timeline)
+    peaks = timeline.outside_peaks_at()
     for position, (name, part) in enumerate([(WHOLE_EPOCH, together), *phases.items()]):
         yield LedgerRow("outside", {
             "rank": key, "phase": name, "place": max(0, position - 1), "seconds": part.seconds, "times": part.times,
@@ -167,16 +167,3 @@ def step_rows(
             sums = merge_sums({number: usage.step_rows[number] for number in numbers})
             yield usage_row(key, STEP_ROWS - position, WHOLE_EPOCH, usage, sums=sums, seconds=columns["seconds"])
         position += 1
-
-
-def _outside_peaks(timeline: EpochTimeline) -> dict[str, LivePeak]:
-    """Return the framework's memory peaks outside epochs.
-
-    Phases after which the counter has not been read yet are left out.
-    """
-    pending = {phase for ordinal, phase in timeline.peak.visited if ordinal == OUTSIDE}
-    return {
-        phase: peak
-        for phase, peak in timeline.outside_peaks.items()
-        if phase not in pending and not (pending and not phase)
-    }

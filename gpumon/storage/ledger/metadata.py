@@ -1,4 +1,4 @@
-"""Writes, reads and searches the metadata of runs: parameters, facts about the program, notes and tags."""
+"""Reads and searches the metadata of runs: parameters, facts about the program, notes and tags."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, Metadata, Parameter, bounded_text, bounded_value
+from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, Parameter, bounded_text, bounded_value
 from gpumon.storage.ledger.decode import Cells
 from gpumon.storage.ledger.records import NoteRow, RunMetadata
 from gpumon.storage.sqlite.cells import parse_json
-
-if TYPE_CHECKING:
-    from gpumon.storage.ledger.writer import LedgerRow
 
 
 class ParameterKind(IntEnum):
@@ -23,26 +19,6 @@ class ParameterKind(IntEnum):
     CONFIG = 0
     PROGRAM = 1
     OMITTED = 2
-
-
-def about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
-    """Yield the rows for the metadata that one rank of a run has published."""
-    from gpumon.storage.ledger.writer import LedgerRow  # readers do not need this module
-
-    omitted = {"": about.omitted} if about.omitted else {}
-    for kind, values in (
-        (ParameterKind.CONFIG, about.config),
-        (ParameterKind.PROGRAM, about.program),
-        (ParameterKind.OMITTED, omitted),
-    ):
-        for place, (name, value) in enumerate(values.items()):
-            yield LedgerRow("parameter", {
-                "run": run, "kind": int(kind), "name": name, "place": place, "value": json.dumps(value), "rank": rank,
-            })  # fmt: skip
-    for note in about.notes:
-        yield LedgerRow("note", {"run": run, "time": note.time_ns, "text": note.text, "author": ""})
-    for tag in about.tags:
-        yield LedgerRow("tag", {"run": run, "tag": tag, "removed": 0})
 
 
 def metadata_from_rows(parameters: Iterable[Cells], notes: Iterable[Cells], tags: Iterable[Cells]) -> RunMetadata:

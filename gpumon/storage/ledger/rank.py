@@ -14,7 +14,7 @@ from gpumon.common.rapl import PackageReading
 from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Frame, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_INDEX
-from gpumon.model.run import NO_METADATA, facts_to_row
+from gpumon.model.run import NO_METADATA, Metadata, facts_to_row
 from gpumon.storage.ledger.device import SAMPLE_RETENTION, DeviceUsage, RecentSamples
 from gpumon.storage.ledger.epoch import Moment
 from gpumon.storage.ledger.epoch_rows import (
@@ -25,7 +25,7 @@ from gpumon.storage.ledger.epoch_rows import (
     step_rows,
     usage_row,
 )
-from gpumon.storage.ledger.metadata import about_rows
+from gpumon.storage.ledger.metadata import ParameterKind
 from gpumon.storage.ledger.row_keys import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.storage.ledger.trace import TraceRecorder, step_for
@@ -351,7 +351,7 @@ class RankRecorder:
             "ooms": nullable(run.memory.ooms), **facts_to_row(run.facts),
         })  # fmt: skip
         if self._about is not self._about_written:
-            yield from about_rows(self.id, run.rank, self._about)
+            yield from _about_rows(self.id, run.rank, self._about)
             self._about_written = self._about
         for uuid, (device, total, limit) in self.devices.items():
             yield LedgerRow("device", {
@@ -438,6 +438,24 @@ class RankRecorder:
         device_usage = [usage.as_json() for usage in self.device_usage.values()]
         parts = {"course": self.timeline.as_json(), "package": self.package.as_json()}
         return json.dumps({**parts, "shares": device_usage}, separators=(",", ":"))
+
+
+def _about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
+    """Yield the rows for the metadata that one rank of a run has published."""
+    omitted = {"": about.omitted} if about.omitted else {}
+    for kind, values in (
+        (ParameterKind.CONFIG, about.config),
+        (ParameterKind.PROGRAM, about.program),
+        (ParameterKind.OMITTED, omitted),
+    ):
+        for place, (name, value) in enumerate(values.items()):
+            yield LedgerRow("parameter", {
+                "run": run, "kind": int(kind), "name": name, "place": place, "value": json.dumps(value), "rank": rank,
+            })  # fmt: skip
+    for note in about.notes:
+        yield LedgerRow("note", {"run": run, "time": note.time_ns, "text": note.text, "author": ""})
+    for tag in about.tags:
+        yield LedgerRow("tag", {"run": run, "tag": tag, "removed": 0})
 
 
 def _ns(seconds: float) -> int:

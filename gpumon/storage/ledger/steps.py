@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from gpumon.common.clock import SECOND
@@ -16,24 +17,24 @@ _MAX_ABSORBED = 4096
 """Maximum number of entries in `StepStretches.absorbed`. A training process makes some hundred marks in total."""
 
 
+@dataclass(slots=True)
 class StepStretch:
     """A row of steps: the range between two marks of the training, or several such ranges merged into one."""
 
-    def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
-        self.number = number
-        """Number of the mark at which the row starts, from 0. The row keeps this number when later rows are merged into
-        it."""
-        self.begun_ns = begun_ns
-        """Start of the row, in ns since 1970."""
-        self.begin = begin
-        self.end: Moment | None = None
-        """End of the row; None while the row is open."""
-        self.other_seconds = 0.0
-        """Seconds in evaluation, checkpoints and other phases without training steps."""
-        self.evaluation_steps = 0
-        """Number of evaluation steps."""
-        self.metrics: dict[str, float] = {}
-        """Last value of each metric logged in this range, by name."""
+    number: int
+    """Number of the mark at which the row starts, from 0. The row keeps this number when later rows are merged into
+    it."""
+    begun_ns: int
+    """Start of the row, in ns since 1970."""
+    begin: Moment
+    end: Moment | None = None
+    """End of the row; None while the row is open."""
+    other_seconds: float = 0.0
+    """Seconds in evaluation, checkpoints and other phases without training steps."""
+    evaluation_steps: int = 0
+    """Number of evaluation steps."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Last value of each metric logged in this range, by name."""
 
     def absorb(self, later: StepStretch) -> None:
         """Merge `later`, which is the next row, into this row."""
@@ -41,9 +42,6 @@ class StepStretch:
         self.other_seconds += later.other_seconds
         self.evaluation_steps += later.evaluation_steps
         self.metrics.update(later.metrics)
-
-    def copy(self) -> StepStretch:
-        return StepStretch.from_json(self.as_json())
 
     def columns(self, until: Moment) -> dict[str, Any]:
         """Return the row's columns in the ledger. A row that has not ended is measured up to `until`."""
@@ -58,20 +56,11 @@ class StepStretch:
             "wait_of": trained if is_known(wait) and trained else None,
         }  # fmt: skip
 
-    def as_json(self) -> list[Any]:
-        """Return the state as JSON values, from which `from_json` restores it."""
-        return [
-            self.number, self.begun_ns, self.begin, self.end, self.other_seconds, self.evaluation_steps,
-            dict(self.metrics),
-        ]  # fmt: skip
-
     @classmethod
     def from_json(cls, state: Sequence[Any]) -> StepStretch:
-        number, begun_ns, begin, end, other_seconds, evaluation_steps, metrics = state
-        row = cls(number, begun_ns, Moment(*begin))
-        row.end = Moment(*end) if end else None
-        row.other_seconds, row.evaluation_steps, row.metrics = other_seconds, evaluation_steps, dict(metrics)
-        return row
+        """Restore a row from the list of its fields."""
+        number, begun_ns, begin, end, *rest = state
+        return cls(number, begun_ns, Moment(*begin), Moment(*end) if end else None, *rest)
 
 
 class StepStretches:
@@ -147,7 +136,7 @@ class StepStretches:
 
     def as_json(self) -> list[Any]:
         """Return the state as JSON values, from which `from_json` restores it."""
-        return [[row.as_json() for row in self.rows], list(self.absorbed.items()), self._next]
+        return [list(map(astuple, self.rows)), list(self.absorbed.items()), self._next]
 
     def _merge_rows(self, size: int) -> None:
         kept = []
@@ -170,7 +159,7 @@ class StepStretches:
 
 def join_rows(group: Sequence[StepStretch]) -> StepStretch:
     """Return consecutive rows merged into one."""
-    row = group[0].copy()
+    row = replace(group[0], metrics=dict(group[0].metrics))
     for later in group[1:]:
         row.absorb(later)
     return row

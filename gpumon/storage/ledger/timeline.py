@@ -12,7 +12,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.epoch_boundaries import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, wait_between
 from gpumon.model.run import PAUSED
-from gpumon.storage.ledger.epoch import Epoch, Moment, PeakCounter, PhaseTotals
+from gpumon.storage.ledger.epoch import Epoch, Moment, PeakCounter, PhaseTotals, join_peak
 from gpumon.storage.ledger.records import LivePeak
 from gpumon.storage.ledger.row_keys import OTHER
 from gpumon.storage.ledger.steps import NO_ROW, StepStretches
@@ -164,7 +164,7 @@ class EpochTimeline:
         phases = dict(epoch.phases)
         if epoch is self.open and self.spans:
             phase = self.spans[-1].phase
-            phases[phase] = self._with_part(epoch, phases.get(phase), now)
+            phases[phase] = self._add_phase(phases.get(phase), epoch.begin.monotonic_ns, now)
         return phases
 
     @property
@@ -184,7 +184,7 @@ class EpochTimeline:
             and not self.ended_ns
         ):
             phase = self.spans[-1].phase or OTHER
-            phases[phase] = self._with_outside(phases.get(phase), now)
+            phases[phase] = self._add_phase(phases.get(phase), self.begun_ns, now)
         return phases
 
     def paused_until(self, now: int) -> float:
@@ -198,25 +198,30 @@ class EpochTimeline:
 
         `now`: current value of the framework's counter, bytes.
         """
-        pending = {phase for ordinal, phase in self.peak.visited if ordinal == epoch.ordinal}
         if epoch is not self.open:
-            # Leave out phases after which the counter has not been read yet, because the next reading may belong to
-            # another phase.
-            return {
-                phase: peak
-                for phase, peak in epoch.peaks.items()
-                if phase not in pending and not (pending and not phase)
-            }
+            return self._read_peaks(epoch.ordinal, epoch.peaks)
         peaks = dict(epoch.peaks)
         if is_known(now) and self.spans:
             counter = self.peak.copy()
             counter.visit((epoch.ordinal, self.spans[-1].phase))
             for key, peak in counter.peaks(now):
                 if key == epoch.ordinal:
-                    peaks[""] = peaks.get("", LivePeak()).joined_with(peak)
+                    join_peak(peaks, "", peak)
                 elif isinstance(key, tuple) and key[0] == epoch.ordinal:
-                    peaks[key[1]] = peaks.get(key[1], LivePeak()).joined_with(peak)
+                    join_peak(peaks, key[1], peak)
         return peaks
+
+    def outside_peaks_at(self) -> dict[str, LivePeak]:
+        """Return the memory peaks outside epochs by phase; '' is the whole time outside epochs."""
+        return self._read_peaks(OUTSIDE, self.outside_peaks)
+
+    def _read_peaks(self, ordinal: int, peaks: Mapping[str, LivePeak]) -> dict[str, LivePeak]:
+        """Return the peaks of the phases after which the counter was read.
+
+        For other phases, it is not known yet whether the peak belongs to them or to a later phase.
+        """
+        pending = {phase for visited, phase in self.peak.visited if visited == ordinal}
+        return {phase: peak for phase, peak in peaks.items() if phase not in pending and not (pending and not phase)}
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON values, from which `from_json` restores it. The keys are part of the file format."""
@@ -226,7 +231,7 @@ class EpochTimeline:
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next_ordinal,
             "last": self.last, "since": self._phase_start, "peak": self.peak.as_json(),
-            "outside": {name: part.as_json() for name, part in self.outside.items()},
+            "outside": self.outside,
             "outside_peaks": self.outside_peaks, "rows": self.step_rows.as_json(), "row_since": self._row_phase_start,
         }  # fmt: skip
 
@@ -246,9 +251,9 @@ class EpochTimeline:
                 ordinal, phase = key if isinstance(key, tuple) else (key, "")
                 if ordinal == OUTSIDE:
                     name = phase or (OTHER if isinstance(key, tuple) else "")
-                    self.outside_peaks[name] = self.outside_peaks.get(name, LivePeak()).joined_with(peak)
+                    join_peak(self.outside_peaks, name, peak)
                 elif ordinal in self.epochs and (phase or not isinstance(key, tuple)):
-                    self.epochs[ordinal].add_peak(phase, peak)
+                    join_peak(self.epochs[ordinal].peaks, phase, peak)
 
     def _close_epoch(self, at: Moment) -> None:
         """End the open epoch, if any."""
@@ -277,12 +282,16 @@ class EpochTimeline:
         """End the open phase outside epochs if its length is not 0."""
         if at.monotonic_ns > self._phase_start.monotonic_ns:
             phase = self.spans[-1].phase or OTHER
-            self.outside[phase] = self._with_outside(self.outside.get(phase), at)
+            self.outside[phase] = self._add_phase(self.outside.get(phase), self.begun_ns, at)
             self.step_rows.add_phase(self.spans[-1].phase, self._row_phase_start, at)
             self._row_phase_start = at
 
-    def _with_outside(self, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
-        after = max(0, self._phase_start.monotonic_ns - self.begun_ns) / SECOND
+    def _add_phase(self, so_far: PhaseTotals | None, begun_ns: int, until: Moment) -> PhaseTotals:
+        """Return the totals of a phase with the current phase, up to `until`, added.
+
+        `begun_ns`: start of the epoch or run to which the phase belongs (ns, CLOCK_MONOTONIC).
+        """
+        after = max(0, self._phase_start.monotonic_ns - begun_ns) / SECOND
         return (so_far or PhaseTotals()).with_stretch(_totals_between(self._phase_start, until), after)
 
     def _begin_step_row(self, boundary: Boundary, at: Moment) -> None:
@@ -297,11 +306,7 @@ class EpochTimeline:
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
         phase, phases = self.spans[-1].phase, self.open.phases
-        phases[phase] = self._with_part(self.open, phases.get(phase), at)
-
-    def _with_part(self, epoch: Epoch, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
-        after = max(0, self._phase_start.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
-        return (so_far or PhaseTotals()).with_stretch(_totals_between(self._phase_start, until), after)
+        phases[phase] = self._add_phase(phases.get(phase), self.open.begin.monotonic_ns, at)
 
     def _add_metrics(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
         if not metrics or (
