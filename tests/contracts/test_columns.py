@@ -7,6 +7,7 @@ import io
 import re
 import runpy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,9 @@ from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
 from gpumon_web.components import costs as web_costs
 from gpumon_web.components import layout, run_rows
-from gpumon_web.components.page import Gpu, Now
+from gpumon_web.components.machine import Now
 from gpumon_web.components.user_rows import account_cells
-from gpumon_web.fleet import gpu_row as web_row
+from gpumon_web.fleet import make_gpu
 from gpumon_web.pages import fleet as fleet_page
 from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
@@ -330,7 +331,7 @@ def gpus_in_browser() -> Shown:
     frame = frame_of(tick(1, [GPU], processes=[process()]))
     (status,) = gpu_statuses(frame, [])
     values = dict(zip(GPU_INDEX, GPU.values, strict=True))
-    cells = fleet_page.row(Gpu({**web_row(status, []), "fault": None}, values, values, None), Now())
+    cells = fleet_page.row(replace(make_gpu(status, []), values=values, counted=values), Now())
     keys = {"utilization": "now", "memory_used": "memory"}
     by_cell = {column.key: column for column in fleet_page.COLUMNS}
     found = {}
@@ -413,8 +414,8 @@ def processes_in_terminal() -> Shown:
 def processes_in_browser() -> Shown:
     frame = frame_of(tick(1, [GPU], processes=[PROCESS]))
     (status,) = gpu_statuses(frame, [])
-    (one,) = web_row(status, [])["processes"]
-    cells = gpu_page.process_cells(one, {})
+    (one,) = status.processes
+    cells = gpu_page.process_cells(one, None, {})
     titles = {column.title: column.key for column in PROCESSES}
     found = {}
     for column in gpu_page.COLUMNS:

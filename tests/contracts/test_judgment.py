@@ -27,8 +27,7 @@ from gpumon_tui.render.gpu_columns import gpu_columns
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row
 from gpumon_tui.render.gpu_status import GpuHolder, gpu_status
 from gpumon_tui.state import View
-from gpumon_web.fleet import Fleet
-from gpumon_web.fleet import gpu_row as web_row
+from gpumon_web.fleet import Fleet, make_gpu
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
@@ -66,7 +65,7 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     frame = frame_of(tick(1, [one]))
     assert document(frame, Origin("nvml"), Driver(), "node", None)["gpus"][0]["clock_event_reasons"] == listed
     (status,) = gpu_statuses(frame, [])
-    (throttling,) = (one["text"] for one in web_row(status, [])["health"] if one["title"] == "Throttling")
+    (throttling,) = (one["text"] for one in make_gpu(status, []).health if one["title"] == "Throttling")
     assert throttling == ("not reported" if listed is None else f"clocks held by {said}" if said else "none")
     label, nobody = gpu_status(status, RecentHistory()), GpuHolder("", False, "", ())
     columns = gpu_columns(200)
@@ -157,12 +156,12 @@ def test_a_gpu_has_the_same_state_in_every_view(case: Case) -> None:
         fleet.add(frame)
         view.activity.add(frame)
     view.frame = newest
-    (row,) = fleet.about(newest, Epochs(), Origin("nvml"), Driver(), "node1")["gpus"]
+    (gpu,) = fleet.about(newest, Epochs(), Origin("nvml"), Driver(), "node1").gpus
     told = document(newest, Origin("nvml"), Driver(), "node1", None, before=before)
     (one,) = newest.samples
     shown = gpu_status(view.statuses[0], RecentHistory())
     text = list(lines(newest, Origin("nvml"), Driver(), "node1", "", before))[1]
-    assert {view.statuses[0].state.value, row["state"], told["gpus"][0]["gpu_state"]} == {case.state.value}
+    assert {view.statuses[0].state.value, gpu.state.value, told["gpus"][0]["gpu_state"]} == {case.state.value}
     assert shown.word == case.word
     assert case.word in text
     assert told["gpus"][0]["state"] == one.state.name.lower(), "the availability keeps its key"
@@ -198,7 +197,7 @@ def test_a_run_is_as_far_in_every_view(now: float, begins: Sequence[float], done
     (ranks,) = ranks_of(newest.runs)
     found = progress(ranks, epochs, newest.time)
     assert (found.done, found.left) == (pytest.approx(done), pytest.approx(left))
-    (row,) = Fleet().about(newest, epochs, Origin("nvml"), Driver(), "node1")["runs"]
+    (row,) = Fleet().about(newest, epochs, Origin("nvml"), Driver(), "node1").runs.values()
     assert (row["progress"], row["left"]) == (pytest.approx(done, abs=1e-3), pytest.approx(left))
     (told,) = document(newest, Origin("nvml"), Driver(), "node1", None)["runs"]
     assert (told["progress"], told["time_left"]) == (pytest.approx(done, abs=1e-3), pytest.approx(left))

@@ -64,8 +64,7 @@ def test_the_feed_of_the_browser_claims_nothing_that_the_frame_does_not_prove(se
     served = Served([same_tick(now, number) for number in range(1, repeats + 1)], devices=GPUS)
     told = served.known()
     for one, gpu in zip(now.samples, told.gpus, strict=True):
-        row = gpu.about
-        state, utilization = GpuState(row["state"]), one.value("gpu.utilization")
+        state, utilization = gpu.state, one.value("gpu.utilization")
         works = isfinite(utilization) and utilization >= IDLE
         assert state is not GpuState.FREE or proves_free(one, now.processes)
         assert state is not GpuState.BUSY or works
@@ -73,7 +72,7 @@ def test_the_feed_of_the_browser_claims_nothing_that_the_frame_does_not_prove(se
         if state in (GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE):
             assert one.state is Availability.OK
             assert isfinite(utilization)
-        assert row["since"] is None or not works
+        assert gpu.status.since is None or not works
         lines = served.told("gpu", id=one.device.uuid)["series"]["lines"]
         assert lines
         for name, column in lines.items():

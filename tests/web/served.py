@@ -25,7 +25,7 @@ from gpumon_web.auth.failed_login_log import FailedLoginLog
 from gpumon_web.auth.gate import Gate
 from gpumon_web.auth.rate_limit import Buckets
 from gpumon_web.auth.session_file import Sessions
-from gpumon_web.components.page import Now
+from gpumon_web.components.machine import Now
 from gpumon_web.feed import Feed
 from gpumon_web.jobs import Inline, Work
 from gpumon_web.live.accounts import Accounts

@@ -319,6 +319,6 @@ def test_a_strangers_text_is_letters_in_a_report() -> None:
 def test_what_a_gpu_lacks_is_named_as_its_panels_are_and_what_it_needs_is_true_of_a_hopper_too() -> None:
     lacking = {"gpu.dram_activity": Availability.NOT_SUPPORTED, "gpu.clock_sm": Availability.NOT_RECORDED}
     served = Served([tick(1, [sample(0)._replace(device=device(0, missing=lacking))])])
-    said = missing_text(served.known().gpus[0].about["missing"])
+    said = missing_text(served.known().gpus[0].sample.device)
     assert "SM clock (not in the recording)" in said
     assert "DRAM activity (this GPU or driver does not report it (needs Hopper or newer, and GPM in a driver" in said

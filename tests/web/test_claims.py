@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.layout import believable
@@ -56,19 +57,18 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
     sent = strict(served.pages.answer("gpu", {}, "", 0).plain)
     known = served.known()
     (gpu,) = known.gpus
-    row = gpu.about
     last = ticks[-1].samples[0]
     now = sent["series"]["lines"]
     utilization, used = last.value("gpu.utilization"), last.value("gpu.memory_used")
-    if row["state"] in ("free", "busy", "idle", "allocated", "held"):
+    if gpu.state.value in ("free", "busy", "idle", "allocated", "held"):
         assert last.state is Availability.OK
         assert math.isfinite(utilization)
-    if row["empty"]:
+    if gpu.status.is_empty:
         assert not ticks[-1].processes
         assert math.isfinite(used)
         assert not utilization >= IDLE
         assert PROCESSES not in last.device.missing
-    if row["state"] == "free":
+    if gpu.state is GpuState.FREE:
         assert utilization < IDLE
         assert math.isfinite(used)
         assert not ticks[-1].processes
@@ -78,8 +78,8 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
     for key in CHARTED:
         value, shown = last.value(f"gpu.{key}"), now.get(f"gpu.{key}", [None])[-1]
         assert (shown is None) == (last.state is not Availability.OK or not math.isfinite(value)), key
-    assert (row["last"] is not None) == (last.state is Availability.STALE)
-    assert bool(row["processes_unknown"]) == (PROCESSES in last.device.missing)
+    assert bool(gpu.last_known()) == (last.state is Availability.STALE)
+    assert bool(gpu.processes_unknown) == (PROCESSES in last.device.missing)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -130,5 +130,5 @@ def test_that_no_process_is_on_a_gpu_is_said_of_now_alone() -> None:
 
 
 def test_a_total_that_is_next_to_nothing_fills_its_bar() -> None:
-    (part,) = memory_parts({"memory_total": 5e-324, "holders": []}, 8e9)
+    (part,) = memory_parts([], 5e-324, 8e9)
     assert part["share"] == 1.0

@@ -20,7 +20,8 @@ from gpumon.model import units
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.data import ClusterNow
 from gpumon_web.cluster.views import CLUSTER_PAGES
-from gpumon_web.components.page import KINDS, Now, Page, Rows
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import KINDS, Page, Rows
 from gpumon_web.markup import to_html
 from tests.web.clustered import ENGINE, NOW, PRICES, Cluster, TableEngine, cluster, row
 from tests.web.test_page_modules import NAMING, parts

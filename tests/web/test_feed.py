@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import RECORDED, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon_web.components import fleet_summary
+from gpumon_web.components.machine import Gpu, Holder
 from gpumon_web.feed import AT_ONCE, FIRST_WINDOW, POINTS, SPARK, ring_reader, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
@@ -107,15 +109,15 @@ def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -
 def test_who_is_there_is_sent_only_when_it_changed() -> None:
     served = Served([tick(1, processes=[process()])])
     seen = served.told()
-    (holder,) = served.known().gpus[0].about["holders"]
-    assert holder == {"user": "alice", "run": None, "names": ["python"], "count": 1, "pid": 4711, "memory": 2**30}
+    (holder,) = served.known().gpus[0].holders
+    assert holder == Holder("alice", None, ["python"], 1, 4711, 2**30)
     served.writer.append(tick(2, processes=[process()]))
     seen = served.told(boot=seen["boot"], since=seen["seq"])
     assert "who" not in seen["tables"].get("gpus", {"cells": {}})["cells"].get(device().uuid, {})
     assert "server" not in seen or seen["server"] == {}
     served.writer.append(tick(3, processes=[process(), process(5, user="bob")]))
     seen = served.told(boot=seen["boot"], since=seen["seq"])
-    assert {holder["user"] for holder in served.known().gpus[0].about["holders"]} == {"alice", "bob"}
+    assert {holder.user for holder in served.known().gpus[0].holders} == {"alice", "bob"}
     said = json.dumps(seen["tables"]["gpus"]["cells"][device().uuid]["who"])
     assert '"alice"' in said
     assert '"bob"' in said
@@ -123,13 +125,12 @@ def test_who_is_there_is_sent_only_when_it_changed() -> None:
 
 def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_server() -> None:
     served = Served([tick(1, processes=[process(run=run().key)], runs=[run(gpus=(device().uuid,))])])
-    (row,) = (gpu.about for gpu in served.known().gpus)
-    assert set(row["processes"][0]) == {
-        "pid", "user", "name", "kind", "memory", "sm", "encoder", "decoder", "cpu", "started", "run", "where",
-    }  # fmt: skip
-    assert row["processes"][0]["run"] == run().id
     (sent,) = served.told("gpu")["tables"]["processes"]["cells"].values()
-    assert set(sent) == {*row["processes"][0], "key", "running", "run_name", "video"}
+    assert set(sent) == {
+        "key", "pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "running", "run", "run_name", "video",
+        "where",
+    }  # fmt: skip
+    assert sent["run_name"] == run().name
 
 
 def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
@@ -199,30 +200,35 @@ def test_numbers_have_as_many_digits_as_a_screen_shows_and_whole_ones_all(value:
     assert shown(value) == wanted
 
 
-def about(*ticks: Any) -> list[dict[str, Any]]:
-    return [gpu.about for gpu in Served(ticks).known().gpus]
+def since_of(gpu: Gpu) -> float:
+    assert gpu.status.since is not None
+    return gpu.status.since.time
+
+
+def about(*ticks: Any) -> Sequence[Gpu]:
+    return Served(ticks).known().gpus
 
 
 def test_a_gpu_with_nobody_on_it_is_free_since_it_was_last_busy() -> None:
     busy = [tick(n, [sample(0, utilization=0.9, memory_used=0.0, memory_total=8e10)]) for n in range(1, 5)]
     idle = [tick(n, [sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)]) for n in range(5, 200)]
     (row,) = about(*busy, *idle)
-    assert (row["state"], row["since"]) == ("free", TIME / 1e9 + 5)
+    assert (row.state.value, since_of(row)) == ("free", TIME / 1e9 + 5)
 
 
 def test_memory_that_is_held_for_nothing_is_idle_after_a_minute_and_not_before() -> None:
-    def held(until: int) -> dict[str, Any]:
+    def held(until: int) -> Gpu:
         ticks = [tick(1, [sample(0, utilization=0.5)], [process()])]
         ticks += [tick(n, [sample(0, utilization=0.0)], [process()]) for n in range(2, until)]
         return about(*ticks)[0]
 
-    assert held(30)["state"] == "busy"
-    assert (held(100)["state"], held(100)["since"]) == ("held", TIME / 1e9 + 2)
+    assert held(30).state.value == "busy"
+    assert (held(100).state.value, since_of(held(100))) == ("held", TIME / 1e9 + 2)
 
 
 def test_memory_that_nobody_known_holds_is_not_free() -> None:
     hidden = [tick(n, [sample(0, utilization=0.0, memory_used=4e10, memory_total=8e10)]) for n in range(1, 100)]
-    assert about(*hidden)[0]["state"] == "held"
+    assert about(*hidden)[0].state.value == "held"
 
 
 def without_processes(**values: float) -> Sample:
@@ -235,13 +241,13 @@ def test_in_a_recording_nobody_is_known_so_nothing_is_called_free() -> None:
         tick(n, [without_processes(utilization=0.0, memory_used=0.0, memory_total=8e10)], origin=Origin("replay", "R"))
         for n in range(1, 100)
     ]
-    assert about(*ticks)[0]["state"] == "idle"
+    assert about(*ticks)[0].state.value == "idle"
 
 
 def test_a_lost_gpu_keeps_its_row_and_says_why() -> None:
     (row,) = about(tick(1, [sample(0, Availability.LOST)]))
-    assert row["state"] == "lost"
-    assert "lost" in row["reason"]
+    assert row.state.value == "lost"
+    assert "lost" in row.reason
 
 
 def test_what_a_frame_has_no_room_for_is_told_beside_what_is_wrong() -> None:
@@ -259,8 +265,8 @@ def test_every_run_on_a_gpu_is_told_of_the_one_in_force_first() -> None:
             process(4711, run=first.key), process(4712, user="bob", run=second.key, memory_used=2.0**31),
         ])
     )  # fmt: skip
-    assert told[0]["runs"] == ["vit-9f9f", "resnet50-1a2b"]
-    assert [(one["user"], one["run"]) for one in told[0]["holders"]] == [
+    assert told[0].runs == ["vit-9f9f", "resnet50-1a2b"]
+    assert [(one.user, one.run) for one in told[0].holders] == [
         ("bob", "vit-9f9f"),
         ("alice", "resnet50-1a2b"),
     ]
@@ -268,29 +274,29 @@ def test_every_run_on_a_gpu_is_told_of_the_one_in_force_first() -> None:
 
 def test_processes_of_one_user_are_one_holder_and_all_are_counted() -> None:
     people = [process(100 + at, name=f"worker-{at}") for at in range(9)]
-    (holder,) = about(tick(1, processes=people))[0]["holders"]
-    assert (holder["count"], holder["names"]) == (9, ["worker-0", "worker-1", "worker-2"])
-    assert holder["memory"] == 9 * 2**30
+    (holder,) = about(tick(1, processes=people))[0].holders
+    assert (holder.count, holder.names) == (9, ["worker-0", "worker-1", "worker-2"])
+    assert holder.memory == 9 * 2**30
 
 
 def test_a_process_that_cannot_be_seen_has_its_pid_and_no_user() -> None:
-    (holder,) = about(tick(1, processes=[process(17049, user="", name="")]))[0]["holders"]
-    assert (holder["user"], holder["names"], holder["pid"]) == ("", [], 17049)
+    (holder,) = about(tick(1, processes=[process(17049, user="", name="")]))[0].holders
+    assert (holder.user, holder.names, holder.pid) == ("", [], 17049)
 
 
 def test_holders_beyond_the_eighth_are_one_with_all_their_processes() -> None:
     people = [process(100 + at, user=f"user{at}", memory_used=2.0**30 * (20 - at)) for at in range(12)]
-    *known, rest = about(tick(1, processes=people))[0]["holders"]
+    *known, rest = about(tick(1, processes=people))[0].holders
     assert len(known) == 8
-    assert (rest["user"], rest["count"]) == (None, 4)
+    assert (rest.user, rest.count) == (None, 4)
 
 
 def test_a_process_list_that_cannot_be_read_is_unknown_and_says_why() -> None:
     blind = sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)
     blind = blind._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION}))
     (row,) = about(tick(1, [blind]))
-    assert row["processes_unknown"] == Availability.NO_PERMISSION.reason
-    assert row["state"] != "free"
+    assert row.processes_unknown == Availability.NO_PERMISSION.reason
+    assert row.state.value != "free"
 
 
 def test_a_gpu_that_does_not_answer_has_its_last_values_apart_and_their_age() -> None:
@@ -298,8 +304,7 @@ def test_a_gpu_that_does_not_answer_has_its_last_values_apart_and_their_age() ->
         2, [sample(0, Availability.STALE, utilization=0.9)._replace(age=12.0)]
     )])  # fmt: skip
     (gpu,) = served.known().gpus
-    row = gpu.about
-    assert (row["age"], row["last"]["gpu.utilization"], row["last"]["gpu.power"]) == (12.0, 0.9, None)
+    assert (gpu.age, gpu.values["gpu.utilization"], gpu.values["gpu.power"]) == (12.0, 0.9, None)
     assert gpu.counted["gpu.utilization"] is None
     assert served.told("gpu")["series"]["lines"]["gpu.utilization"] == [None]
 
@@ -379,8 +384,8 @@ def test_a_gpu_without_a_listed_process_is_empty_only_where_its_values_prove_it(
     values: dict[str, float], is_empty: bool
 ) -> None:
     served = Served([tick(1, [sample(0, **values)])])
-    (row,) = (gpu.about for gpu in served.known().gpus)
-    assert row["empty"] is is_empty
+    (row,) = served.known().gpus
+    assert row.status.is_empty is is_empty
 
 
 def test_heat_that_lowers_the_clocks_needs_attention() -> None:
@@ -447,8 +452,8 @@ class TestFullRing:
             assert times[-1] == TIME / 1e9 + 419
             assert feed.known()["begin"] == TIME / 1e9 + 1
             assert feed.head()["left_out"] == feed.reading != ""
-            (gpu,) = feed.about["gpus"]
-            assert (gpu["since"], gpu["at_least"]) == (times[0], True)
+            (gpu,) = feed.about.gpus
+            assert (gpu.status.since.time, gpu.status.since.at_least) == (times[0], True)
 
     def test_what_is_answered_then_is_the_same_as_if_it_was_read_at_once(self) -> None:
         at_once, served = Served(long_ring()), Served(long_ring())
@@ -459,7 +464,7 @@ class TestFullRing:
             found = served.told("gpu", boot=before["boot"], since=before["seq"], id=device().uuid)
             assert found["series"]["whole"] or before["series"] == wanted["series"]
             assert served.told("gpu", id=device().uuid)["series"] == wanted["series"]
-            assert served.known().gpus[0].about == at_once.known().gpus[0].about
+            assert served.told("fleet")["tables"] == at_once.told("fleet")["tables"]
             assert served.feed.known() == at_once.feed.known()
 
     def test_frames_that_come_while_older_ones_are_read_are_not_lost(self) -> None:

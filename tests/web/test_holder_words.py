@@ -37,19 +37,19 @@ def test_a_holder_whose_user_is_unknown_has_one_name_on_every_page() -> None:
     for fields, said in (({"name": ""}, "unknown (pid 6607)"), ({"name": "python"}, "unknown python (pid 6607)")):
         busy = sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)
         now, gpu = known(tick(1, [busy], processes=[process(6607, user="", **fields)]))
-        assert words(row_of(gpu.about, (), now.time))[0] == said
+        assert words(row_of(gpu, (), now.time))[0] == said
         assert words(head_of(gpu, ())) == [said]
 
 
 def test_of_a_gpu_whose_driver_does_not_answer_nobody_says_that_it_lists_no_process() -> None:
     silent = sample(0, Availability.STALE, memory_used=4e9, memory_total=8e10)._replace(age=6.0)
     now, gpu = known(tick(1, [silent]))
-    assert gpu.about["state"] == "stale"
-    said = [*words(row_of(gpu.about, (), now.time)), no_processes_text(gpu.about, now)]
+    assert gpu.state.value == "stale"
+    said = [*words(row_of(gpu, (), now.time)), no_processes_text(gpu, now)]
     assert not any("lists no process" in str(one) for one in said)
     assert str(said[-1]) == f"The process list is unknown: {Availability.STALE.reason}."
     now, gpu = known(tick(1, [sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)]))
-    assert "unknown: the driver lists no process" in words(row_of(gpu.about, (), now.time))
+    assert "unknown: the driver lists no process" in words(row_of(gpu, (), now.time))
 
 
 def test_one_row_of_memory_is_a_row() -> None:
@@ -83,7 +83,7 @@ def test_while_it_is_not_known_whether_allocated_gpus_are_idle_nobody_says_that_
     def told(count: int) -> tuple[str, str, str]:
         now, gpu = known(*before, *after[:count])
         found = PAGES["fleet"].live(now, {})
-        return gpu.about["state"], found["idle"], found["idle_below"] + found["others"]
+        return gpu.state.value, found["idle"], found["idle_below"] + found["others"]
 
     assert told(24) == ("allocated", "–", "not known yet: GPU 0all are allocated")
     assert on_button(24) == "–", "the button that shows them says no more"
@@ -102,7 +102,7 @@ def test_what_is_told_of_a_run_and_of_power_is_told_of_now_or_not_at_all() -> No
                        for number in range(1, 40)))  # fmt: skip
     told = PAGES["fleet"].live(now, {})
     assert told["energy"] == {"text": "12.0 kWh per day at this rate", "old": ""}
-    (progress,) = (one for one in row_of(gpu.about, now.runs_of(gpu), now.time) if one["css"] == "progress")
+    (progress,) = (one for one in row_of(gpu, now.runs_of(gpu), now.time) if one["css"] == "progress")
     (left,) = (one for one in progress["line"] if "left" in one.get("text", ""))
     assert left["now"]
     mine = told["mine"]["users"]["alice"]
@@ -117,7 +117,7 @@ def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> No
                  *(tick(second, [sample(0, utilization=use, **values)], [process(7, user="alice")])
                    for second in range(2, 6))]  # fmt: skip
         now, gpu = known(*ticks)
-        assert gpu.about["state"] == "busy"
+        assert gpu.state.value == "busy"
         found = PAGES["gpu"].live(now, {"gpu": "0"})
         assert (found["state"]["text"], found["tab"]["text"]) == (word, f"GPU 0 {word}")
         assert next(iter(PAGES["fleet"].live(now, {})["gpus"]))["gpu"]["title"] == word
@@ -127,10 +127,10 @@ def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> No
 def test_the_row_of_a_faulty_gpu_says_what_is_wrong() -> None:
     faulty = sample(0, utilization=0.9, ecc_uncorrected=1.0, remapping_pending=1.0)
     now, gpu = known(tick(1, [faulty, sample(1, utilization=0.9, ecc_uncorrected=0.0)]))
-    said, what = row_of(gpu.about, (), now.time)[-1]["line"]
+    said, what = row_of(gpu, (), now.time)[-1]["line"]
     assert (said["tag"], said["level"], said["now"]) == ("2 faults", "bad", True)
     assert (what["text"], what["now"]) == ("1 uncorrected memory error since the driver was loaded", True)
-    assert now.gpus[1].about["fault"] is None
+    assert now.gpus[1].fault is None
 
 
 def test_the_page_of_a_faulty_gpu_says_what_to_do_as_the_fleet_does_and_only_of_itself() -> None:
@@ -159,8 +159,8 @@ def test_memory_is_divided_among_the_same_holders_on_the_fleet_page_and_on_the_p
     busy = sample(0, utilization=0.9, memory_used=32 * gib, memory_total=64 * gib)
     there = [process(7 + at, user=user, memory_used=8 * gib) for at, user in enumerate(users)]
     _, gpu = known(tick(1, [busy], processes=there))
-    row = [(part["user"], part["color"], part["share"]) for part in memory_parts(gpu.about, 32 * gib)]
-    page = memory_split(gpu.about)
+    row = [(part["user"], part["color"], part["share"]) for part in memory_parts(gpu.holders, 64 * gib, 32 * gib)]
+    page = memory_split(gpu)
     assert [(one["user"], one["color"], one["share"]) for one in page if one["title"] != "free"] == row
     named = dict.fromkeys(users, "8.0 GiB")
     rest = {"no listed process" if users else "in use": units.number(32 * gib - 8 * gib * len(users), Unit.BYTES)}
@@ -171,7 +171,7 @@ def test_memory_is_divided_among_the_same_holders_on_the_fleet_page_and_on_the_p
 def test_memory_of_a_process_that_is_not_told_is_not_said_to_be_of_no_process() -> None:
     busy = sample(0, utilization=0.9, memory_used=16e9, memory_total=64e9)
     _, gpu = known(tick(1, [busy], processes=[process(7, user="ada"), process(8, user="bob", memory_used=nan)]))
-    assert [one["title"] for one in memory_split(gpu.about)] == ["ada", "unknown", "free"]
+    assert [one["title"] for one in memory_split(gpu)] == ["ada", "unknown", "free"]
 
 
 @pytest.mark.parametrize("without", [0, 3])
@@ -181,7 +181,7 @@ def test_processes_of_runs_that_are_counted_are_not_counted_again(without: int) 
     there = [process(100 + at, user=f"user{at}", run=key, memory_used=2e9) for at, key in enumerate(keys)]
     there += [process(200 + at, user="zoe", name=f"other{at}", memory_used=1e8) for at in range(without)]
     now, gpu = known(tick(1, [sample(0, utilization=0.9, memory_used=40e9, memory_total=80e9)], there, runs))
-    for said in (row_of(gpu.about, now.runs_of(gpu), now.time), head_of(gpu, now.runs_of(gpu))):
+    for said in (row_of(gpu, now.runs_of(gpu), now.time), head_of(gpu, now.runs_of(gpu))):
         words = str(said)
         assert "more run" in words
         assert ("more process" in words) == bool(without)
@@ -199,8 +199,8 @@ def test_memory_beside_a_run_is_divided_by_user(others: Any, reported: dict[str,
     there = [process(7, user="ada", run=training.key, memory_used=8 * gib),
              *(process(8 + at, user=user, memory_used=2 * gib) for at, user in enumerate(others))]  # fmt: skip
     _, gpu = known(tick(1, [busy], there, [training]))
-    fleet = memory_parts(gpu.about, 16 * gib)
-    found = [part for part in memory_split(gpu.about) if part["title"] != "free"]
+    fleet = memory_parts(gpu.holders, 64 * gib, 16 * gib)
+    found = [part for part in memory_split(gpu) if part["title"] != "free"]
     assert [(part["user"], part["color"]) for part in found] == [(part["user"], part["color"]) for part in fleet]
     assert [part["share"] for part in found] == pytest.approx([part["share"] for part in fleet], abs=0.005)
     assert {part["user"] for part in found} == {"ada", *others, ""}
@@ -212,7 +212,7 @@ def test_memory_of_one_run_is_divided_as_its_framework_reports_in_the_color_of_i
     busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib,
                   run_reserved=6 * gib, run_allocated=4 * gib)  # fmt: skip
     _, gpu = known(tick(1, [busy], [process(7, user="ada", run=training.key, memory_used=8 * gib)], [training]))
-    found = {one["title"]: (one["size"], one["user"], one["color"]) for one in memory_split(gpu.about)}
+    found = {one["title"]: (one["size"], one["user"], one["color"]) for one in memory_split(gpu)}
     assert found.pop("free")[0] == "48.0 GiB"
     assert found == {
         "allocated": ("4.0 GiB", "ada", ""), "cached": ("2.0 GiB", "ada", ""),

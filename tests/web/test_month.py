@@ -60,7 +60,7 @@ def test_a_month_is_opened_zoomed_to_less_than_a_second_and_left_again(browser: 
     served = Served(
         [tick(n, [sample(0, utilization=0.5)], time_ns=round((NOW + n) * SECOND)) for n in range(1, 30)], devices=1
     )
-    uuid = served.known().gpus[0].about["uuid"]
+    uuid = served.known().gpus[0].uuid
     fill(path, [uuid], NOW, always_busy, [SHAPES[-1]])
     served.feed.history.set_path(path)
     served.live.history_file = lambda: path  # type: ignore[method-assign]

@@ -19,7 +19,8 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web.components import levels
-from gpumon_web.components.page import KINDS, Args, Now, Page, Rows, StoredSubject
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import KINDS, Args, Page, Rows, StoredSubject
 from gpumon_web.document import skeleton
 from gpumon_web.live.values import PageFeed
 from gpumon_web.markup import to_html

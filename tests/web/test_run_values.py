@@ -17,7 +17,7 @@ from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
-from gpumon_web.components.page import Now
+from gpumon_web.components.machine import Now
 from gpumon_web.components.run_head import length_range, run_progress
 from gpumon_web.components.run_rows import MAX_LOGGED, epoch_cells, live_peak, logged_names, rank_cells
 from gpumon_web.pages import runs as runs_page

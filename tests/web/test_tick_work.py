@@ -48,7 +48,7 @@ def served_month(tmp_path: Path) -> Served:
     path = str(tmp_path / "history.sqlite")
     served = Served([a_tick(number) for number in range(1, 30)], devices=1)
     fill(
-        path, [served.known().gpus[0].about["uuid"]], NOW,
+        path, [served.known().gpus[0].uuid], NOW,
         lambda subject, name, at: (0.4, 0.5, 0.6) if subject and name == "gpu.utilization" else (nan,) * 3,
         [SHAPES[-1]],
     )  # fmt: skip

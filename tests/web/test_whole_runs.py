@@ -19,7 +19,8 @@ from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.components.gpu_rows import holder_lines
-from gpumon_web.components.page import Now, StoredValues
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import StoredValues
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live, rest
 from gpumon_web.stored.run_page import all_rows, run_document
@@ -141,7 +142,7 @@ def test_a_plan_of_steps_shows_where_one_of_epochs_does() -> None:
     assert (values["epoch_is"], values["epoch"]) == ("Step", "140 of 300")
     assert values["left"] == pytest.approx(160 * 169 / 140, rel=0.1)
     (told,) = known.runs.values()
-    written = json.dumps(holder_lines(known.gpus[0].about, [told], known.time))
+    written = json.dumps(holder_lines(known.gpus[0], [told], known.time))
     assert "step 140 of 300" in written
     assert "3 min left" in written
     row = {"epochs_done": 0, "epochs_planned": None, "user": "ann"}

@@ -31,6 +31,7 @@ from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import HOST, Query, Series
 from gpumon.storage.history.recent import KEEP
 from gpumon.storage.history.tiered_history import TieredHistory
+from gpumon_web.components.machine import Now
 from gpumon_web.fleet import Fleet
 from gpumon_web.stored.run_course import LoggedValues
 
@@ -150,7 +151,7 @@ class Feed:
         self._restarts = 0
         self._newest = 0
         self._dropped = 0
-        self.about: dict[str, Any] = {}
+        self.about = Now()
         """Slowly changing data: devices, holders, runs. The caller holds `lock`."""
         self._about_time = 0.0
         self.recorded: Callable[[Sequence[str]], Mapping[str, RecordedFindings]] = lambda _: {}

@@ -13,7 +13,8 @@ from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.metrics import Unit
-from gpumon_web.components.page import Cells, Now
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import link, text
 
 _STATES = "The state of the GPUs is unknown"

@@ -17,7 +17,8 @@ from gpumon_web.cluster.data import ClusterNow, cluster_data, outdated_note, per
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import user_cell
-from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Column, Page, Rows, table_column
 from gpumon_web.components.tokens import fact, line, tag, text
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
 from gpumon_web.components.costs import shown_costs
-from gpumon_web.components.page import Args, Cells, Now, Page
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Page
 from gpumon_web.components.user_rows import GROUP, USER, holder_choice
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.data import ClusterNow, cluster_data, gpus, node_link, outdated_note, percent
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
-from gpumon_web.components.page import Args, Cells, Column, Now, Page, Rows, table_column
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Column, Page, Rows, table_column
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

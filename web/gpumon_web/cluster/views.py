@@ -18,7 +18,8 @@ from gpumon.model import units
 from gpumon_web.cluster import node, overview, person
 from gpumon_web.cluster.data import NOTHING, ClusterNow
 from gpumon_web.cluster.person import NAMING
-from gpumon_web.components.page import Args, Cells, Now, Page
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Page
 from gpumon_web.feed import JsonBody
 from gpumon_web.live.values import PageViews
 

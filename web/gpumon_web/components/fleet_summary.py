@@ -13,7 +13,8 @@ from gpumon.model.metrics import Unit
 from gpumon.storage.history.buckets import DEFAULT_WINDOW
 from gpumon_web.components.gpu_rows import power_text, users_of
 from gpumon_web.components.holders import idle_for
-from gpumon_web.components.page import Cells, Gpu, Now
+from gpumon_web.components.machine import Gpu, Now
+from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import fact, gpu_address, line, link, run_name, text
 
 MAX_CHIPS = 12
@@ -29,13 +30,12 @@ def other_gpus_text(now: Now, gpus: Sequence[Gpu]) -> str:
     """Return text about free GPUs and GPUs in an unknown state, or about when the next GPU may become free."""
 
     def labels(*states: GpuState) -> str:
-        values = [state.value for state in states]
-        return _labels([gpu for gpu in gpus if gpu.about["state"] in values])
+        return _labels([gpu for gpu in gpus if gpu.state in states])
 
     unknown = labels(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
     kinds = (("asleep", labels(GpuState.ASLEEP)), ("unknown", unknown))
     texts = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
-    free = [gpu for gpu in gpus if gpu.about["state"] == GpuState.FREE.value]
+    free = [gpu for gpu in gpus if gpu.state is GpuState.FREE]
     if free:
         return "; ".join([_free_text(free, now.time), *texts])
     if texts or not gpus:
@@ -43,25 +43,25 @@ def other_gpus_text(now: Now, gpus: Sequence[Gpu]) -> str:
     left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
     if left:
         return f"the next in about {units.long_duration(min(left))}"
-    states = {gpu.about["state"] for gpu in gpus}
-    if states == {GpuState.BUSY.value}:
+    present = {gpu.state for gpu in gpus}
+    if present == {GpuState.BUSY}:
         return "all are in use" if len(gpus) > 1 else "in use"
     # It is not known whether allocated GPUs are in use.
-    return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
+    return "all are allocated" if present <= {GpuState.BUSY, GpuState.ALLOCATED} else ""
 
 
 def _free_text(free: Sequence[Gpu], time: float) -> str:
     """Return `80.0 GiB, free for 6 h 10 min`, or `each 80.0 GiB` for several."""
-    sizes = {gpu.about["memory_total"] for gpu in free}
+    sizes = {gpu.memory_total for gpu in free}
     size = sizes.pop() if len(sizes) == 1 else None
     each = "each " if len(free) > 1 else ""
-    since = f"free{idle_for(free[0].about, time)}" if len(free) == 1 and idle_for(free[0].about, time) else ""
+    since = f"free{idle_for(free[0], time)}" if len(free) == 1 and idle_for(free[0], time) else ""
     return ", ".join(filter(None, (f"{each}{units.number(size, Unit.BYTES)}" if size else "", since)))
 
 
 def gpu_chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
     """Return links to GPUs and how many more there are, or ranges if these fit into one line."""
-    labels = [gpu.about["label"] for gpu in gpus]
+    labels = [gpu.label for gpu in gpus]
     if len(labels) > MAX_LINKS and (ranges_text := _labels(gpus)).count(",") < MAX_LINKS:
         return [text(label, css) for label in ranges_text.split(", ")]
     links = [
@@ -83,13 +83,13 @@ def gpu_sums(gpus: Sequence[Gpu]) -> Cells:
     utilizations = reporting("gpu.utilization")
     means = [gpu.mean for gpu in gpus if gpu.mean is not None]
     memory_reports = reporting("gpu.memory_used")
-    sized = [(gpu, used) for gpu, used in memory_reports if gpu.about["memory_total"] is not None]
-    counted = sized or memory_reports
-    used, total = sum(value for _, value in counted), sum(gpu.about["memory_total"] for gpu, _ in sized)
+    sized = [(total, used) for gpu, used in memory_reports if (total := gpu.memory_total) is not None]
+    counted = [used for _, used in sized] or [used for _, used in memory_reports]
+    used, total = sum(counted), sum(total for total, _ in sized)
     power_reports = reporting("gpu.power")
     power = sum(value for _, value in power_reports)
-    limits = [gpu.about["power_limit"] for gpu, _ in power_reports]
-    limit = sum(limits) if None not in limits else None
+    limits = [limit for gpu, _ in power_reports if (limit := gpu.power_limit) is not None]
+    limit = sum(limits) if len(limits) == len(power_reports) else None
     hottest = max(reporting("gpu.temperature"), key=lambda report: report[1], default=None)
     return {
         "utilization": shown(sum(value for _, value in utilizations) / len(utilizations)) if utilizations else None,
@@ -100,7 +100,7 @@ def gpu_sums(gpus: Sequence[Gpu]) -> Cells:
         "energy": count_text(power_reports)
         or ({"text": f"{power * 0.024:.1f} kWh per day at this rate", "old": ""} if power_reports else ""),
         "hottest": hottest[1] if hottest else None,
-        "where": f"GPU {hottest[0].about['label']}" if hottest else "",
+        "where": f"GPU {hottest[0].label}" if hottest else "",
     }
 
 
@@ -117,21 +117,20 @@ def _recent_mean_text(means: Sequence[tuple[float, float]]) -> str:
 
 def free_count(gpus: Sequence[Gpu]) -> str:
     """Return the number of free GPUs; unknown if none is known to be free and some are in an unknown state."""
-    states = [GpuState(gpu.about["state"]) for gpu in gpus]
+    states = [gpu.state for gpu in gpus]
     free = states.count(GpuState.FREE)
     return str(free) if gpus and (free or FREE_OR_NOT.issuperset(states)) else units.MISSING
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:
     """Return the number of GPUs held but idle; unknown if there may be some but none is known."""
-    states = [gpu.about["state"] for gpu in gpus]
-    idle = states.count(GpuState.HELD.value)
+    idle = [gpu.state for gpu in gpus].count(GpuState.HELD)
     return str(idle) if gpus and (idle or not unknown_idle_text(gpus)) else units.MISSING
 
 
 def unknown_idle_text(gpus: Sequence[Gpu]) -> str:
     """Return the GPUs that may be held but idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
-    unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_KNOWN_STATES]
+    unknown = [gpu for gpu in gpus if gpu.state not in _IDLE_KNOWN_STATES]
     early = [gpu for gpu in unknown if _is_early(gpu)]
     never = [gpu for gpu in unknown if not _is_early(gpu)]
     groups = (("not known yet", early), ("unknown", never))
@@ -140,7 +139,7 @@ def unknown_idle_text(gpus: Sequence[Gpu]) -> str:
 
 def _is_early(gpu: Gpu) -> bool:
     """Whether samples to come can show that the GPU is idle: only if its utilization is known."""
-    return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
+    return gpu.state is GpuState.ALLOCATED and gpu.values.get("gpu.utilization") is not None
 
 
 def idle_text(idle: Sequence[Gpu], now: Now) -> str:
@@ -149,14 +148,13 @@ def idle_text(idle: Sequence[Gpu], now: Now) -> str:
     unknown = [gpu for gpu in idle if not users_of(gpu, now)]
     if known and unknown:  # do not attribute GPUs without a known holder to the named users
         return f"{_idle_holders_text(known, now, with_gpus=True)}; {_idle_holders_text(unknown, now, with_gpus=True)}"
-    return (
-        f"{_idle_holders_text(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
-    )
+    return f"{_idle_holders_text(idle, now)}{idle_for(idle[0], now.time) if len(idle) == 1 else ''}" if idle else ""
 
 
 def _idle_holders_text(gpus: Sequence[Gpu], now: Now, *, with_gpus: bool = False) -> str:
     """Return `dave, 41.3 GiB`: holders and memory in use of the GPUs, which all have known users, or none has."""
-    users = dict.fromkeys(user for gpu in gpus for user in (*_holder_names(gpu), *users_of(gpu, now)))
+    names = ((*(holder.user or "unknown" for holder in gpu.holders), *users_of(gpu, now)) for gpu in gpus)
+    users = dict.fromkeys(user for gpu_users in names for user in gpu_users)
     location = f" on GPU {_labels(gpus)}" if with_gpus else ""
     memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
     held = [value for value in memory if value is not None]
@@ -164,15 +162,11 @@ def _idle_holders_text(gpus: Sequence[Gpu], now: Now, *, with_gpus: bool = False
     return f"{', '.join(users) or 'unknown'}{location}{size}"
 
 
-def _holder_names(gpu: Gpu) -> list[str]:
-    return [holder["user"] or "unknown" for holder in gpu.about["holders"]]
-
-
 def _labels(gpus: Sequence[Gpu]) -> str:
     """Return the labels as ranges: `2, 4–7`; MIG instances are listed one by one."""
-    if all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus):
-        return ranges(gpu.about["index"] for gpu in gpus)
-    return ", ".join(gpu.about["label"] for gpu in gpus)
+    if all(gpu.label == str(gpu.number) for gpu in gpus):
+        return ranges(gpu.number for gpu in gpus)
+    return ", ".join(gpu.label for gpu in gpus)
 
 
 def own_gpus(now: Now) -> Cells:

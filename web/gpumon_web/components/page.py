@@ -5,7 +5,7 @@ Page modules import Dash only inside `layout`, because the worker process import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,7 @@ from gpumon.model.metrics import Unit
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from gpumon_web.cluster.data import ClusterNow
+    from gpumon_web.components.machine import Now
 
 Args = Mapping[str, str]
 """Arguments of an address, with the page's defaults filled in."""
@@ -102,50 +102,6 @@ def table_column(
 
 class Rows(list[Cells]):
     """Rows of a table, each with a `key`. A separate type, so that an empty table is recognized as one."""
-
-
-class Gpu(NamedTuple):
-    """Data of a GPU for pages."""
-
-    about: Cells
-    """Slowly changing data: device, state, holders, processes (`fleet.gpu_row`)."""
-    values: Mapping[str, float | None]
-    """The newest value of each metric, or the last known one if the GPU does not answer; None: unknown."""
-    counted: Mapping[str, float | None]
-    """The newest values for sums over GPUs: None if the GPU does not answer."""
-    mean: tuple[float, float] | None
-    """Mean utilization over the last ten minutes, and the seconds of them that have data."""
-
-
-class Now(NamedTuple):
-    """The live data of pages at one tick."""
-
-    time: float = 0.0
-    """Seconds since 1970 of the newest frame; 0 before the first."""
-    gpus: Sequence[Gpu] = ()
-    runs: Mapping[str, Cells] = MappingProxyType({})
-    """Runs in the ring, by id."""
-    findings: Sequence[Cells] = ()
-    """Findings that need attention."""
-    not_judged: Sequence[str] = ()
-    """Texts on what no rule could judge."""
-    processes_known: bool = True
-    """False if the source does not record processes."""
-    host: Mapping[str, float | None] = MappingProxyType({})
-    """Values of the machine itself; rates for counters."""
-    driver: str = ""
-    problem: str = ""
-    """Why there is no GPU."""
-    lacks_card: bool = False
-    """Whether the machine is known to have no card, so that a driver would not help."""
-    notice: str = ""
-    """Sentence on processes that cannot be seen, and why."""
-    cluster: ClusterNow | None = None
-    """Data of the whole cluster; only on cluster pages."""
-
-    def runs_of(self, gpu: Gpu) -> list[Cells]:
-        """Return the runs on a GPU."""
-        return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
 
 
 class StoredSubject(Enum):

@@ -16,7 +16,19 @@ from gpumon.reports.figures.run_gpus import EACH, MEAN
 from gpumon.reports.run_tables import program_texts, written
 from gpumon_web.components import levels
 from gpumon_web.components.page import Cells
-from gpumon_web.components.tokens import about_share, bar, energy, fact, lacks_samples, line, person, share, tag, text
+from gpumon_web.components.tokens import (
+    Values,
+    about_share,
+    bar,
+    energy,
+    fact,
+    lacks_samples,
+    line,
+    person,
+    share,
+    tag,
+    text,
+)
 
 
 def about(particulars: Cells) -> list[Cells]:
@@ -80,7 +92,7 @@ def _button(value: str, words: str, title: str, shown: str | None) -> Cells:
     return {"arg": "gpu", "value": value, "text": words, "title": title, "is_pressed": value == shown}
 
 
-def live_progress(run: Cells, time: float) -> Cells:
+def live_progress(run: Values, time: float) -> Cells:
     """Return the progress of a run at `time`; epoch and phase only if the ring has them."""
     started = NAN if run["started"] is None else float(run["started"])
     steps = run.get("step_text")
@@ -197,7 +209,7 @@ def length_range(summary: Cells) -> str:
     return "of one epoch" if summary["ended"] == 1 else f"each {least}"
 
 
-def _bar(run: Cells) -> list[Cells]:
+def _bar(run: Values) -> list[Cells]:
     done = run.get("progress")
     return [] if done is None else [bar(share(done, user=run["user"] or ""))]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,9 @@ from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon_web.components import levels
 from gpumon_web.components.page import Cells
+
+Values = Mapping[str, Any]
+"""A run, or a part of one, by the names of `LiveRun` or of the JSON of reports."""
 
 
 def line(*pieces: Cells | None, css: str = "") -> Cells:
@@ -67,7 +70,7 @@ def running_tag(label: Cells) -> Cells:
     return {**label, "old": "last seen running", "ended": "running at the end"}
 
 
-def run_tab(run: Cells) -> Cells:
+def run_tab(run: Values) -> Cells:
     """Create the title of a run's browser tab: `epoch 6 (7/40) · llama-8b-sft`, or with the state if it is over."""
     name = run_name(run)
     if run["state"] != "running":
@@ -86,14 +89,14 @@ def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") 
     return {"share": round(min(of_whole, 1.0) * 200) / 200, "user": user, "color": color, "title": title}
 
 
-def run_position(run: Cells) -> str:
+def run_position(run: Values) -> str:
     """Return the position of a live run: `epoch 7 (8/90)`, or `step 140 of 300` without epochs."""
     if run.get("epoch"):
         return f"epoch {run['epoch']}"
     return f"step {run['step_text']}" if run.get("step_text") else ""
 
 
-def progress(run: Cells, position: str) -> Cells:
+def progress(run: Values, position: str) -> Cells:
     """Create a line with a run's progress and its time left, which is hidden when data stops coming."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
     left = text(f"{units.long_duration(run['left'])} left", is_now=True) if run["left"] is not None else None
@@ -108,19 +111,19 @@ def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) 
     return {"arg": arg, "title": title, "chosen": chosen, "options": [list(option) for option in choices]}
 
 
-def energy(row: Cells) -> float | Cells | None:
+def energy(row: Values) -> float | Cells | None:
     """Return the energy of a run or part of it (J), or a lower bound as `least` if readings at its ends are missing."""
     whole, least = row.get("energy"), row.get("energy_least")
     return {"least": least} if whole is None and least is not None else whole
 
 
-def about_share(row: Cells, key: str) -> str:
+def about_share(row: Values, key: str) -> str:
     """Return a share of a run or part of it as text, with `≈` if too little of its time was sampled."""
     value = row.get(key)
     return units.about(units.number(NAN if value is None else value, Unit.RATIO), is_final=not lacks_samples(row))
 
 
-def lacks_samples(row: Cells) -> bool:
+def lacks_samples(row: Values) -> bool:
     """Whether too little of the time of a run or part of it was sampled for its means."""
     sampled = row.get("sampled_share")
     return sampled is not None and sampled < SAMPLED
@@ -136,7 +139,7 @@ def run_address(run: str) -> str:
     return f"#/run/{quote(run, safe='')}"
 
 
-def run_name(run: Cells) -> str:
+def run_name(run: Values) -> str:
     """Return the name of a run, or its id if the name has no visible characters."""
     name = run["name"] or ""
     return name if any(unicodedata.category(letter)[0] in "LNPS" for letter in name) else run["id"]

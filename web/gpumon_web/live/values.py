@@ -13,17 +13,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon_web.components.page import Args, Cells, Gpu, Now, Page, Rows
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Page, Rows
 from gpumon_web.components.person_colors import PersonColors
 from gpumon_web.components.tokens import gpu_address, run_address, run_name
 from gpumon_web.feed import FIRST_WINDOW, SPARK, Feed, JsonBody, host_row
 from gpumon_web.pages import PAGES
 
-_USED = frozenset((GpuState.BUSY.value, GpuState.ALLOCATED.value, GpuState.HELD.value))
+_USED = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
 
 
 def notification_state(now: Now) -> Cells:
@@ -31,10 +33,10 @@ def notification_state(now: Now) -> Cells:
 
     `places` has the prefixes of the addresses of a GPU and of a run.
     """
-    states = [(gpu.about["label"], gpu.about["state"]) for gpu in now.gpus]
+    states = [(gpu.label, gpu.state) for gpu in now.gpus]
     return {
         "places": [gpu_address(""), run_address("")],
-        "free": [label for label, state in states if state == GpuState.FREE.value],
+        "free": [label for label, state in states if state is GpuState.FREE],
         "used": [label for label, state in states if state in _USED],
         "runs": [[run["id"], run_name(run), run["user"], run["state"], run["stalled"]] for run in now.runs.values()],
     }
@@ -231,30 +233,28 @@ class PageFeed(PageViews):
         if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
             return self._now
         self._boot, self._seen = feed.boot, feed.newest
-        newest, about = feed.frame.time, feed.about
+        newest, about, origin = feed.frame.time, feed.about, feed.live.origin()
         if not 0 <= newest - self._means_at < MEAN_EVERY:
             self._means_at = newest
-            self._means = {gpu["uuid"]: feed.mean(gpu["uuid"], SPARK, FIRST_WINDOW) for gpu in about["gpus"]}
+            self._means = {gpu.uuid: feed.mean(gpu.uuid, SPARK, FIRST_WINDOW) for gpu in about.gpus}
         gpus = []
-        for gpu in about["gpus"]:
-            counted = feed.values(gpu["uuid"])
-            gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
-        self._now = Now(
-            newest, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
-            not_judged=about["not_judged"],
-            processes_known=about["processes_known"], driver=about["driver"],
-            host={**host_row(feed.frame), **feed.host_rates()}, problem=feed.live.origin().problem,
-            lacks_card=feed.live.origin().lacks_card, notice=feed.live.origin().notice,
+        for gpu in about.gpus:
+            counted = feed.values(gpu.uuid)
+            values = gpu.last_known() or counted
+            gpus.append(replace(gpu, values=values, counted=counted, mean=self._means.get(gpu.uuid)))
+        self._now = replace(
+            about, time=newest, gpus=gpus, host={**host_row(feed.frame), **feed.host_rates()}, problem=origin.problem,
+            lacks_card=origin.lacks_card, notice=origin.notice,
         )  # fmt: skip
         return self._now
 
     def server(self, now: Now) -> Cells:
         """Return the values common to all pages: for their head and for navigation."""
         users = {run["user"] for run in now.runs.values()}
-        users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
-        labels = [gpu.about["label"] for gpu in now.gpus]
+        users |= {holder.user or "" for gpu in now.gpus for holder in gpu.holders}
+        labels = [gpu.label for gpu in now.gpus]
         return {
-            "hostname": self._feed.about["hostname"],
+            "hostname": now.hostname,
             "users": sorted(users - {""}),
             "places": self.colors.styles(users),
             "nameless": self._feed.hides_names,

@@ -33,7 +33,8 @@ from gpumon_web.components.gpu_rows import (
     users_of,
 )
 from gpumon_web.components.holders import memory_parts
-from gpumon_web.components.page import Args, Cells, Gpu, Now, Page, Rows, StoredSubject, table_column
+from gpumon_web.components.machine import LASTING, Gpu, Now
+from gpumon_web.components.page import Args, Cells, Page, Rows, StoredSubject, table_column
 from gpumon_web.components.tokens import (
     gpu_address,
     line,
@@ -52,7 +53,8 @@ from gpumon_web.health import nothing_wrong
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-_MUTED = frozenset(("free", "stale", "lost", "asleep"))
+_USUAL = (GpuState.BUSY, GpuState.FREE, GpuState.IDLE, GpuState.ALLOCATED)
+_MUTED = frozenset((GpuState.FREE, GpuState.STALE, GpuState.LOST, GpuState.ASLEEP))
 _DENSE = 8
 
 _USED, _MEMORY, _POWER = (GPU_BY_KEY[key] for key in ("utilization", "memory_used", "power"))
@@ -141,15 +143,15 @@ def live(now: Now, args: Args) -> Cells:
     """Compute the summary, filters, rows and findings."""
     del args
     # A GPU divided by MIG cannot be used itself, only its instances.
-    usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
-    free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
-    idle = [gpu for gpu in usable if gpu.about["state"] == GpuState.HELD.value]
+    usable = [gpu for gpu in now.gpus if gpu.state is not GpuState.DIVIDED]
+    free = [gpu for gpu in usable if gpu.state is GpuState.FREE]
+    idle = [gpu for gpu in usable if gpu.state is GpuState.HELD]
     members_by_key = groups(now)
-    group_keys = {gpu.about["uuid"]: key for key, gpus in members_by_key.items() for gpu in gpus}
+    group_keys = {gpu.uuid: key for key, gpus in members_by_key.items() for gpu in gpus}
     is_large = len(usable) > LARGE
     count = free_count(usable)
-    totals = gpu_sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
-    answering = [gpu.about["health"] for gpu in now.gpus if not gpu.about["reason"]]
+    totals = gpu_sums([gpu for gpu in now.gpus if not gpu.sample.device.parent])
+    answering = [gpu.health for gpu in now.gpus if not gpu.reason]
     return {
         "free": f"{count} of {len(usable)}" if count != units.MISSING else count,
         "tab": {"text": f"{count} of {len(usable)} free", "old": ""} if count != units.MISSING else None,
@@ -172,7 +174,7 @@ def live(now: Now, args: Args) -> Cells:
                     for value, words in (("", "By holder" if is_large else "Runs grouped"), ("each", "Each GPU"))]
         if members_by_key else [],
         "look": list(now.findings) or [{"text": nothing_wrong(answering, now.not_judged)}],
-        "gpus": Rows({**row(gpu, now), "in": group_keys.get(gpu.about["uuid"], "")} for gpu in now.gpus),
+        "gpus": Rows({**row(gpu, now), "in": group_keys.get(gpu.uuid, "")} for gpu in now.gpus),
         "groups": Rows(group_row(key, gpus, now) for key, gpus in members_by_key.items()),
     }  # fmt: skip
 
@@ -188,9 +190,9 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     state, first = group_state(members), members[0]
     kind = key.partition(" ")[0]
     runs = now.runs_of(first) if kind == "run" else []
-    lines = [] if runs else holder_lines(first.about, [], now.time)
+    lines = [] if runs else holder_lines(first, [], now.time)
     if kind == "free":
-        waits = [gpu.about["since"] for gpu in members if gpu.about["since"] is not None]
+        waits = [gpu.status.since.time for gpu in members if gpu.status.since is not None]
         duration = (
             f"at least {units.long_duration(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
         )
@@ -200,61 +202,60 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
         lines.append(line(person(run["user"]), name, tag(f"{len(members)} GPUs"), css="who"))
         if position := run_position(run):
             lines.append(progress(run, position))
-    worst = [gpu.about["label"] for gpu in members if gpu.about["state"] not in ("busy", "free", "idle", "allocated")]
+    worst = [gpu.label for gpu in members if gpu.state not in _USUAL]
     if kind == "run" and worst:
-        lines.append(
-            line(tag(f"GPU {', '.join(worst)}: {GpuState(state).title}", levels.GPU_LEVELS[state], is_now=True))
-        )
+        lines.append(line(tag(f"GPU {', '.join(worst)}: {state.title}", levels.GPU_LEVELS[state], is_now=True)))
     users = sorted({user for gpu in members for user in users_of(gpu, now)})
     return {
         **group_sums(members),
         "key": key,
-        "index": first.about["order"],
-        "members": [gpu.about["uuid"] for gpu in members],
+        "index": first.order,
+        "members": [gpu.uuid for gpu in members],
         "gpu": {"state": state.value, "title": state.title, "text": group_label(members), "before": "GPUs ",
-                "name": first.about["name"], "link": "", "group": key, "lasts": state.value in ("lost", "unreadable")},
-        "day": [gpu.about["uuid"] for gpu in members],
-        "spark": {"series": [gpu.about["uuid"] for gpu in members], "user": users[0] if users else "",
-                  "color": "warn" if state is GpuState.HELD else "mut" if state.value in _MUTED else ""},
+                "name": first.name, "link": "", "group": key, "lasts": state in LASTING},
+        "day": [gpu.uuid for gpu in members],
+        "spark": {"series": [gpu.uuid for gpu in members], "user": users[0] if users else "",
+                  "color": "warn" if state is GpuState.HELD else "mut" if state in _MUTED else ""},
         "user": users[0] if users else None,
         "users": users,
-        "tags": _tags(state.value),
+        "tags": _tags(state),
         "who": lines,
         "search": " ".join(search_text(gpu, now) for gpu in members),
     }  # fmt: skip
 
 
-def _tags(state: str) -> list[str]:
-    return [state] if state in (GpuState.FREE.value, GpuState.HELD.value) else []
+def _tags(state: GpuState) -> list[str]:
+    return [state.value] if state in (GpuState.FREE, GpuState.HELD) else []
 
 
 def row(gpu: Gpu, now: Now) -> Cells:
     """Return the cells of a GPU."""
-    about, values, runs = gpu.about, gpu.values, now.runs_of(gpu)
-    state, used, total = about["state"], values.get("gpu.memory_used"), about["memory_total"]
-    user = (runs or about["holders"] or [{"user": ""}])[0]["user"] or ""
-    color = "warn" if state == GpuState.HELD.value else "mut" if state in _MUTED else ""
+    values, runs, state = gpu.values, now.runs_of(gpu), gpu.state
+    used, total = values.get("gpu.memory_used"), gpu.memory_total
+    user = runs[0]["user"] if runs else gpu.holders[0].user or "" if gpu.holders else ""
+    color = "warn" if state is GpuState.HELD else "mut" if state in _MUTED else ""
     return {
-        "key": about["uuid"],
-        "index": about["order"],
+        "key": gpu.uuid,
+        "index": gpu.order,
         "gpu": {
-            "state": state, "title": about["word"], "text": about["label"], "before": "GPU ",
-            "name": about["name"], "link": gpu_address(about["label"]), "lasts": state in ("lost", "unreadable"),
+            "state": state.value, "title": gpu.word, "text": gpu.label, "before": "GPU ",
+            "name": gpu.name, "link": gpu_address(gpu.label), "lasts": gpu.is_lasting,
         },
-        "day": [about["uuid"]],
-        "spark": {"series": [about["uuid"]], "user": user, "color": color},
+        "day": [gpu.uuid],
+        "spark": {"series": [gpu.uuid], "user": user, "color": color},
         "now": values.get("gpu.utilization"),
         _MEMORY.file_name: used,
         "memory": {
-            "used": _bytes(used), "total": _bytes(total), "parts": memory_parts(about, used) if total else None,
+            "used": _bytes(used), "total": _bytes(total),
+            "parts": memory_parts(gpu.holders, total, used) if total else None,
         },
         _POWER.file_name: values.get("gpu.power"),
-        "power": power_text(values.get("gpu.power"), about["power_limit"]),
+        "power": power_text(values.get("gpu.power"), gpu.power_limit),
         "temperature": values.get("gpu.temperature"),
         "user": user or None,
         "users": users_of(gpu, now),
         "tags": _tags(state),
-        "who": holder_lines(about, runs, now.time),
+        "who": holder_lines(gpu, runs, now.time),
         "search": search_text(gpu, now),
     }  # fmt: skip
 
@@ -265,7 +266,7 @@ def _bytes(value: float | None) -> str:
 
 def _chart_lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
     del args
-    return {gpu.about["uuid"]: (gpu.about["uuid"], SPARK) for gpu in now.gpus}
+    return {gpu.uuid: (gpu.uuid, SPARK) for gpu in now.gpus}
 
 
 PAGE = Page(

@@ -9,7 +9,8 @@ from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import VENDORS
 from gpumon_web.components import levels
-from gpumon_web.components.page import Args, Cells, Now, Page, StoredValues
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Page, StoredValues
 from gpumon_web.components.tokens import origin_tag, run_address, run_name
 from gpumon_web.pages.gpu import used_of_total
 

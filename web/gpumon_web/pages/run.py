@@ -9,7 +9,8 @@ from urllib.parse import quote
 from gpumon.model import units
 from gpumon_web.components.compare_rows import PICK_ARG, comparison_address
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
-from gpumon_web.components.page import Args, Cells, Now, Page, Rows, StoredSubject, StoredValues
+from gpumon_web.components.machine import Now
+from gpumon_web.components.page import Args, Cells, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.run_head import (
     about,
     course,
