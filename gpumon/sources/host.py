@@ -43,7 +43,6 @@ class HostSource:
         self.hostname = clean(hostname(), 64)
         self.sandbox = detect_sandbox(proc)
         self.processes = ProcessTable(clock, proc, self.sandbox.has_own_pids)
-        self.processes = ProcessTable(clock, proc, self.sandbox.has_own_pids)
         self._proc = proc
         self._files: dict[str, int] = {}
         self._whole_disks = _whole_disks("/sys/block" if proc == "/proc" else f"{proc}/sys_block")

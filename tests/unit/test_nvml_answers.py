@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import random
 import struct
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -16,10 +15,9 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESS_SHARES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.fields import fields_for_driver
 from gpumon.sources.nvml.processes import DeviceProcesses, ProcessShares
 from gpumon.sources.nvml.return_codes import availability
-from gpumon.sources.nvml.values import DeviceValues, ValueRow
+from gpumon.sources.nvml.values import DeviceValues
 from gpumon.sources.process_cache import EngineShares
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
@@ -367,59 +365,6 @@ def test_a_wide_counter_is_given_at_any_interval() -> None:
         assert driver.read(60.0).value("gpu.pcie_sent") == number
 
 
-# Batches that answer as before ------------------------------------------------------------------------
-
-
-BYTES = {197, 198, 138, 139}
-GAUGES = {82: 125, 185: 5_000_000, 186: 5_000_000, 190: 5_000_000}
-"""By id, numbers that any card may have."""
-
-
-def drawn(chance: random.Random, id: int, tick: int) -> FieldValue:
-    """A number as a driver may write it: mostly one that counts, sometimes none, or of another type."""
-    kind = chance.choice([ULL] * 60 + [UINT] * (1 if id in BYTES else 40) + [INT, USHORT, DOUBLE])
-    most = {UINT: U32, ULL: U64, INT: 2**31 - 1, USHORT: 2**16 - 1}.get(kind, 10**6)
-    usual = min(most - 1, tick * chance.choice([1000, 2**33, 2**33, 2**33]) + chance.randrange(1000))
-    if id in GAUGES and chance.random() < 0.99:
-        usual %= GAUGES[id]
-    return kind, most if chance.random() < 0.01 else usual
-
-
-def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Compare a batch that is taken at once with one that is looked at field by field; how often there was one."""
-    chance = random.Random(seed)
-    quick, slow = Driver(version, LINK), Driver(version, LINK)
-    monkeypatch.setattr(slow.device._calls._calls[2].read, "_fast_decoder", lambda _: None)
-    ids = [field.id for field in fields_for_driver(version)[0]]
-    kinds = {id: drawn(chance, id, 1) for id in ids}
-    taken = 0
-    for tick in range(1, 40):
-        for id in ids:
-            if chance.random() < 0.02:
-                kinds[id] = drawn(chance, id, tick)
-            kind, number = kinds[id]
-            grown = kind, number + tick if number < 2**30 and kind in (UINT, ULL) else number
-            for driver in (quick, slow):
-                driver.fields[id] = grown
-                if (seed + id) % 7 == 0 or (tick + id) % 23 == 0:
-                    driver.fields.pop(id)
-        failing = int(pynvml.NVML_ERROR_NO_PERMISSION) if chance.random() < 0.1 else 0
-        for driver in (quick, slow):
-            driver.code = failing
-            driver.took = 0.4 if tick % 11 == 0 else 0.0
-        one, other = quick.read(), slow.read()
-        assert one.values == pytest.approx(other.values, nan_ok=True, rel=1e-12)
-        assert one.device.missing == other.device.missing
-        assert one.counters_monotonic_ns == other.counters_monotonic_ns
-        taken += quick.device._calls._calls[2].read._fast is not None
-    return taken
-
-
-@pytest.mark.parametrize("version", [NEW, OLD])
-def test_a_batch_is_read_alike_at_once_and_field_by_field(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sum(together(seed, version, monkeypatch) for seed in range(12)) > 100
-
-
 # Field ids of the branches ----------------------------------------------------------------------------
 
 
@@ -627,22 +572,3 @@ def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
         library.answers["nvmlDeviceGetProcessUtilization"] = shares((41, clock.time() // 1000, 50))
         found = reader.read(HANDLE)
     assert found == {41: EngineShares(0.5, 0.0, 0.0, 0.0)}
-
-
-def test_a_row_has_each_answer_in_its_place_whatever_came_and_went() -> None:
-    answers, row = DeviceValues(FakeClock(), {}), ValueRow(("a", "b", "c"))
-    assert list(map(repr, row.build(answers))) == ["nan"] * 3
-    answers.set("c", 3.0)
-    answers.set("a", 1.0)
-    assert str(row.build(answers)) == "[1.0, nan, 3.0]"
-    answers.set("c", 4.0)
-    answers.set_missing("a", Availability.NOT_SUPPORTED)
-    answers.set("b", 2.0)
-    assert str(row.build(answers)) == "[nan, 2.0, 4.0]", "as many as before, and others"
-    answers.set_missing("c", Availability.NOT_SUPPORTED)
-    answers.set("c", 5.0)
-    assert str(row.build(answers)) == "[nan, 2.0, 5.0]", "the same ones in another order"
-    answers.clear()
-    answers.set("a", 6.0)
-    answers.set("c", 7.0)
-    assert str(row.build(answers)) == "[6.0, nan, 7.0]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
-from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -31,19 +30,12 @@ handled earlier.
 class _ScheduledCall:
     """A driver call for one device, with its function, its metrics, its durations, and the time when it is due next."""
 
-    __slots__ = (
-        "call", "code", "cost", "due", "has_succeeded", "is_each_tick", "metrics", "most_values", "read",
-        "reason_count",
-    )  # fmt: skip
-
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
         self.is_each_tick = call.period == EVERY_TICK
         self.metrics = frozenset(call.metrics)
         self.read = read
         self.cost = CallCost(call.function)
-        self.reason_count = 0
-        """`DeviceValues.reason_count` at the time when the call last returned all its metrics."""
         self.most_values = 0
         """Largest number of metrics that the call has returned at once."""
         self.due = 0.0
@@ -76,10 +68,6 @@ class DeviceCalls:
         self._fallbacks = [_ScheduledCall(call, read) for call in fallbacks if (read := call.bind(library))]
         count = next((i for i, scheduled in enumerate(self._calls) if not scheduled.is_each_tick), 0)
         self._each_tick, self._periodic = self._calls[:count], self._calls[count:]
-        self._periodic_due = 0.0
-        """Time at which the next periodic call is due, in seconds, by the clock of the parameter `now` of `read`."""
-        self._complete_batch: Set[str] | None = None
-        """The last `DeviceValues.batched` for which no fallback was needed; None if there is none."""
         self._probe_from = 0.0
         self._is_gone = False
         """Whether a return code in this tick proves that the device has no values. If so, no further calls are made."""
@@ -99,8 +87,7 @@ class DeviceCalls:
     def reset(self) -> None:
         """Make all calls at the next tick, as for a new device."""
         for scheduled in (*self._calls, *self._fallbacks):
-            scheduled.due, scheduled.has_succeeded, scheduled.most_values, scheduled.reason_count = 0.0, False, 0, 0
-        self._periodic_due = 0.0
+            scheduled.due, scheduled.has_succeeded, scheduled.most_values = 0.0, False, 0
 
     def read(self, now: float) -> None:
         """Make all calls that are due at `now` (seconds). If the device does not answer, remove all its values.
@@ -125,54 +112,34 @@ class DeviceCalls:
 
         It answers if a call succeeded and no call proved that the device is gone.
         """
-        device, handle, monotonic = self._device, self._handle, self._clock.monotonic
-        has_called = succeeded = is_stamped = self._is_gone = False
-        at = self._ended_at
+        device = self._device
+        has_called = succeeded = self._is_gone = False
         for scheduled in self._each_tick:
             if scheduled.due > now:
                 continue
-            code = scheduled.code = scheduled.read(handle, device)
-            # The clock is read once per call. This reading is the end of one call and the start of the next.
-            began, at = at, monotonic()
-            if not is_stamped:
-                # The time is taken after the first row of the table, whose values change fastest, even if a later call
-                # hangs.
-                is_stamped, device.read_at_ns = True, at
-            duration, cost = at - began, scheduled.cost
-            # Inline, because nearly every call in nearly every tick takes this path. If no reason was added since the
-            # call last returned all its metrics, it has returned all of them again.
-            if code == SUCCESS and duration <= cost.usual and scheduled.reason_count == device.reason_count:
-                cost.calls += 1
-                cost.total += duration
-                succeeded = True
-                continue
-            has_called, self._ended_at = True, at
-            self._finish(scheduled, now, duration, device.single)
+            code = self._call(scheduled, now, device.single)
+            if not has_called:
+                # The values of the first call of the table change fastest, so the time is taken after this call.
+                has_called, device.read_at_ns = True, self._ended_at
             if code == SUCCESS:
                 succeeded = True
             elif self._is_gone_after(code):
                 return False
-        self._ended_at = at
         if has_called and self._needs_reset():
             return False
         if succeeded:
             self._probe_from = 0.0  # the device works, so the next failure of all calls is a new failure
-        if now >= self._periodic_due:
-            self._periodic.sort(key=_DUE)
-            for scheduled in self._periodic:
-                if scheduled.due > now:
-                    break
-                has_called = True
-                code = self._call(scheduled, now, device.single)
-                if not device.read_at_ns:
-                    device.read_at_ns = self._ended_at
-                if code == SUCCESS:
-                    succeeded = True
-                elif self._is_gone_after(code):
-                    return False
-            if device.overdue:
-                self._expedite(now)
-            self._periodic_due = min(map(_DUE, self._periodic), default=inf)
+        for scheduled in sorted((call for call in self._periodic if call.due <= now), key=_DUE):
+            has_called = True
+            code = self._call(scheduled, now, device.single)
+            if not device.read_at_ns:
+                device.read_at_ns = self._ended_at
+            if code == SUCCESS:
+                succeeded = True
+            elif self._is_gone_after(code):
+                return False
+        if device.overdue:
+            self._expedite(now)
         if succeeded:
             self.state, self.failure = _OK, SUCCESS
         return succeeded or (not has_called and self.state is _OK)  # no call was due, because all calls are slow
@@ -208,7 +175,6 @@ class DeviceCalls:
         for scheduled in self._calls:
             if not scheduled.is_each_tick or scheduled.due > now:
                 scheduled.due = 0.0
-        self._periodic_due = 0.0
         return self._call_due(now)
 
     def _probe(self, now: float) -> None:
@@ -227,39 +193,27 @@ class DeviceCalls:
                     scheduled.due = min(scheduled.due, now + RETRY)  # the first success shows that the device is back
 
     def _call(self, scheduled: _ScheduledCall, now: float, kept: Set[str] = frozenset()) -> int:
-        """Make one call, and return the driver's return code.
+        """Make one call, schedule the next one, and return the driver's return code.
 
-        If the call fails, metrics in `kept` keep their values, because another call has read them.
+        If the call fails, store why its metrics are missing. Metrics in `kept` keep their values, because another call
+        has read them.
         """
-        device, cost = self._device, scheduled.cost
+        device, cost, call = self._device, scheduled.cost, scheduled.call
         code = scheduled.code = scheduled.read(self._handle, device)
+        # The clock is read once per call. This reading is the end of one call and the start of the next.
         began, self._ended_at = self._ended_at, self._clock.monotonic()
-        duration = self._ended_at - began
-        if code == SUCCESS and duration <= cost.usual and scheduled.reason_count == device.reason_count:
-            cost.calls += 1  # as in `_call_due`
-            cost.total += duration
-            scheduled.due = next_due(now, scheduled.call.period, scheduled.due, self._index)
-        else:
-            self._finish(scheduled, now, duration, kept)
-        return code
-
-    def _finish(self, scheduled: _ScheduledCall, now: float, duration: int, kept: Set[str]) -> None:
-        """Record a call that took `duration` ns, and schedule the next one.
-
-        If the call failed, store why its metrics are missing, except for metrics in `kept`.
-        """
-        call, device, cost, code = scheduled.call, self._device, scheduled.cost, scheduled.code
-        scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
-        cost.add(duration)
+        cost.add(self._ended_at - began)
+        scheduled.due = next_due(now, call.period, scheduled.due, self._index)
         if cost.wait > call.period:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
             scheduled.has_succeeded = True
-            if scheduled.reason_count != device.reason_count:
-                self._clear_reasons(scheduled)
+            for name in call.metrics:
+                if name in device.values:
+                    device.missing.pop(name, None)
             if not scheduled.is_each_tick:
                 self._retry_partial(scheduled, now)
-            return
+            return code
         why = availability(code)
         for name in call.metrics:
             if name not in kept:
@@ -271,6 +225,7 @@ class DeviceCalls:
                 scheduled.due = now + RETRY
         elif scheduled.has_succeeded and self.state is _OK:  # otherwise, all calls are made when the device is back
             scheduled.due = min(scheduled.due, now + max(RETRY, cost.wait))
+        return code
 
     def _retry_partial(self, scheduled: _ScheduledCall, now: float) -> None:
         """Retry a periodic call soon if it returned fewer metrics than before.
@@ -283,23 +238,9 @@ class DeviceCalls:
         else:
             scheduled.due = min(scheduled.due, now + max(RETRY, scheduled.cost.wait))
 
-    def _clear_reasons(self, scheduled: _ScheduledCall) -> None:
-        """Clear the missing-value reasons of metrics that the call has just returned."""
-        missing, values = self._device.missing, self._device.values
-        is_complete = True
-        for name in scheduled.call.metrics:
-            if name in values:
-                missing.pop(name, None)
-            else:
-                is_complete = False
-        if is_complete:  # no more work for this call until another reason is added
-            scheduled.reason_count = self._device.reason_count
-
     def _try_fallbacks(self, now: float) -> None:
         """Read metrics that the last batch of fields did not return. Each of them needs its own call."""
         device = self._device
-        if device.batched is self._complete_batch:
-            return
         for scheduled in self._fallbacks:
             metrics = scheduled.metrics
             if device.batched >= metrics:
@@ -309,5 +250,3 @@ class DeviceCalls:
                     device.single.update(metrics)
                 else:
                     device.single.difference_update(metrics)
-        if all(device.batched >= scheduled.metrics for scheduled in self._fallbacks):
-            self._complete_batch = device.batched

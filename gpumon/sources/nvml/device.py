@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.common.clock import Clock
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.model.metrics import FROM_DRIVERS, Availability
 from gpumon.sources.executor import AnyCall
 from gpumon.sources.nvml import utilization
 from gpumon.sources.nvml.calls import DeviceCalls
@@ -26,11 +26,10 @@ from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, LINK, explain_shared_memory, shares_host_memory
 from gpumon.sources.nvml.sysfs import RuntimePower
 from gpumon.sources.nvml.utilization import SampleBuffer, UtilizationSamples
-from gpumon.sources.nvml.values import TURNS, CallCost, DeviceValues, ValueRow
+from gpumon.sources.nvml.values import TURNS, CallCost, DeviceValues
 from gpumon.sources.nvml.xid import XidState, XidWatcher
 from gpumon.sources.process_cache import ListedProcess
 
-_NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
 _FROM_CALLS = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
 METRICS = frozenset((*_FROM_CALLS, *utilization.METRICS, XID, UNATTRIBUTED, INSTANCES))
@@ -58,7 +57,6 @@ class NvmlDevice:
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._latest = DeviceValues(clock, missing)
-        self._row = ValueRow(_NAMES)
         self._is_unified = shares_host_memory(name)
         withheld = library.withheld.keys() | (LINK if self._is_unified else frozenset())
         self._calls = DeviceCalls(library, handle, index, self._latest, withheld)
@@ -67,8 +65,6 @@ class NvmlDevice:
         self._mig = MigInstances(library, Parent(handle, uuid, index), self._latest, clock)
         self._published_missing: dict[str, Availability] = {}
         """`DeviceValues.missing` at the last update of `device`."""
-        self._published_version = (0, 0)
-        """`DeviceValues.reason_count` and the number of missing metrics at the last update of `device`."""
 
     @property
     def state(self) -> Availability:
@@ -140,11 +136,14 @@ class NvmlDevice:
         else:
             processes = self._processes.set_unknown(state)
             self._sample_buffer.read_soon()
-        # A new reason changes `reason_count`. A removed reason changes the length of `missing`.
-        if (latest.reason_count, len(latest.missing)) != self._published_version:
-            self._update_missing()
-        values = self._row.build(latest)
-        sample = Sample(self.device, state, values, "", 0.0, latest.read_at_ns, latest.counters_at_ns)
+        self._update_missing()
+        sample = Sample(
+            device=self.device,
+            state=state,
+            values=latest.row(),
+            monotonic_ns=latest.read_at_ns,
+            counters_monotonic_ns=latest.counters_at_ns,
+        )
         return DeviceReading(sample, processes, samples, instances_changed)
 
     def _update_instances(self, now: float) -> bool:
@@ -154,7 +153,7 @@ class NvmlDevice:
         if self._mig.is_on != was_on:  # MIG mode changes which metrics are supported
             self._calls.reset()
             self._sample_buffer.read_soon()
-            self._published_missing, self._published_version = {}, (0, 0)
+            self._published_missing = {}
         return has_changed
 
     def _update_xid(self) -> None:
@@ -177,7 +176,6 @@ class NvmlDevice:
 
     def _update_missing(self) -> None:
         """Replace `device` if the reasons for missing metrics have changed."""
-        self._published_version = (self._latest.reason_count, len(self._latest.missing))
         if self._latest.missing == self._published_missing:
             return
         self._published_missing = self._latest.missing.copy()

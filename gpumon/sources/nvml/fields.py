@@ -1,29 +1,23 @@
-"""Fields of a device that nvmlDeviceGetFieldValues returns together in one driver call.
-
-The first result is decoded field by field. Later results are decoded in one step, as long as the types and return codes
-of all fields stay the same.
-"""
+"""Fields of a device that nvmlDeviceGetFieldValues returns together in one driver call."""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from operator import gt, truediv
 from typing import Any
 
 import pynvml
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
-from gpumon.sources.base import split_scale
+from gpumon.sources.base import to_base_units
 from gpumon.sources.nvml.library import Function, Library
 from gpumon.sources.nvml.return_codes import SUCCESS, availability
-from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, WideCounter, largest_raw_value
+from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceValues, largest_raw_value
 
 ALL_LINKS = 0xFFFF_FFFF
 """Scope with which the NVLink byte counters return the sum over all links (nvml.h)."""
@@ -124,81 +118,8 @@ def _parse_version(version: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
 
 
-_SIZE = 40
-"""Layout of an nvmlFieldValue_t as bytes: id, scope, timestamp, latency, type, return code and value."""
-_STAMP_AT = 8
-_STATE_AT = 24
-_NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldFormat:
-    """Decoding rule of one field."""
-
-    metric: str
-    divisor: float
-    """Number by which the driver's number is divided."""
-    is_present: bool
-    """Whether the driver returned a number for the field."""
-    is_narrow: bool
-    """True for an unsigned int, False for an unsigned long long."""
-    is_counter: bool
-    maximum: int
-    """Largest valid number of the value type."""
-    counter: ByteCounter | None = None
-
-
-class FastDecoder:
-    """Decodes later results quickly, as long as all fields keep the types and return codes that `batch` has now."""
-
-    def __init__(self, batch: bytearray, fields: Sequence[FieldFormat]) -> None:
-        """`batch`: the bytes that the driver writes into, with at least one entry per field."""
-        self._batch = batch
-        present = [field for field in fields if field.is_present]
-        self.metrics = frozenset(field.metric for field in present)
-        self._names = [field.metric for field in present]
-        self._divisors = [field.divisor for field in present]
-        self._most = [field.maximum for field in present]
-        self._counters = [(i, field.counter) for i, field in enumerate(present) if field.counter is not None]
-        # A view of the types and codes of all fields in the buffer. Comparing the view with a copy creates no objects.
-        words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
-        self._current_states = words[_STATE_AT // 8 :: _SIZE // 8]
-        self._states = memoryview(array("Q", self._current_states))
-        formats = [(_NARROW_NUMBER if field.is_narrow else _NUMBER) if field.is_present else _NONE for field in fields]
-        self._unpack = struct.Struct("=" + "".join(formats)).unpack_from
-        first = next((i for i, field in enumerate(fields) if field.is_present and field.is_counter), -1)
-        self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
-
-    def decode(self, values: dict[str, float]) -> bool:
-        """Store the numbers in `values` by metric.
-
-        Return False if types or return codes have changed, so that each field must be decoded separately.
-        """
-        if self._current_states != self._states:
-            return False
-        numbers = self._unpack(self._batch)
-        if any(map(gt, numbers, self._most)):
-            return False
-        for i, counter in self._counters:
-            number = numbers[i]
-            if counter.narrow or number <= U32:
-                return False
-            counter.number = number
-        values.update(zip(self._names, map(truediv, numbers, self._divisors), strict=True))
-        return True
-
-    def stamp(self) -> int:
-        """Return the driver's timestamp of the first counter in µs; 0 if there is no counter."""
-        if self._stamp_at < 0:
-            return 0
-        stamp: int
-        (stamp,) = struct.unpack_from("=q", self._batch, self._stamp_at)
-        return stamp
-
-
-_ENTRY = "IIqqiiQ"
+_ENTRY = struct.Struct("=IIqqiiQ")
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
-_PARTS = len(_ENTRY)
 _UNSIGNED_SHORT = 6
 """NVML_VALUE_TYPE_UNSIGNED_SHORT. nvidia-ml-py has this constant only since 12.550."""
 VALUE_TYPES = {
@@ -212,7 +133,6 @@ VALUE_TYPES = {
 }
 """struct format of each nvmlValueType_t. An unsigned long has 8 bytes."""
 _UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
-_UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
 _NOT_AVAILABLE = {
     _UNSIGNED_INT: (U32,),
     int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG): (U64,),
@@ -232,13 +152,24 @@ _NEAR = SECOND
 """A timestamp that is further than this many ns from the call comes from another clock, or was never written."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How the value of a field is decoded."""
+
+    metric: str
+    scale: float
+    minimum: float
+    """Lowest and highest valid number, in the driver's unit."""
+    maximum: float
+    is_counter: bool
+
+
 class FieldBatch:
     """The fields of one device, in a buffer that is reused for each call."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
-        self._bytes: dict[str, ByteCounter | WideCounter] = {metric: ByteCounter(library) for metric in _PCIE}
-        self._bytes.update({metric: WideCounter() for metric in _NVLINK})
+        self._bytes = {metric: ByteCounter(library) for metric in _PCIE}
         self._batches = fields_for_driver(library.driver.version)
         self._uncertain = {
             field.metric
@@ -250,7 +181,6 @@ class FieldBatch:
         self._chosen = 0
         """Index of the batch in use."""
         self._last: dict[str, float] = {}
-        self._fast: FastDecoder | None = None
         self._set_fields(tuple(dict.fromkeys(field for fields in self._batches for field in fields)))
 
     @classmethod
@@ -269,124 +199,74 @@ class FieldBatch:
         ended = device.clock.monotonic()
         if code != SUCCESS:
             device.batched, device.counters_at_ns = frozenset(), 0
-            self._fast = None  # the reasons of all metrics change, even of metrics that this driver never returns
             return code
-        if len(self._rows) > len(self._batches[0]):
+        if len(self._fields) > len(self._batches[0]):
             self._choose_batch()
-        fast = self._fast
-        if fast is not None and fast.decode(device.values):
-            device.batched = fast.metrics
-            if self._uncertain:
-                self._check_ids(device)
-            device.counters_at_ns = ended
-            if ended - began > _INSTANT:
-                self._stamp_counters(device, fast.stamp(), began, ended)
-            return SUCCESS
-        return self._decode_fields(handle, device, began, ended)
-
-    def _decode_fields(self, handle: Any, device: DeviceValues, began: int, ended: int) -> int:
-        """Decode the batch field by field. Called by `__call__` if the fast decoder cannot be used."""
-        entries, values = self._unpack(self._batch), device.values
-        stamp, failure, lacking = 0, SUCCESS, None
-        columns = zip(entries[2::_PARTS], entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True)
-        for (metric, factor, divisor, is_counter, byte_counter, minimum, maximum), (when, kind, code, raw) in zip(
-            self._rows, columns, strict=True
-        ):
-            if code != SUCCESS:
-                failure = failure or code
-                lacking = lacking or set()
-                lacking.add(metric)
-                # A fallback call may have read the metric.
-                if metric not in device.single:
-                    device.set_missing(metric, availability(code))
+        stamp, failure, batched = 0, SUCCESS, set[str]()
+        # The buffer has one entry more than there are fields.
+        for rule, (_, _, when, _, kind, code, raw) in zip(self._rules, _ENTRY.iter_unpack(self._batch), strict=False):
+            if code == SUCCESS:
+                if self._store(rule, handle, device, kind, raw, ended):
+                    batched.add(rule.metric)
+                    if rule.is_counter and not stamp:
+                        stamp = when
                 continue
-            number: float | None = raw
-            if kind == _UNSIGNED_INT:
-                raw &= U32
-                number = raw if raw != U32 else None
-            elif kind != _UNSIGNED_LONG_LONG or raw == U64:
-                number = decode_value(kind, raw)
-            if number is None:
-                lacking = lacking or set()
-                lacking.add(metric)
-                device.set_missing(metric, Availability.NOT_SUPPORTED)
-                continue
-            if not minimum <= number <= maximum:
-                lacking = lacking or set()
-                lacking.add(metric)
-                device.reject(metric, number)
-                continue
-            if is_counter and not stamp:
-                stamp = when
-            if byte_counter is not None and (byte_counter.narrow or raw >> 32 == 0):
-                number = byte_counter.total(handle, raw, kind == _UNSIGNED_INT, ended)
-                if number is None:
-                    device.set_missing(metric, Availability.UNRELIABLE)
-                    continue
-            elif byte_counter is not None:
-                byte_counter.number = raw
-            values[metric] = number * factor / divisor
-        device.batched = self._metrics if lacking is None else self._metrics - lacking
-        self._fast = self._fast_decoder(entries)
+            failure = failure or code
+            # A fallback call may have read the metric.
+            if rule.metric not in device.single:
+                device.set_missing(rule.metric, availability(code))
+        device.batched = batched
         if self._uncertain:
             self._check_ids(device)
         device.counters_at_ns = ended
         if ended - began > _INSTANT:
             self._stamp_counters(device, stamp, began, ended)
-        return SUCCESS if device.batched else failure
+        return SUCCESS if batched else failure
 
-    def _fast_decoder(self, entries: Sequence[int]) -> FastDecoder | None:
-        """Return a fast decoder for the next batches; None if a field must be decoded separately."""
-        fields = []
-        for (metric, factor, divisor, is_counter, counter, _, maximum), kind, code, raw in zip(
-            self._rows, entries[4::_PARTS], entries[5::_PARTS], entries[6::_PARTS], strict=True
-        ):
-            is_narrow, is_present = kind == _UNSIGNED_INT, code == SUCCESS
-            # The upper bytes of a narrow number are undefined.
-            maximum = min(maximum, (U32 if is_narrow else U64) - 1)
-            is_odd = (raw & U32 if is_narrow else raw) > maximum or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
-            if is_present and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
-                return None
-            byte_counter = counter if isinstance(counter, ByteCounter) else None
-            fields.append(
-                FieldFormat(metric, divisor / factor, is_present, is_narrow, is_counter, maximum, byte_counter)
-            )
-        return FastDecoder(self._batch_bytes, fields) if any(field.is_present for field in fields) else None
+    def _store(self, rule: _Rule, handle: Any, device: DeviceValues, kind: int, raw: int, when: int) -> bool:
+        """Store the value of a field, or why it is missing. Return whether it has a value.
+
+        `kind` and `raw`: value type and value of the field, see `decode_value`. `when`: end of the call (ns).
+        """
+        metric, number = rule.metric, decode_value(kind, raw)
+        if number is None:
+            device.set_missing(metric, Availability.NOT_SUPPORTED)
+            return False
+        if not rule.minimum <= number <= rule.maximum:
+            device.reject(metric, number)
+            return False
+        is_narrow = kind == _UNSIGNED_INT
+        total: float | None = number
+        if metric in self._bytes:
+            total = self._bytes[metric].total(handle, int(number), is_narrow, when)
+        elif is_narrow and metric in _NVLINK:
+            total = None  # nothing shows how often a counter of 32 bits has wrapped
+        if total is None:
+            device.set_missing(metric, Availability.UNRELIABLE)
+            return False
+        device.values[metric] = to_base_units(total, rule.scale)
+        return True
 
     def _set_fields(self, fields: Sequence[Field]) -> None:
         self._fields = fields
-        self._fast = None
-        self._metrics = frozenset(field.metric for field in fields)
-        # Looked up once per field: metric, factor, divisor, whether it is a counter, byte counter, lowest and highest
-        # valid number.
-        self._rows = [
-            (
-                field.metric,
-                *split_scale(field.scale),
-                field.metric in _COUNTERS,
-                self._bytes.get(field.metric),
-                -maximum if BY_NAME[field.metric].unit is Unit.CELSIUS else 0,
-                maximum,
-            )
-            for field in fields
-            for maximum in [largest_raw_value(field.metric, field.scale, U64)]
-        ]
+        self._rules = []
+        for field in fields:
+            maximum = largest_raw_value(field.metric, field.scale, U64)
+            minimum = -maximum if BY_NAME[field.metric].unit is Unit.CELSIUS else 0
+            self._rules.append(_Rule(field.metric, field.scale, minimum, maximum, field.metric in _COUNTERS))
         # The buffer has one entry more than needed, because some drivers write beyond the last one (found by nvitop).
-        entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)
-        self._batch_bytes = bytearray(ctypes.sizeof(entries))
-        self._batch = entries.from_buffer(self._batch_bytes)
+        self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
         for i, field in enumerate(fields):
             self._batch[i].fieldId, self._batch[i].scopeId = field.id, field.scope
         self._count = ctypes.c_int(len(fields))
-        self._unpack = struct.Struct("=" + _ENTRY * len(fields)).unpack_from
 
     def _choose_batch(self) -> None:
         """Choose the most likely batch whose uncertain fields have values.
 
         Called after the fields of all alternative batches have been read once.
         """
-        entries = self._unpack(self._batch)
-        succeeded = {field.id for i, field in enumerate(self._fields) if entries[i * _PARTS + _PARTS - 2] == SUCCESS}
+        entries = zip(self._fields, self._batch, strict=False)
+        succeeded = {field.id for field, entry in entries if entry.nvmlReturn == SUCCESS}
         for i, fields in enumerate(self._batches):
             if any(field.id in succeeded for field in fields if field.metric in self._uncertain):
                 self._chosen = i

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 import weakref
 from ctypes import byref, c_void_p
-from operator import truediv
 from typing import Any
 
 import pynvml
@@ -51,9 +50,6 @@ GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
 """Metrics that are withheld while GPM is switched off, each with the reason."""
 _IS_RATIO = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
 """True for metrics in percent, False for metrics in MiB per second."""
-_RATIOS = sum(_IS_RATIO)
-"""Number of ratios. They come before the rates in `GPM`."""
-_DIVISORS = tuple(100.0 if is_ratio else 2.0**-20 for is_ratio in _IS_RATIO)
 _FULL, _MAX_PERCENT, _MAX_MIB = 100.0, 100.5, 1e7
 """100 percent, the maximum valid percentage, and the maximum valid rate in MiB per second. Rounding may result in more
 than 100 %. No GPU has links as fast as the maximum rate.
@@ -166,10 +162,6 @@ class GpmReader:
     def _store(self, device: DeviceValues) -> None:
         results = _RESULTS.unpack_from(self._record, self._results_at)
         codes, values = results[::2], results[1::2]
-        # Usually, all values are valid and can be stored in one step, which is faster. A NaN would make the sum NaN.
-        if not any(codes) and min(values) >= 0.0 and max(values[:_RATIOS]) <= _FULL and sum(values) <= _MAX_MIB:
-            device.values.update(zip(GPM, map(truediv, values, _DIVISORS), strict=True))
-            return
         for name, is_ratio, code, value in zip(GPM, _IS_RATIO, codes, values, strict=True):
             if code != SUCCESS:
                 device.set_missing(name, availability(code))

@@ -13,7 +13,7 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.model.metrics import FROM_DRIVERS, Availability
 from gpumon.sources.executor import AnyCall, PendingCall, WorkerPool
 from gpumon.sources.nvml.calls import DeviceCalls
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
@@ -22,7 +22,7 @@ from gpumon.sources.nvml.processes import UNATTRIBUTED, DeviceProcesses
 from gpumon.sources.nvml.readings import MEMORY_CALL, Call
 from gpumon.sources.nvml.return_codes import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS, availability
 from gpumon.sources.nvml.utilization import UtilizationSamples
-from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read, ValueRow
+from gpumon.sources.nvml.values import RETRY, RETRY_UNSUPPORTED, CallCost, DeviceValues, Read
 from gpumon.sources.process_cache import ListedProcess
 
 
@@ -164,7 +164,6 @@ class MigMode:
         return SUCCESS
 
 
-_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _OWN_METRICS = frozenset((*MEMORY_CALL.metrics, *GPM_METRICS, UNATTRIBUTED))
 _MISSING = {
     **dict.fromkeys(FROM_DRIVERS, Availability.OF_WHOLE_GPU),
@@ -222,7 +221,6 @@ class MigInstance:
         self.handle = c_void_p(identity.handle)
         self._clock = clock
         self._latest = DeviceValues(clock, {**_MISSING, **library.withheld})
-        self._row = ValueRow(_NAMES)
         self.device = Device(
             identity.uuid, parent.index, identity.name, dict(self._latest.missing), parent=parent.uuid,
             instance=identity.mig_index,
@@ -276,7 +274,7 @@ class MigInstance:
         sample = Sample(
             device=self.device,
             state=self.state,
-            values=self._row.build(latest),
+            values=latest.row(),
             monotonic_ns=latest.read_at_ns,
             counters_monotonic_ns=latest.counters_at_ns,
         )

@@ -25,15 +25,12 @@ from gpumon.sources.nvml.values import MAX_BYTES, RETRY, RETRY_UNSUPPORTED, Call
 from gpumon.sources.process_cache import EngineShares, ListedProcess
 
 _ROOM, _MOST_ROOM = 16, 4096
-_SAMPLE = struct.Struct("=IxxxxQ16s")
-"""Layout of an nvmlProcessUtilizationSample_t: pid, time in µs, and the bytes of `_PERCENTS`."""
-_PERCENTS = struct.Struct("=IIII")
-"""Struct format of the percentages of SM, memory, encoder and decoder."""
+_SAMPLE = struct.Struct("=IxxxxQIIII")
+"""nvmlProcessUtilizationSample_t: pid, time in µs, and the percentages of SM, memory, encoder and decoder."""
 _AHEAD = 1_000_000
 """Maximum µs by which the driver's clock may be ahead of this machine's clock."""
 _FIRST = 1_000_000
 """The first shares are computed from the samples in the last this many µs before the newest sample."""
-_MAX_CACHED = 256
 
 
 class ProcessShares:
@@ -54,9 +51,6 @@ class ProcessShares:
         self._since = 0
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
-        self._cache: dict[bytes, EngineShares | None] = {}
-        """Cached shares by the bytes that the driver returned, because the percentages of most processes recur. None
-        for invalid bytes."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
         """Return the engine shares of each process since the last read, by pid."""
@@ -78,22 +72,12 @@ class ProcessShares:
 
     def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, EngineShares]]:
         """Return the valid new samples as tuples of pid, timestamp of the driver (µs) and shares."""
-        since, cache = self._since, self._cache
         used = self._read_buffer(handle) * _SAMPLE.size
-        samples = []
-        for pid, when, percents in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used]):
-            if percents not in cache:
-                self._decode(percents)
-            shares = cache[percents]
-            if shares is not None and pid and since < when <= latest:
-                samples.append((pid, when, shares))
-        return samples
-
-    def _decode(self, percents: bytes) -> None:
-        if len(self._cache) >= _MAX_CACHED:
-            self._cache.clear()
-        numbers = _PERCENTS.unpack(percents)
-        self._cache[percents] = EngineShares(*[number / 100 for number in numbers]) if max(numbers) <= 100 else None
+        return [
+            (pid, when, EngineShares(*[percent / 100 for percent in percents]))
+            for pid, when, *percents in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used])
+            if pid and self._since < when <= latest and max(percents) <= 100
+        ]
 
     def _read_buffer(self, handle: Any) -> int:
         """Fill the buffer, set `code`, and return the number of samples; 0 if the call fails or no process ran."""

@@ -169,7 +169,7 @@ def _number(
 
 _FULL = 100
 """The value that a driver returns for 100 percent."""
-_UTILIZATIONS = _UTILIZATION, _MEMORY_UTILIZATION = ("gpu.utilization", "gpu.memory_utilization")
+_UTILIZATIONS = ("gpu.utilization", "gpu.memory_utilization")
 
 
 def _utilization(library: Library) -> Read | None:
@@ -177,17 +177,11 @@ def _utilization(library: Library) -> Read | None:
     if function is None:
         return None
     pair = (c_uint * 2)()
-    unpack = struct.Struct("@II").unpack_from
 
     def read(handle: Any, device: DeviceValues) -> int:
         code = function(handle, pair)
         if code == SUCCESS:
-            sm, memory = unpack(pair)
-            if sm <= _FULL and memory <= _FULL:
-                values = device.values
-                values[_UTILIZATION], values[_MEMORY_UTILIZATION] = sm / 100, memory / 100
-                return code
-            for metric, percent in zip(_UTILIZATIONS, (sm, memory), strict=True):
+            for metric, percent in zip(_UTILIZATIONS, pair, strict=True):
                 if percent <= _FULL:
                     device.values[metric] = percent / 100
                 else:
@@ -197,7 +191,7 @@ def _utilization(library: Library) -> Read | None:
     return read
 
 
-_MEMORY = _TOTAL, _USED, _RESERVED = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
+_MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
 _VERSION_2 = int(pynvml.nvmlMemory_v2)
 _MEMORY_V2 = struct.Struct("@IQQQQ").unpack_from
 _SLACK_SHIFT = 3
@@ -230,11 +224,7 @@ def _memory(library: Library) -> Read | None:
         if code == SUCCESS:
             has_succeeded = True
             __, total, reserved, __, used = _MEMORY_V2(record)
-            if 0 < total < MAX_BYTES and used <= (maximum := total + (total >> _SLACK_SHIFT)) and reserved <= maximum:
-                values = device.values
-                values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
-            else:
-                _set_memory(device, total, used, reserved)
+            _set_memory(device, total, used, reserved)
         # If v2 has succeeded before, this is a fault. During the fault, v1 would count the reserved memory as used.
         elif read_v1 is not None and is_unsupported(code) and not has_succeeded:
             use_v1_until = device.clock.monotonic() + round(RETRY_UNSUPPORTED * SECOND)

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -72,9 +71,8 @@ class _Batch:
         return code, {place: _decode(*entry[4:]) for place, entry in zip(self._places, entries, strict=False)}
 
 
-@lru_cache(maxsize=1024)
 def _decode(kind: int, code: int, raw: int) -> _Result:
-    """Decode value type, return code and the 8 bytes of a value. Cached, because they nearly always recur."""
+    """Decode value type, return code and the 8 bytes of a value."""
     number = decode_value(kind, raw) if code == SUCCESS else None
     if number is not None and number >= 0:
         return _Result(SUCCESS, number)
@@ -96,9 +94,6 @@ class SlowFields:
         """States of the links on drivers that need a call per link."""
         self._states_in = 0
         """Number of further reads until the link states are read again."""
-        self._stored: dict[Place, _Result] = {}
-        """The results that are already stored in `DeviceValues`; empty if all results must be stored again."""
-        self._stored_generation = 0
 
     @classmethod
     def from_library(cls, library: Library) -> SlowFields | None:
@@ -111,7 +106,6 @@ class SlowFields:
 
         Each field may fail separately. If all fields fail, the code of the first field is returned.
         """
-        before, self._stored = self._stored, {}
         code, results = self._device_batch.read(handle)
         if code != SUCCESS:
             return code
@@ -122,24 +116,18 @@ class SlowFields:
             # This is a second call, so that the other fields are still read if the driver rejects it because of its
             # length.
             results |= self._read_links(handle, int(links.number))
-        if results == before and device.generation == self._stored_generation:  # nearly always
-            self._stored = results
-            return SUCCESS
         for field in FAULTS:
             result = results[field.id, field.scope]
             if result.number > (1 if field.metric in _FLAGS else _MOST):
                 result = _NONE
             _store(device, field.metric, result)
         _store(device, "gpu.nvlink_links", links)
-        has_states = True
         if links.code == SUCCESS:
-            has_states = self._store_links(handle, device, results)
+            self._store_links(handle, device, results)
         else:
             for metric in ("gpu.nvlink_active", *LINK_ERRORS):
                 _store(device, metric, links)
         is_any_known = any(metric in device.values for metric in METRICS)
-        if is_any_known and has_states:
-            self._stored, self._stored_generation = results, device.generation
         return SUCCESS if is_any_known else next(result.code for result in results.values())
 
     def _read_links(self, handle: Any, count: int) -> dict[Place, _Result]:
@@ -150,11 +138,10 @@ class SlowFields:
             self._link_batch = _Batch(self._function, places) if count else None
         return self._link_batch.read(handle)[1] if self._link_batch else {}
 
-    def _store_links(self, handle: Any, device: DeviceValues, results: dict[Place, _Result]) -> bool:
-        """Store the states and error counts of the links. Return False if `results` lacks the states."""
+    def _store_links(self, handle: Any, device: DeviceValues, results: dict[Place, _Result]) -> None:
+        """Store the states and error counts of the links."""
         states = [results[LINK_STATE, link] for link in range(self._links)]
-        has_states = not (states and all(is_unsupported(state.code) for state in states))
-        if not has_states:
+        if all(is_unsupported(state.code) for state in states):
             states = list(self._read_link_states(handle))
         bad = next((state for state in states if state.code != SUCCESS or state.number not in _KNOWN_STATES), None)
         if bad is not None:
@@ -167,7 +154,6 @@ class SlowFields:
             by_link = _sum(results[id, link] for link in up) if up else _NONE
             # Only active links have counters. Counters per link are preferred to the older totals.
             _store(device, metric, by_link if by_link.code == SUCCESS else _sum(results[id, 0] for id in totals))
-        return has_states
 
     def _read_link_states(self, handle: Any) -> Sequence[_Result]:
         """Return the link states from a driver that has no field for them.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Set
 from ctypes import byref, c_uint
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import pynvml
@@ -12,7 +11,7 @@ import pynvml
 from gpumon.common.clock import SECOND, SHORTEST, Clock
 from gpumon.common.driver_calls import SHARE, DriverCall
 from gpumon.common.numbers import NAN
-from gpumon.model.metrics import BY_NAME, Availability
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, Availability
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.return_codes import SUCCESS
 
@@ -20,6 +19,7 @@ U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 """Values that mean "not available". The driver sets all bits to 1 (NVML_VALUE_NOT_AVAILABLE in nvml.h)."""
 _NOT_AVAILABLE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
+_NAMES = tuple(metric.name for metric in GPU_METRICS)
 MAX_BYTES = 1 << 53
 """Maximum bytes of device memory. A larger number is an error, such as a negative difference that wrapped."""
 
@@ -47,8 +47,6 @@ class DeviceValues:
         "missing",
         "overdue",
         "read_at_ns",
-        "reason_count",
-        "removed",
         "single",
         "slowdown",
         "values",
@@ -57,13 +55,8 @@ class DeviceValues:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
-        """Values by metric. Only `set_missing` and `clear` remove entries. They count them in `removed`."""
-        self.removed = 0
-        """Number of removed values. While neither this number nor `len(values)` changes, `values` has the same keys in
-        the same order."""
+        """Values by metric."""
         self.missing = missing
-        self.reason_count = 1
-        """Number of times that a reason was added or changed."""
         self.read_at_ns = 0
         """Time at which the gauges were read (ns, CLOCK_MONOTONIC); 0 before the first read."""
         self.counters_at_ns = 0
@@ -90,8 +83,7 @@ class DeviceValues:
 
     def set_missing(self, metric: str, why: Availability) -> None:
         """Remove the value of a metric, and store why it is missing."""
-        if self.values.pop(metric, None) is not None:
-            self.removed += 1
+        self.values.pop(metric, None)
         self.set_reason(metric, why)
 
     def reject(self, metric: str, number: float) -> None:
@@ -103,40 +95,19 @@ class DeviceValues:
 
     def set_reason(self, metric: str, why: Availability) -> None:
         """Store why a metric is missing that has no value. Also used for other data, such as the list of processes."""
-        if self.missing.get(metric) is not why:
-            self.missing[metric] = why
-            self.reason_count += 1
+        self.missing[metric] = why
 
     def clear(self) -> None:
         """Remove all values. Called when the device does not answer."""
         self.values.clear()
-        self.removed += 1
         self.batched = frozenset()
         self.single.clear()
         self.counters_at_ns = 0
         self.generation += 1
 
-
-class ValueRow:
-    """Converts the values of one device to a list in the order of the metric table.
-
-    The keys and their order stay the same for hours, so the position of each metric is looked up only when they change.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._version = (-1, -1)
-        self._pick: Callable[[list[float]], tuple[float, ...]] = tuple
-
-    def build(self, device: DeviceValues) -> list[float]:
+    def row(self) -> list[float]:
         """Return the values in the order of the metric table; NaN if missing."""
-        values = device.values
-        version = (len(values), device.removed)
-        if version != self._version:
-            positions = {name: position for position, name in enumerate(values)}
-            self._pick = itemgetter(*(positions.get(name, len(values)) for name in self._names))
-            self._version = version
-        return list(self._pick([*values.values(), NAN]))
+        return [self.values.get(name, NAN) for name in _NAMES]
 
 
 Read = Callable[[Any, DeviceValues], int]
@@ -161,7 +132,7 @@ class CallCost:
     Written by the thread that reads the device. May be read from any thread.
     """
 
-    __slots__ = ("_slow", "calls", "function", "total", "usual", "wait", "worst")
+    __slots__ = ("_slow", "calls", "function", "total", "wait", "worst")
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -170,8 +141,6 @@ class CallCost:
         """Total duration of all calls, in ns."""
         self.worst = 0
         """Duration of the longest call, in ns."""
-        self.usual = 0
-        """Calls that take at most this many ns change only `calls` and `total`."""
         self.wait = 0.0
         """Minimum pause between two calls in seconds; 0 for a fast function."""
         self._slow: list[int] = []
@@ -188,16 +157,12 @@ class CallCost:
         """Record a call that took `duration` ns."""
         self.calls += 1
         self.total += duration
-        if duration <= self.usual:
-            return
-        if duration > self.worst:
-            self.worst = duration
+        self.worst = max(self.worst, duration)
         if duration > _QUICK:
             self._slow = [*self._slow[1 - _IN_A_ROW :], duration]
             self.wait = min(LONGEST_WAIT, min(self._slow) / SECOND / SHARE) if len(self._slow) == _IN_A_ROW else 0.0
         elif self._slow:
             self._slow, self.wait = [], 0.0
-        self.usual = -1 if self._slow else min(self.worst, _QUICK)
 
 
 def sum_costs(costs: Iterable[CallCost]) -> list[CallCost]:
@@ -243,21 +208,6 @@ _FASTEST = 16 * _LANE[6]
 """Assumed speed of a link whose generation and width cannot be read, in bytes per second."""
 
 
-class WideCounter:
-    """A byte counter that is used only if it has 64 bits. Nothing shows how often a 32-bit counter has wrapped."""
-
-    narrow = False
-    number = -1
-    """Last value from the driver."""
-
-    def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
-        """Return `number`; None if it has only 32 bits (`narrow`).
-
-        The other parameters are described at `ByteCounter.total`.
-        """
-        return None if narrow else number
-
-
 class ByteCounter:
     """The bytes of one direction of a PCIe link, as a total that does not wrap."""
 
@@ -265,9 +215,9 @@ class ByteCounter:
         self._generation = library.find("nvmlDeviceGetMaxPcieLinkGeneration")
         self._width = library.find("nvmlDeviceGetMaxPcieLinkWidth")
         self._wrap_time = 0
-        self.narrow = False
+        self._is_narrow = False
         """Whether the counter is assumed to have 32 bits."""
-        self.number = -1
+        self._number = -1
         """Last value from the driver; -1 before the first."""
         self._total = 0
         self._when = 0
@@ -278,13 +228,13 @@ class ByteCounter:
         None if the counter may have wrapped more than once since the last call. Later totals do not include the bytes
         of this gap, so differences across the gap must not be used.
         """
-        before, self.number = self.number, number
+        before, self._number = self._number, number
         passed, self._when = when - self._when, when
         if number >= _WRAP:
-            self.narrow = False
+            self._is_narrow = False
         elif narrow or 0 <= number < before < _WRAP:
-            self.narrow = True  # nvml.h says that both fields may wrap, even if their type is wider
-        if not self.narrow:
+            self._is_narrow = True  # nvml.h says that both fields may wrap, even if their type is wider
+        if not self._is_narrow:
             self._total = number
             return number
         if before < 0 or passed >= (self._wrap_time or self._compute_wrap_time(handle)):
