@@ -9,25 +9,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 
-from gpumon.analysis.holders import HeldDevice, HolderWatch
-from gpumon.analysis.thresholds import GONE_AFTER
-from gpumon.common.clock import SECOND
+from gpumon.analysis.holders import HolderWatch
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
 from gpumon.hang.own_runs import explain_in_background
-from gpumon.model.frame import RunState, Tick
+from gpumon.model.frame import Tick
 from gpumon.storage.events.log import EventBatch, EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower, HistoryPlugin
 from gpumon.storage.sqlite.write import transaction
 from gpumon.storage.usage.account import write_accounts
 from gpumon.storage.usage.hours import AccountBook
-
-_BATCH_TICKS = 10
-"""Number of ticks that are processed together. After a second of sleep, the CPU's caches are cold, so a tick that is
-processed alone costs as much as two or three ticks in a batch."""
-_ALONE_FOR = (GONE_AFTER + 2) * SECOND
-"""For this many ns after a change of the runs, each tick is processed immediately. A run that vanished counts as died
-after `GONE_AFTER`."""
 
 
 class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
@@ -50,10 +41,6 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
         self._holders = holders or HolderWatch()
         self._accounts = AccountBook()
         self._events = EventBook(explain_in_background)
-        self._pending: list[tuple[Tick, Sequence[HeldDevice]]] = []
-        self._runs: list[tuple[str, RunState]] = []
-        """Keys and states of the runs in the last tick."""
-        self._alone_until_ns = 0
         self._is_recovered = False
         """True after the entries that an earlier daemon left open have been closed."""
 
@@ -61,13 +48,9 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
         """Add a tick. Ticks must be added in chronological order."""
         judged = self._holders.judged(tick)
         self._first_ns = self._first_ns or tick.monotonic_ns
-        runs = [(run.key, run.state) for run in tick.runs]
-        if runs != self._runs:
-            self._runs, self._alone_until_ns = runs, tick.monotonic_ns + _ALONE_FOR
         with self._lock:
-            self._pending.append((tick, judged))
-            if len(self._pending) >= _BATCH_TICKS or tick.monotonic_ns < self._alone_until_ns:
-                self._process_pending()
+            self._accounts.add(tick, judged)
+            self._events.add(tick, judged)
 
     @property
     def has_news(self) -> bool:
@@ -94,7 +77,6 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
     def take(self) -> tuple[AccountBook, EventBatch]:
         """Return the accounts and events that are new since the last call."""
         with self._lock:
-            self._process_pending()
             return self._accounts.drain(), self._events.drain()
 
     def store(self, connection: sqlite3.Connection, batch: tuple[AccountBook, EventBatch]) -> None:
@@ -115,14 +97,7 @@ class ActivityRecorder(HistoryPlugin[tuple[AccountBook, EventBatch]]):
     def finish(self) -> None:
         """Record that the daemon stops."""
         with self._lock:
-            self._process_pending()
             self._events.finish(self._now())
-
-    def _process_pending(self) -> None:
-        pending, self._pending = self._pending, []
-        for tick, judged in pending:
-            self._accounts.add(tick, judged)
-            self._events.add(tick, judged)
 
 
 _OPEN_TIMEOUT_S = 2.0

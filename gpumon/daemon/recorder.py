@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Event
 
 from gpumon.analysis.holders import HolderWatch
@@ -418,15 +418,10 @@ def _acquire_lock(directory: str, for_command: bool) -> WriterLock:
 def _heartbeat_age(path: str) -> float:
     """Return the seconds since the last heartbeat in the ring, or 0 if there is no ring."""
     try:
-        reader = RingReader.open(path)
+        with closing(RingReader.open(path)) as reader:
+            return reader.heartbeat().age
     except (OSError, RingError):
         return 0.0
-    try:
-        return reader.heartbeat().age
-    except RingError:
-        return 0.0
-    finally:
-        reader.close()
 
 
 class UsageCounters:
