@@ -98,14 +98,14 @@ class ColumnarBlock:
         return self._data[first + begin : first + end]
 
 
-def pack_part(columns: bytes, level: int = 1, window: int = _WINDOW) -> bytes:
+def pack_part(columns: bytes, level: int = 1) -> bytes:
     """Compress columns, which are the joined results of `pack_columns`, `pack_integers` and `FloatPacker`.
 
-    `level` and `window` are parameters of zlib.
+    `level` is the parameter of zlib.
     """
     if len(columns) <= _SMALL:
         return _compress_small(columns, level)
-    return zlib.compress(columns, level, window)
+    return zlib.compress(columns, level, _WINDOW)
 
 
 @lru_cache(2048)  # more entries than constant metrics on a machine; they are packed in the same order each time

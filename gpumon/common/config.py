@@ -222,11 +222,11 @@ def settings_path(env: Mapping[str, str], name: str) -> str:
     return f"{base}/gpumon/{name}" if base else ""
 
 
-def read_settings(path: str, max_bytes: int = MAX_BYTES) -> bytes:
+def read_settings(path: str) -> bytes:
     """Return the content of the file. Raises OSError if it cannot be read, is not a regular file, or is too large."""
-    content = read_regular(path, max_bytes + 1, follow=True)
-    if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024} KiB", path)
+    content = read_regular(path, MAX_BYTES + 1, follow=True)
+    if len(content) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_BYTES // 1024} KiB", path)
     return content
 
 

@@ -22,7 +22,7 @@ from gpumon.common.errors import GpumonError, quoted
 NOT_REGULAR = "not a regular file"
 
 
-def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
+def open_regular(path: str, *, follow: bool = False) -> int:
     """Open the file at `path` for reading, and return its descriptor.
 
     `follow`: follow symbolic links instead of rejecting them. Raises OSError if the file cannot be opened or is not a
@@ -31,15 +31,29 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
     # Not evaluated at import time: Windows lacks these flags, but trainings on Windows import this module.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
-        fd = os.open(path, flags, dir_fd=dir_fd)
+        fd = os.open(path, flags)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
             raise _not_regular(path) from None
         if error.errno == errno.ELOOP and not follow:
             raise OSError(errno.ELOOP, "a symbolic link, which gpumon does not follow here", path) from None
-        if error.errno == errno.ENOENT and dir_fd is None and os.path.islink(path):
+        if error.errno == errno.ENOENT and os.path.islink(path):
             raise FileNotFoundError(errno.ENOENT, "a symbolic link to a file that does not exist", path) from None
         raise
+    try:
+        require_regular(fd, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_lock_file(path: str, create: int = os.O_CREAT) -> int:
+    """Open a file that is only locked, and return its descriptor. `create`: 0 to raise an error if it does not exist.
+
+    Raises OSError.
+    """
+    fd = os.open(path, os.O_RDWR | create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         require_regular(fd, path)
     except OSError:

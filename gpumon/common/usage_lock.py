@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from gpumon.common.paths import require_regular
+from gpumon.common.paths import open_lock_file
 
 
 class UsageLock:
@@ -20,7 +20,7 @@ class UsageLock:
     """
 
     def __init__(self, path: str) -> None:
-        self._fd = _open(path, os.O_CREAT)
+        self._fd = open_lock_file(path)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_SH)
         except OSError:
@@ -37,7 +37,7 @@ def is_in_use(path: str) -> bool:
     Raises OSError if this cannot be checked.
     """
     try:
-        fd = _open(path)
+        fd = open_lock_file(path, create=0)
     except FileNotFoundError:
         return False
     try:
@@ -47,13 +47,3 @@ def is_in_use(path: str) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _open(path: str, create: int = 0) -> int:
-    fd = os.open(path, os.O_RDWR | create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    try:
-        require_regular(fd, path)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd

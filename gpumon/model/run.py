@@ -67,7 +67,7 @@ def bounded_text(text: str, length: int) -> str:
     return cleaned if len(cleaned) <= length else cleaned[: length - 1] + CUT
 
 
-def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
+def bounded_value(value: object) -> Parameter:
     """Return `value` within the limits. Numbers that JSON cannot express become text, and so do other objects."""
     if value is None or isinstance(value, bool):
         return value
@@ -76,8 +76,8 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
     if isinstance(value, int) and -_EXACT <= value <= _EXACT:
         return int(value)
     if isinstance(value, int):
-        return bounded_text(hex(value), length)  # in Python, decimal conversion takes quadratic time
-    return bounded_text(value if isinstance(value, str) else str(value), length)
+        return bounded_text(hex(value), VALUE_LENGTH)  # in Python, decimal conversion takes quadratic time
+    return bounded_text(value if isinstance(value, str) else str(value), VALUE_LENGTH)
 
 
 def encode_metadata(about: Metadata) -> tuple[bytes, Metadata]:

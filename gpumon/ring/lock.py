@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gpumon.common.errors import AlreadyRunning, GpumonError
-from gpumon.common.paths import open_regular, require_regular
+from gpumon.common.paths import open_lock_file, open_regular
 from gpumon.common.procfs import is_alive, start_time
 
 
@@ -103,7 +103,7 @@ class WriterLock:
         """Acquire the lock. See the class for arguments and errors."""
         self._path = path
         for _ in range(5):
-            fd = _open(path)
+            fd = open_lock_file(path)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -147,16 +147,6 @@ class WriterLock:
     def release(self) -> None:
         """Release the lock. The file is kept, but has no effect while no process locks it."""
         os.close(self._fd)
-
-
-def _open(path: str) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    try:
-        require_regular(fd, path)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def _owner(fd: int) -> tuple[int, int, bool]:

@@ -111,7 +111,6 @@ class RingWriter:
         former: int | None = None,
         uuids: Collection[str] = (),
         spare: int = 0,
-        mode: int = 0o644,
         publish: bool = True,
     ) -> RingWriter:
         """Create a ring at `path` with a row for each of `devices` devices, and `spare` additional rows.
@@ -133,7 +132,7 @@ class RingWriter:
             if past is not None:
                 writer._take_over(past)
             writer.heartbeat()
-            os.fchmod(fd, mode)
+            os.fchmod(fd, 0o644)
             writer._unpublished = temporary
             if publish:
                 writer.publish()
