@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from gpumon.common.clock import Clock
+from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.numbers import NAN
+from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Run, Sample, XidEvent
+from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sources.cgroup import CgroupInfo
+from gpumon.sources.executor import AnyCall
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
@@ -143,6 +146,34 @@ class RestoresDevices(Protocol):
 
         Must be called before the first read.
         """
+
+
+NO_VALUES = (NAN,) * len(GPU_METRICS)
+"""Values of a sample that has none."""
+TIMEOUT = 0.5
+"""A tick waits at most this many seconds for a GPU. After a GPU was late, ticks do not wait for it until it has
+answered."""
+FIRST_TIMEOUT = 1.5
+"""The first read waits at most this many seconds for a GPU, because it may have to wake up."""
+
+
+def timeout_for(interval: float) -> float:
+    """Return how many seconds a tick waits for a GPU. `interval`: seconds between ticks."""
+    return min(TIMEOUT, 0.8 * interval)
+
+
+def late_sample(device: Device, call: AnyCall, last: Sample | None, now: int) -> Sample:
+    """Return the sample of a GPU for the tick at `now` (ns) if the call that reads it has no new result.
+
+    `last`: the last sample of the GPU; None if there is none. The result has the same values and is STALE.
+    """
+    if call.failure is not None and not call.is_running:
+        return Sample(device, Availability.FAILED, NO_VALUES)
+    unanswered = max(0, now - call.started_at) / SECOND
+    if last is None:
+        return Sample(device, Availability.STALE, NO_VALUES, age=unanswered, unanswered=unanswered)
+    age = max(0, now - last.monotonic_ns) / SECOND
+    return last._replace(state=Availability.STALE, age=age, unanswered=unanswered)
 
 
 def to_base_units(number: float, scale: float) -> float:

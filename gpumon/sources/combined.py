@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from threading import Event, Thread
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
-from gpumon.common.numbers import NAN
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Boundary, Run, Sample, XidEvent
-from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.metrics import Availability
 from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.units import counted
-from gpumon.sources.base import HasDriverCalls, Reading, Source
+from gpumon.sources.base import NO_VALUES, HasDriverCalls, Reading, Source
+from gpumon.sources.executor import Executor, PendingCall, WorkerPool
 
 
 def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
@@ -37,71 +36,12 @@ def describe_devices(origin: Origin, driver: Driver, samples: Sequence[Sample]) 
 
 
 @dataclass(frozen=True, slots=True)
-class SourceResult:
+class _Result:
     """Result of one read of a source, with the source's origin and driver after the read."""
 
     readings: Sequence[Reading]
     origin: Origin
     driver: Driver
-    failure: str = ""
-    """The error that the read raised; empty if it succeeded."""
-
-
-class Worker:
-    """Reads a source in a separate thread, one read at a time."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.is_running = False
-        self._result: SourceResult | None = None
-        self._requested = Event()
-        self._done = Event()
-        self._is_closed = False
-        # A daemon thread, because a driver call that hangs must not keep the process from exiting.
-        self._thread = Thread(target=self._run, name="gpumon-source", daemon=True)
-
-    def start(self) -> None:
-        """Start a read, unless one is in progress."""
-        if self.is_running:
-            return
-        if not self._thread.is_alive():
-            self._thread.start()
-        self._done.clear()
-        self.is_running = True
-        self._requested.set()
-
-    def pop(self, clock: Clock, until: int = 0) -> SourceResult | None:
-        """Return the result of the read. Wait for it until `until` (ns, CLOCK_MONOTONIC).
-
-        Return None if the read has not ended by then, or if no read was started.
-        """
-        if not self.is_running or not (self._done.is_set() or clock.wait(self._done, until)):
-            return None
-        self.is_running = False
-        result, self._result = self._result, None
-        return result
-
-    def close(self) -> None:
-        """Close the source. If one of its calls hangs, the source stays open until the process ends."""
-        self._is_closed = True
-        self._requested.set()
-        if not self.is_running or self._done.is_set():
-            self.source.close()
-
-    def _run(self) -> None:
-        while True:
-            self._requested.wait()
-            self._requested.clear()
-            if self._is_closed:
-                return
-            readings: Sequence[Reading] = ()
-            failure = ""
-            try:
-                readings = self.source.read()
-            except Exception as error:  # a failing source must not stop the others
-                failure = f"{type(error).__name__}: {error}"
-            self._result = SourceResult(readings, self.source.origin(), self.source.driver(), failure)
-            self._done.set()
 
 
 TIMEOUT = 0.6
@@ -109,30 +49,43 @@ TIMEOUT = 0.6
 answered."""
 FIRST_TIMEOUT = 3.0
 """The first read waits at most this many seconds, because a driver may have to wake its GPUs."""
-_NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
 class _Member:
-    """A source of the combination: its worker, and its last reading."""
+    """A source of the combination: the call that reads it, and its last reading."""
 
     def __init__(self, source: Source) -> None:
-        self.worker = Worker(source)
+        self.source = source
+        self.call = PendingCall(self._read)
         self.reading: Reading | None = None
         self.origin = source.origin()
         self.driver = Driver()
-        self.failure = ""
         self.is_late = False
+        """Whether the last read has not ended yet."""
         self.boundaries: list[Boundary] = []
         self.utilization_samples: dict[str, list[tuple[int, float]]] = {}
         self.xids: list[XidEvent] = []
+
+    def _read(self) -> _Result:
+        return _Result(self.source.read(), self.source.origin(), self.source.driver())
 
     @property
     def name(self) -> str:
         return self.origin.source
 
-    def store(self, result: SourceResult) -> None:
-        """Store the result of a read. Events and utilization samples accumulate until they are used."""
-        self.origin, self.driver, self.failure = result.origin, result.driver, result.failure
+    @property
+    def failure(self) -> str:
+        """The error that the last read raised; empty if it succeeded."""
+        error = self.call.failure
+        return f"{type(error).__name__}: {error}" if error else ""
+
+    def update(self) -> None:
+        """Store the result of a read that has ended. Events and utilization samples accumulate until they are used."""
+        self.is_late = self.call.is_running
+        result = None if self.is_late else self.call.pop()
+        if result is None:
+            return
+        self.origin, self.driver = result.origin, result.driver
         for reading in result.readings:
             self.reading = reading
             self.boundaries += reading.boundaries
@@ -145,7 +98,7 @@ class _Member:
         if self.reading is None:
             return ()
         if self.failure:
-            return [Sample(sample.device, Availability.FAILED, _NO_VALUES) for sample in self.reading.samples]
+            return [Sample(sample.device, Availability.FAILED, NO_VALUES) for sample in self.reading.samples]
         if not self.is_late:
             return self.reading.samples
         read_at = self.reading.monotonic_ns
@@ -165,7 +118,7 @@ class _Member:
 
 
 class CombinedSource:
-    """Reads several sources at the same time, each in a thread, and combines their readings.
+    """Reads several sources in threads, and combines their readings.
 
     If a source hangs, its last samples become STALE. If it fails, its devices become FAILED. Each device keeps the
     index that its driver assigns, unless another device already has this index. Devices of hardware sources get their
@@ -180,16 +133,18 @@ class CombinedSource:
         sources: Sequence[Source],
         clock: Clock,
         timeout: float = TIMEOUT,
-        first_timeout: float = FIRST_TIMEOUT,
+        executor: Executor | None = None,
     ) -> None:
+        """`timeout`: maximum seconds that a tick waits for a source. `executor`: reads the sources, by default in
+        threads.
+        """
         self.capabilities = reduce(or_, (source.capabilities for source in sources))
         self._clock = clock
-        self._timeout, self._first_timeout = timeout, first_timeout
+        self._timeout = timeout
+        self._executor = executor or WorkerPool(clock)
         self._members = [_Member(source) for source in sources]
         # The sort is stable, so the user's order is otherwise preserved.
-        self._by_rank = sorted(
-            self._members, key=lambda member: Capability.LIVE not in member.worker.source.capabilities
-        )
+        self._by_rank = sorted(self._members, key=lambda member: Capability.LIVE not in member.source.capabilities)
         self._indexes: dict[str, int] = {}
         self._owners: dict[str, _Member] = {}
         self._published: dict[str, tuple[Device, Device]] = {}
@@ -227,27 +182,26 @@ class CombinedSource:
         return Driver(", ".join(f"{member.name} {member.driver.version}" for member in members), runtime)
 
     def driver_calls(self) -> Sequence[DriverCall]:
-        sources = [member.worker.source for member in self._members]
+        sources = [member.source for member in self._members]
         return [call for source in sources if isinstance(source, HasDriverCalls) for call in source.driver_calls()]
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
         for member in self._members:
-            if member.worker.is_running and (result := member.worker.pop(self._clock)):
-                member.store(result)  # a result of an earlier tick
-            member.is_late = member.worker.is_running
-            member.worker.start()
+            member.update()  # the result of an earlier tick
+        is_first = any(member.reading is None and not member.call.is_running for member in self._members)
+        timeout = FIRST_TIMEOUT if is_first else self._timeout
+        self._executor.run([member.call for member in self._members], round(timeout * SECOND))
         for member in self._members:
-            timeout = 0.0 if member.is_late else self._first_timeout if member.reading is None else self._timeout
-            result = member.worker.pop(self._clock, monotonic + round(timeout * SECOND))
-            if result is not None:
-                member.store(result)
-            member.is_late = result is None
+            member.update()
         return [self._join(monotonic, time)]
 
     def close(self) -> None:
+        """Close the sources. If a call of a source hangs, this source stays open until the process ends."""
+        self._executor.close()
         for member in self._members:
-            member.worker.close()
+            if not member.call.is_running:
+                member.source.close()
 
     def _join(self, monotonic_ns: int, time_ns: int) -> Reading:
         samples: list[Sample] = []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
-from gpumon.common.clock import SECOND, Sign, SystemClock
+from gpumon.common.clock import SECOND, SystemClock
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.daemon.sampler import Sampler
 from gpumon.model.device import Device
@@ -17,10 +17,10 @@ from gpumon.model.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.base import ProcessInfo, Reading, Request
+from gpumon.sources.base import ProcessInfo, Reading, Request, Source
 from gpumon.sources.combined import CombinedSource
+from gpumon.sources.executor import AnyCall
 from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, open_source, source_names
-from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 
 OK, STALE, FAILED = Availability.OK, Availability.STALE, Availability.FAILED
@@ -74,17 +74,30 @@ def makers() -> Iterator[tuple[Maker, Maker]]:
         one.may_answer.set()
 
 
-class Patient(SystemClock):
-    """Waits as long as it takes, but for those that a test lets hang."""
+class Patient:
+    """Makes each call in a thread of its own, and waits for all but those of the sources that a test lets hang."""
 
-    hanging: Sequence[Event] = ()
+    def __init__(self) -> None:
+        self.hanging: list[Source] = []
+        self.threads: list[Thread] = []
 
-    def wait(self, stop: Sign, until: int) -> bool:
-        return stop.wait(0 if stop in self.hanging else 30)
+    def run(self, calls: Sequence[AnyCall], timeout: int) -> None:
+        self.threads = []
+        for call in [call for call in calls if not call.is_running]:
+            call.is_running = True
+            thread = Thread(target=call.execute, args=(SystemClock(), timeout), daemon=True)
+            thread.start()
+            if call._function.__self__.source not in self.hanging:
+                thread.join(PATIENCE)
+            else:
+                self.threads.append(thread)
+
+    def close(self) -> None:
+        """There are no threads to end."""
 
 
-def combined(makers: Sequence[Maker], clock: SystemClock | None = None) -> CombinedSource:
-    return CombinedSource(makers, clock or Patient(), 30.0, first_timeout=30.0)
+def combined(makers: Sequence[Maker], executor: Patient | None = None) -> CombinedSource:
+    return CombinedSource(makers, SystemClock(), executor=executor or Patient())
 
 
 def states(source: CombinedSource) -> list[tuple[str, Availability]]:
@@ -134,36 +147,25 @@ def test_origin_and_driver_are_those_of_all_with_each_ones_own(makers: tuple[Mak
 
 def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Maker]) -> None:
     red, green = makers
-    clock = Patient()
-    source = combined(makers, clock)
+    executor = Patient()
+    source = combined(makers, executor)
     assert {state for _, state in states(source)} == {OK}
     green.may_answer.clear()
-    clock.hanging = [source._members[1].worker._done]
-    for reads in (2, 3):
-        assert states(source) == [("red-0", OK), ("red-1", OK), ("green-0", STALE), ("green-1", STALE)]
-        assert red.reads == reads
+    executor.hanging = [green]
+    assert states(source) == [("red-0", OK), ("red-1", OK), ("green-0", STALE), ("green-1", STALE)]
+    (hanging,) = executor.threads
+    assert states(source)[2:] == [("green-0", STALE), ("green-1", STALE)]
+    assert (red.reads, executor.threads) == (3, []), "only one read of the source is in progress"
     (reading,) = source.read()
     assert reading.samples[2].age > 0
     assert reading.samples[2].value("gpu.power") == 1.0, "the last one known"
     assert source.origin().parts[1].origin.problem == "the source has not answered yet"
     green.may_answer.set()
-    assert clock.hanging[0].wait(PATIENCE)
-    clock.hanging = []
+    hanging.join(PATIENCE)
+    executor.hanging = []
     assert {state for _, state in states(source)} == {OK}
     assert source._members[1].utilization_samples == {}
     assert not source.origin().parts[1].origin.problem
-
-
-def test_one_that_hangs_is_waited_for_once_and_has_one_read_under_way(makers: tuple[Maker, Maker]) -> None:
-    clock = FakeClock()
-    source = CombinedSource(makers, clock, timeout=100.0, first_timeout=0.0)
-    for one in makers:
-        one.may_answer.clear()
-    source.read()
-    begun = clock.monotonic()
-    source.read()
-    assert clock.monotonic() == begun, "a tick that a source has let go by is no time to wait for it again"
-    assert [one.reads for one in makers] == [0, 0]
 
 
 def test_one_that_fails_says_so_and_silences_no_other(makers: tuple[Maker, Maker]) -> None:
@@ -191,11 +193,11 @@ def test_hardware_keeps_its_numbers_before_a_simulation() -> None:
 
 
 def test_closing_lets_go_of_all_but_one_that_hangs(makers: tuple[Maker, Maker]) -> None:
-    clock = Patient()
-    source = combined(makers, clock)
+    executor = Patient()
+    source = combined(makers, executor)
     source.read()
     makers[1].may_answer.clear()
-    clock.hanging = [source._members[1].worker._done]
+    executor.hanging = [makers[1]]
     source.read()
     source.close()
     assert [one.is_closed for one in makers] == [True, False]

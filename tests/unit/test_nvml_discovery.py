@@ -14,9 +14,10 @@ from gpumon.common.clock import SECOND
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
+from gpumon.sources.base import NO_VALUES
 from gpumon.sources.executor import AnyCall
 from gpumon.sources.nvml import discovery
-from gpumon.sources.nvml.discovery import NAMELESS, NO_VALUES, Discovery, Identity, identify
+from gpumon.sources.nvml.discovery import NAMELESS, Discovery, Identity, identify
 from gpumon.sources.nvml.return_codes import NOT_SUPPORTED
 from tests.builders import sample
 from tests.fakes import FakeClock

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.sources.base import timeout_for
 from gpumon.sources.nvml import library
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.source import NvmlSource, timeout_for
+from gpumon.sources.nvml.source import NvmlSource
 from tests.fakes import FakeClock, Inline
 
 

@@ -51,8 +51,8 @@ def opened() -> Iterator[Callable[..., ReplaySource]]:
     """Opens a replay that is closed after the test."""
     with ExitStack() as stack:
 
-        def opener(path: str, clock: FakeClock, speed: float = 1.0, start: float = 0.0) -> ReplaySource:
-            return stack.enter_context(closing(ReplaySource(path, speed=speed, clock=clock, start=start)))
+        def opener(path: str, clock: FakeClock, speed: float = 1.0) -> ReplaySource:
+            return stack.enter_context(closing(ReplaySource(path, speed=speed, clock=clock)))
 
         yield opener
 
@@ -436,16 +436,6 @@ def test_a_huge_speed_gives_bounded_bursts_that_lose_nothing(
     source = opened(write(tmp_path, rows(range(0, 5_000_000, 1000))), clock, speed=1e300)
     clock.advance(1)
     assert [len(source.read()) for _ in range(4)] == [2000, 2000, 1000, 0]
-
-
-def test_a_replay_can_start_later(tmp_path: Path, opened: Callable[..., ReplaySource]) -> None:
-    path = write(tmp_path, rows(range(0, 20_000, 1000)))
-    source = opened(path, FakeClock(5), start=3.5)
-    (reading,) = source.read()
-    assert powers([reading]) == [[104]]
-    assert reading.monotonic_ns == 5
-    with pytest.raises(SourceError, match="ends after 19 s"):
-        ReplaySource(path, clock=FakeClock(5), start=100)
 
 
 @pytest.mark.parametrize("speed", [0, -1, math.inf, math.nan])

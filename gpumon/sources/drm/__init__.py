@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.sources.base import Request
+from gpumon.sources.base import Request, timeout_for
 from gpumon.sources.drm.cards import relevant_cards
 from gpumon.sources.drm.device import METRICS
-from gpumon.sources.drm.source import DrmSource, timeout_for
+from gpumon.sources.drm.source import DrmSource
 
 if TYPE_CHECKING:
     from gpumon.common.check_result import Check

@@ -17,7 +17,7 @@ from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.metrics_table import JOULES, LONGEST, MetricsTable, parse_table, throttle_causes
 from gpumon.sources.drm.pci import PciLink
 from gpumon.sources.drm.throttling import ThrottleTimes, store_errors
-from gpumon.sources.drm.values import CardValues, EnergyMeter
+from gpumon.sources.drm.values import MOST_MEMORY, CardValues, EnergyMeter
 
 METRICS = frozenset(
     (
@@ -28,8 +28,6 @@ METRICS = frozenset(
     )
 )  # fmt: skip
 _PERCENT, _MICRO, _MILLI = 1e-2, 1e-6, 1e-3
-_MOST_MEMORY = 2.0**50
-"""Largest plausible memory of a card in bytes."""
 _SLOW_EVERY = 10 * SECOND
 """ns between two reads of values that hardly change."""
 _ERRORS_EVERY = 30 * SECOND
@@ -123,7 +121,7 @@ class AmdCard:
                 shared = self._files[f"mem_info_gtt_{kind}"]
                 amount += shared.number()
                 why = why if why is not Availability.OK else shared.why
-            values.set(metric, amount, why, lowest=1.0 if kind == "total" else 0.0, highest=_MOST_MEMORY)
+            values.set(metric, amount, why, lowest=1.0 if kind == "total" else 0.0, highest=MOST_MEMORY)
 
     def _read_power(
         self, values: CardValues, sensors: Sensors, table: MetricsTable, monotonic_ns: int, *, read_limit: bool

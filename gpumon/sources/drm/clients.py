@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -216,9 +216,10 @@ def _largest(shares: Mapping[str, float], engines: Sequence[str]) -> float:
 def total_memory(clients: Sequence[Client], address: str) -> float:
     """Return the device memory of all clients of a card in bytes; 0 without clients, NaN if none reports its memory."""
     own = [client for client in clients if client.address == address]
-    return _sum(client.device_memory for client in own) if own else 0.0
+    return sum_known(client.device_memory for client in own) if own else 0.0
 
 
-def _sum(amounts: Iterator[float]) -> float:
+def sum_known(amounts: Iterable[float]) -> float:
+    """Return the sum of the amounts that are not NaN; NaN if there is none."""
     known = [amount for amount in amounts if is_known(amount)]
     return sum(known) if known else NAN

@@ -114,10 +114,10 @@ def read_number(path: str) -> float:
     return parse_number(read_bytes(path, LINE))
 
 
-def read_fields(path: str, limit: int = PAGE) -> dict[str, str]:
+def read_fields(path: str) -> dict[str, str]:
     """Return the fields of a file with a name and a value in each line, separated by a space, `=` or `:`."""
     fields: dict[str, str] = {}
-    for line in read_bytes(path, limit).decode("ascii", "replace").splitlines():
+    for line in read_bytes(path).decode("ascii", "replace").splitlines():
         name, *rest = re.split(r"[=:\s]\s*", line.strip(), maxsplit=1)
         if rest:
             fields[name] = rest[0].strip()

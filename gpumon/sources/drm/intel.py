@@ -17,7 +17,7 @@ from gpumon.sources.drm.cards import XE, Card
 from gpumon.sources.drm.files import KernelFile, list_folder
 from gpumon.sources.drm.hwmon import Sensors
 from gpumon.sources.drm.pci import PciLink, memory_window
-from gpumon.sources.drm.values import CardValues, EnergyMeter
+from gpumon.sources.drm.values import MOST_MEMORY, CardValues, EnergyMeter
 
 METRICS = frozenset(
     (
@@ -27,8 +27,6 @@ METRICS = frozenset(
 )  # fmt: skip
 _MICRO, _MILLI, _MEGA = 1e-6, 1e-3, 1e6
 _SLOW_EVERY = 10 * SECOND
-_MOST_MEMORY = 2.0**50
-"""Largest plausible memory of a card in bytes."""
 _MIN_WINDOW = SECOND // 5
 """Power is the difference of two energies that are at least this many ns apart."""
 _MAX_SENSORS = 21
@@ -117,7 +115,7 @@ class IntelCard:
         if not is_known(total):
             total = memory_window(self._card.folder)
         values.set("gpu.memory_total", total, Availability.NOT_SUPPORTED)
-        values.set("gpu.memory_used", self.clients.memory, self.clients.why, highest=min(_MOST_MEMORY, total))
+        values.set("gpu.memory_used", self.clients.memory, self.clients.why, highest=min(MOST_MEMORY, total))
 
     def _read_power(self, values: CardValues, sensors: Sensors, monotonic_ns: int) -> None:
         """Read the energy, and compute the power from its difference."""

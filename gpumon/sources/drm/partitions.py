@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, PROCESSES, Availability
 from gpumon.model.vendors import AMD
+from gpumon.sources.base import NO_VALUES
 from gpumon.sources.drm.files import read_text
 from gpumon.sources.drm.kfd import Node
 
 _TOTAL, _UTILIZATION = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.utilization"]
 _TOO_EARLY: Mapping[str, Availability] = {PROCESSES: Availability.TOO_EARLY}
-_NO_VALUES = [NAN] * len(GPU_METRICS)
 
 
 class Partitions:
@@ -53,7 +53,7 @@ class Partitions:
         return [self._sample(node, whole, shares) for node in self._nodes]
 
     def _sample(self, node: Node, whole: Sample, shares: Sequence[float]) -> Sample:
-        values = list(_NO_VALUES)
+        values = list(NO_VALUES)
         if whole.state is Availability.OK:
             values[_TOTAL] = node.memory
             values[_UTILIZATION] = shares[node.partition] if node.partition < len(shares) else NAN

@@ -9,7 +9,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.metrics import PROCESS_SHARES, PROCESSES, Availability
 from gpumon.sources.drm.cards import AMDGPU, Card
-from gpumon.sources.drm.clients import Client, ClientScanner, EngineUse, total_memory
+from gpumon.sources.drm.clients import Client, ClientScanner, EngineUse, sum_known, total_memory
 from gpumon.sources.drm.intel import ClientUse
 from gpumon.sources.drm.kfd import KfdProcess, Node, is_available, read_processes
 from gpumon.sources.process_cache import NO_SHARES, EngineShares, ListedProcess
@@ -112,9 +112,9 @@ def _combine(
         own, process = by_pid.get(pid, []), found.get(pid)
         share = _sum_shares([shares[client.key] for client in own if client.key in shares])
         is_compute = process is not None or any(client.computes for client in own)
-        memory = _sum(client.device_memory for client in own)
+        memory = sum_known(client.device_memory for client in own)
         if is_shared:
-            memory = _sum((memory, *(client.host_memory for client in own)))
+            memory = sum_known((memory, *(client.host_memory for client in own)))
         if process is not None:
             units = by_id[process.gpu_id].compute_units
             occupied = _at_most_one(process.compute_units / units) if units else NAN
@@ -136,7 +136,8 @@ def _sum_shares(shares: Sequence[EngineShares]) -> EngineShares:
     if not shares:
         return NO_SHARES
     main, encoder, decoder = (
-        _sum(values) for values in zip(*((share.sm, share.encoder, share.decoder) for share in shares), strict=True)
+        sum_known(values)
+        for values in zip(*((share.sm, share.encoder, share.decoder) for share in shares), strict=True)
     )
     return EngineShares(_at_most_one(main), NAN, _at_most_one(encoder), _at_most_one(decoder))
 
@@ -147,8 +148,3 @@ def _at_most_one(share: float) -> float:
 
 def _larger(one: float, other: float) -> float:
     return max((value for value in (one, other) if is_known(value)), default=NAN)
-
-
-def _sum(amounts: Iterable[float]) -> float:
-    known = [amount for amount in amounts if is_known(amount)]
-    return sum(known) if known else NAN

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
 from gpumon.model.device import by_number
 from gpumon.model.frame import Sample
-from gpumon.model.metrics import GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.sources.base import Describe, Reading
+from gpumon.sources.base import FIRST_TIMEOUT, NO_VALUES, TIMEOUT, Describe, Reading, late_sample
 from gpumon.sources.drm.cards import AMDGPU, Card, is_present, relevant_cards
 from gpumon.sources.drm.device import DrmDevice
 from gpumon.sources.drm.files import read_text
@@ -24,19 +23,9 @@ from gpumon.sources.drm.processes import READ_EVERY, CardProcesses, ProcessReade
 from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.process_cache import ProcessCache
 
-TIMEOUT = 0.5
-"""A tick waits at most this many seconds for a card. A card that is late becomes STALE until it answers."""
-FIRST_TIMEOUT = 1.5
-"""The first read waits at most this many seconds."""
 SCAN_EVERY = 5 * SECOND
 """ns between two searches for cards."""
-_NO_VALUES = [NAN] * len(GPU_METRICS)
 NO_CARD = "no AMD or Intel GPU was found in /sys/class/drm (drivers amdgpu, i915 and xe)"
-
-
-def timeout_for(interval: float) -> float:
-    """Return how many seconds a tick waits for a card. `interval`: seconds between ticks."""
-    return min(TIMEOUT, 0.8 * interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +50,12 @@ class _Row:
     def sample(self, now: int) -> Sample:
         """Return the sample of the tick at `now` (ns). Without a new sample, return the last one as STALE."""
         if self.is_lost:
-            return Sample(self.device.device, Availability.LOST, _NO_VALUES)
+            return Sample(self.device.device, Availability.LOST, NO_VALUES)
         new = self.call.pop()
         if new is not None:
             self._last = new
             return new
-        if self.call.failure is not None and not self.call.is_running:
-            return Sample(self.device.device, Availability.FAILED, _NO_VALUES)
-        unanswered = max(0, now - self.call.started_at) / SECOND
-        last = self._last
-        if last is None:
-            return Sample(self.device.device, Availability.STALE, _NO_VALUES, age=unanswered, unanswered=unanswered)
-        age = max(0, now - last.monotonic_ns) / SECOND
-        return last._replace(state=Availability.STALE, age=age, unanswered=unanswered)
+        return late_sample(self.device.device, self.call, self._last, now)
 
 
 class DrmSource:

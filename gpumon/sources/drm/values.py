@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import LARGEST, NAN, is_known
 from gpumon.model.metrics import BY_NAME, ENERGY_COUNTER, FROM_DRIVERS, GPU_METRICS, Availability
@@ -11,6 +9,8 @@ from gpumon.sources.drm.files import KernelFile
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 _NOT_SUPPORTED = Availability.NOT_SUPPORTED
+MOST_MEMORY = 2.0**50
+"""Largest plausible memory of a card in bytes."""
 
 
 class CardValues:
@@ -39,9 +39,9 @@ class CardValues:
         self.values.pop(metric, None)
         self.missing[metric] = _NOT_SUPPORTED if why is Availability.OK else why
 
-    def clear(self, why: Availability, keep: Collection[str] = ()) -> None:
+    def clear(self, why: Availability) -> None:
         """Remove all values for the reason `why`, for example because the card sleeps."""
-        for metric in [metric for metric in self.values if metric not in keep]:
+        for metric in [*self.values]:
             self.set_missing(metric, why)
 
     def read(self, metric: str, file: KernelFile | None, scale: float, *, lowest: float = 0.0) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpumon.sources.base import Request
+from gpumon.sources.base import Request, timeout_for
 from gpumon.sources.nvml.device import METRICS
 from gpumon.sources.nvml.gpm import GPM_OFF
 from gpumon.sources.nvml.library import SHARED, Library
-from gpumon.sources.nvml.source import NvmlSource, timeout_for
+from gpumon.sources.nvml.source import NvmlSource
 
 if TYPE_CHECKING:
     from gpumon.common.check_result import Check

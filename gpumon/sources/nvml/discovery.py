@@ -13,8 +13,9 @@ from gpumon.common.errors import NoCardError, SourceError
 from gpumon.common.numbers import NAN
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
-from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, PROCESSES, Availability
 from gpumon.model.origin import Driver
+from gpumon.sources.base import NO_VALUES
 from gpumon.sources.executor import Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.device import XID, NvmlDevice
 from gpumon.sources.nvml.library import Library
@@ -63,7 +64,6 @@ def identify(library: Library, index: int, known_handle: int | None) -> Identity
 
 SCAN_EVERY = 2.0
 """Seconds between scans. Scans look for a missing driver, and for GPUs that were plugged in or lost."""
-NO_VALUES = [NAN] * len(GPU_METRICS)
 PENDING = -1
 """Stands in place of a return code while the call for the identity of a GPU has not returned."""
 _TIMEOUT = round(0.6 * SECOND)
@@ -238,7 +238,7 @@ class Discovery:
             self._library = self._xids = None
 
     def pop_xids(self) -> Sequence[XidEvent]:
-        """Return the XID errors since the last call, oldest first. Must always be called from the same thread."""
+        """Return the XID errors since the last call, oldest first. Must be used by one thread at a time."""
         new = self._new_xids
         return [new.popleft() for _ in range(len(new))] if new else ()
 
@@ -426,7 +426,7 @@ def absent_sample(device: Device, why: Availability, xid: float = NAN) -> Sample
     """
     if not xid > 0:
         return Sample(device, why, NO_VALUES)
-    values = NO_VALUES.copy()
+    values = list(NO_VALUES)
     values[GPU_INDEX[XID]] = xid
     missing = {name: reason for name, reason in device.missing.items() if name != XID}
     return Sample(device._replace(missing=missing), why, values)

@@ -12,10 +12,10 @@ from gpumon.model.metrics import Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.model.units import duration
-from gpumon.sources.base import Describe, Reading
+from gpumon.sources.base import FIRST_TIMEOUT, TIMEOUT, Describe, Reading, late_sample
 from gpumon.sources.executor import AnyCall, Executor, PendingCall, WorkerPool
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.discovery import NO_VALUES, SCAN_EVERY, DeviceScan, Discovery
+from gpumon.sources.nvml.discovery import SCAN_EVERY, DeviceScan, Discovery
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import DeviceReading, MigInstance
 from gpumon.sources.nvml.return_codes import VERSION_MISMATCH, advice
@@ -23,21 +23,10 @@ from gpumon.sources.nvml.sysfs import PCI_DEVICES
 from gpumon.sources.nvml.values import CallCost, sum_calls, sum_costs
 from gpumon.sources.process_cache import ProcessCache
 
-# Module constants, because looking up an Enum member would be the most expensive step for each device at each tick.
-_OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
-TIMEOUT = 0.5
-"""A tick waits at most this many seconds for a GPU. After a GPU was late, ticks do not wait for it until it has
-answered."""
-FIRST_TIMEOUT = 1.5
-"""The first read waits at most this many seconds, because the driver may have to wake its GPUs."""
+_OK, _NO_DRIVER = Availability.OK, Availability.NO_DRIVER
 _CLOSE_TIMEOUT = SECOND // 2
 _STUCK = "the NVIDIA driver was unloaded, but a call to it still hangs: restart the daemon once the driver is back"
 _SILENT = "the NVIDIA driver has not answered for {}: a call to it has not returned (see 'dmesg')"
-
-
-def timeout_for(interval: float) -> float:
-    """Return how many seconds a tick waits for a GPU. `interval`: seconds between ticks."""
-    return min(TIMEOUT, 0.8 * interval)
 
 
 class _DeviceRow:
@@ -75,14 +64,10 @@ class _DeviceRow:
         If there is no new sample, return the last one as STALE, with its age.
         """
         last, is_new, self._is_new = self._last, self._is_new, False
-        if self.call.failure is not None and not self.call.is_running:
-            return Sample(self.device.device, Availability.FAILED, NO_VALUES)
-        if last is not None and (is_new or last.state is not _OK):
+        has_failed = self.call.failure is not None and not self.call.is_running
+        if last is not None and not has_failed and (is_new or last.state is not _OK):
             return last
-        unanswered = max(0, now - self.call.started_at) / SECOND
-        if last is None:
-            return Sample(self.device.device, _STALE, NO_VALUES, age=unanswered, unanswered=unanswered)
-        return last._replace(state=_STALE, age=max(0, now - last.monotonic_ns) / SECOND, unanswered=unanswered)
+        return late_sample(self.device.device, self.call, last, now)
 
 
 class NvmlSource:

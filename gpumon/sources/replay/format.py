@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from gpumon.common.clock import SECOND
+from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN
-from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
-from gpumon.sources.base import to_base_units
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, PROCESSES, Availability
+from gpumon.sources.base import NO_VALUES, to_base_units
 
 _OK = Availability.OK
 _NUMBER = re.compile(r"([-+]?[0-9]{1,24}(?:\.[0-9]{0,24})?(?:[eE][-+]?[0-9]{1,2})?)\s*(\S.*)?", re.ASCII)
@@ -33,6 +34,16 @@ _MISSING = {
     "gpu requires reset": Availability.RESET_REQUIRED,
     "err!": Availability.FAILED,
 }
+
+
+BURST = 2000
+"""Maximum number of readings per `read`, so that a high speed does not block the sampler."""
+
+
+def check_speed(speed: float) -> None:
+    """Raise UsageError if nothing can be played at this speed."""
+    if not (math.isfinite(speed) and speed > 0):
+        raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
 
 
 class BadLine(Exception):
@@ -135,7 +146,6 @@ def parse_time(text: str, not_before: int) -> int:
     return time_ns
 
 
-NO_VALUES = (NAN,) * len(GPU_METRICS)
 NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESSES), Availability.NOT_RECORDED)
 """Reasons why values are not in a log: metrics without a column, and processes, which no log contains."""
 

@@ -46,7 +46,7 @@ def detect_kind(lines: Sequence[str]) -> str:
     return ""
 
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 _UNSUPPORTED = (
     (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip"),
 )  # fmt: skip
@@ -105,7 +105,7 @@ class LogFile:
         for start, compression in _UNSUPPORTED:
             if magic.startswith(start):
                 raise SourceError(f"{self.name} is compressed with {compression}: unpack it, or compress it with gzip")
-        stream = gzip.GzipFile(fileobj=self._raw) if magic.startswith(_GZIP) else self._raw
+        stream = gzip.GzipFile(fileobj=self._raw) if magic.startswith(GZIP) else self._raw
         try:
             head = stream.peek(4096)[:4096]
         except (EOFError, OSError, zlib.error) as error:

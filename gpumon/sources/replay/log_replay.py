@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,14 @@ from threading import Thread
 from typing import BinaryIO
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.common.errors import SourceError, UsageError
+from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular
 from gpumon.model.origin import RECORDED, Driver, Origin
+from gpumon.model.units import counted
 from gpumon.recording.playback import MAX_NS, Playback
 from gpumon.sources.base import Pace, Reading
-from gpumon.sources.replay.format import BadLine, LogFormat, Row
-from gpumon.sources.replay.log import LogFile, LogRows
+from gpumon.sources.replay.format import BURST, BadLine, LogFormat, Row, check_speed
+from gpumon.sources.replay.log import GZIP, LogFile, LogRows
 from gpumon.sources.replay.nvidia_smi_csv import QueryFormat
 from gpumon.sources.replay.ticks import LOOKAHEAD, LogDevices, detect_layout, group_ticks
 
@@ -27,7 +27,6 @@ _TAIL = 64 * 1024
 """The last line is searched for in this many bytes at the end of the log."""
 _MAX_UNPACKED = 256 * 2**20
 """Maximum bytes that are decompressed to find the last line."""
-_GZIP = b"\x1f\x8b"
 
 
 def find_end(path: str, log_format: LogFormat, until_ns: int, playback: Playback) -> None:
@@ -50,7 +49,7 @@ def read_end_ns(path: str, log_format: LogFormat) -> int:
     """Return the time of the last complete line of a log in ns since 1970; 0 if it cannot be read."""
     try:
         with os.fdopen(open_regular(path, follow=True), "rb") as file:
-            tail = _unpacked_tail(file) if file.read(2) == _GZIP else _tail(file)
+            tail = _unpacked_tail(file) if file.read(2) == GZIP else _tail(file)
     except (OSError, EOFError, zlib.error):
         return 0
     for line in reversed(tail.decode("utf-8", "replace").splitlines()):
@@ -79,8 +78,6 @@ def _unpacked_tail(file: BinaryIO) -> bytes:
     return tail
 
 
-BURST = 2000
-"""Maximum number of readings per `read`, so that a high speed does not block the sampler."""
 _FAR = 1 << 62
 
 
@@ -102,19 +99,13 @@ class ReplaySource:
 
     capabilities = RECORDED
 
-    def __init__(
-        self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0, playback: Playback | None = None
-    ) -> None:
+    def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, playback: Playback | None = None) -> None:
         """Open the log at `path` and read its beginning.
 
-        `speed`: seconds of the log per second. `start`: seconds of the log to skip. `playback`: the portion to play,
-        and the pause control. Raises UsageError for an invalid speed, start or portion, and SourceError if the log
-        cannot be read.
+        `speed`: seconds of the log per second. `playback`: the portion to play, and the pause control. Raises
+        UsageError for an invalid speed or portion, and SourceError if the log cannot be read.
         """
-        if not (math.isfinite(speed) and speed > 0):
-            raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
-        if not (math.isfinite(start) and start >= 0):
-            raise UsageError(f"invalid start {start:g} s: give seconds from the beginning, such as 60")
+        check_speed(speed)
         self._clock = clock
         self._speed = speed
         self._playback = playback or Playback()
@@ -141,7 +132,7 @@ class ReplaySource:
             begin = self._next.time_ns if self._next else 0
             portion = self._playback.portion
             self._end = portion.end_ns(begin)
-            self._seek(max(int(min(start * SECOND, _FAR)), portion.begin_ns(begin) - begin))
+            self._seek(portion.begin_ns(begin) - begin)
             self._playback.begin = self._first / SECOND
             find_end(path, log_format, self._end, self._playback)
         except BaseException:
@@ -213,7 +204,7 @@ class ReplaySource:
         if not self._is_certain:
             remarks.append("rows name no GPU: shown as one GPU")
         if self._rows.skipped:
-            remarks.append(f"{self._rows.skipped} {'line' if self._rows.skipped == 1 else 'lines'} skipped")
+            remarks.append(f"{counted(self._rows.skipped, 'line')} skipped")
         if self._log.cut:
             remarks.append(self._log.cut)
         suffix = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""

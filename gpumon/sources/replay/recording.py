@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.common.errors import SourceError, UsageError
+from gpumon.common.errors import SourceError
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.model.units import clock as time_of_day
@@ -15,9 +14,8 @@ from gpumon.recording.content import RecordedFrame
 from gpumon.recording.playback import Playback, distance_ns, playback_origin, time_ns
 from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
+from gpumon.sources.replay.format import BURST, check_speed
 
-BURST = 2000
-"""Maximum number of readings per `read`, so that a high speed does not block the sampler."""
 PAST = 600
 """After a seek, the frames of this many seconds before the new position are returned at once."""
 
@@ -37,8 +35,7 @@ class RecordingSource:
 
         `speed`: seconds of the recording per second. `playback`: the portion to play, and the controls.
         """
-        if not (math.isfinite(speed) and speed > 0):
-            raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
+        check_speed(speed)
         self._clock = clock
         self._speed = speed
         self._playback = playback or Playback()
