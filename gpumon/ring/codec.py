@@ -323,9 +323,6 @@ class Encoder:
         # Stored here, because a layout recomputes its offsets at each access.
         self._metrics_at, self._host_at, self._variable_at = layout.metrics_at, layout.host_at, layout.variable_at
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
-        self._records: dict[int, tuple[Process, bytes]] = {}
-        """The processes of the last tick and their records, by object identity. A source reuses the objects of
-        unchanged processes."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
         """Encoder for the slot that contains only the values of the same tick."""
@@ -396,10 +393,7 @@ class Encoder:
         directory = self._directory
         largest = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
         largest = [process for process in largest if directory.row_of(process.uuid) >= 0][:room]
-        previous = self._records
-        records = [previous.get(id(process)) or (process, pack_process(process, directory)) for process in largest]
-        self._records = {id(record[0]): record for record in records}
-        packed = b"".join([record for _, record in records])
+        packed = b"".join([pack_process(process, directory) for process in largest])
         self._processes = (processes, packed, len(largest), min(len(processes) - len(largest), 0xFFFF))
         return packed, len(largest), self._processes[3]
 

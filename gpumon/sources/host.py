@@ -52,8 +52,6 @@ class HostSource:
             "net/dev": _network,
             "loadavg": _load,
         }
-        self._last: dict[str, bytes] = {}
-        """Content of each file when it was last parsed."""
         self._values = dict.fromkeys(_NAMES, NAN)
         self._cpu = self._cpu_times()
         self._utilization = NAN
@@ -61,14 +59,11 @@ class HostSource:
     def read(self) -> list[float]:
         """Return the values in the order of `HOST_METRICS`."""
         self.processes.evict()
-        values, last = self._values, self._last
+        values = self._values
         values["host.cpu_utilization"] = self._cpu_utilization()
         for name, parse in self._parsers.items():
-            text = self._read_file(name)
-            if text != last.get(name):
-                last[name] = text
-                values.update(_UNKNOWN_BY_FILE[name])
-                values.update(parse(text))
+            values.update(_UNKNOWN_BY_FILE[name])
+            values.update(parse(self._read_file(name)))
         return list(values.values())
 
     def _cpu_utilization(self) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import is_
 
 from gpumon.common.numbers import NAN
 from gpumon.model.process import Process
@@ -42,38 +41,20 @@ class ProcessCache:
         self._uuid = uuid
         self._describe = describe
         self._known: dict[int, tuple[ListedProcess, ProcessInfo, Process]] = {}
-        self._listed: Sequence[ListedProcess] = ()
-        """The last list, and the pids and descriptions of its processes."""
-        self._pids: list[int] = []
-        self._infos: list[ProcessInfo] = []
         self._processes: tuple[Process, ...] = ()
 
     def update(self, listed: Sequence[ListedProcess]) -> tuple[Process, ...]:
         """Return the processes in the driver's list. If nothing has changed, return the same tuple as before."""
-        is_same = listed is self._listed
-        pids = self._pids if is_same else [process.pid for process in listed]
-        infos = list(map(self._describe, pids))
-        if is_same and all(map(is_, infos, self._infos)):
-            return self._processes
-        self._listed, self._pids, self._infos = listed, pids, infos
-        before, known = self._known, dict[int, tuple[ListedProcess, ProcessInfo, Process]]()
-        has_changed = False
-        for process, info in zip(listed, infos, strict=True):
-            pid = process.pid
-            last = before.get(pid)
-            if last is None or last[0] is not process or last[1] is not info:
-                if last is None or last[0] != process or last[1] is not info:
-                    has_changed = True
-                    last = (process, info, build_process(self._uuid, process, info))
-                else:
-                    last = (process, info, last[2])
-            known[pid] = last
+        known = {}
+        for process in listed:
+            info = self._describe(process.pid)
+            last = self._known.get(process.pid)
+            is_same = last is not None and last[:2] == (process, info)
+            known[process.pid] = last if last and is_same else (process, info, build_process(self._uuid, process, info))
         self._known = known
-        # The driver may list the same processes in another order.
-        if has_changed or len(known) != len(before) or list(known) != list(before):
-            processes = tuple([last[2] for last in known.values()])
-            if processes != self._processes:
-                self._processes = processes
+        processes = tuple(process for _, _, process in known.values())
+        if processes != self._processes:
+            self._processes = processes
         return self._processes
 
 

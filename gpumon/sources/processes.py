@@ -39,11 +39,6 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 class _TrackedProcess:
     """State of a process that was described before."""
 
-    __slots__ = (
-        "cgroup", "cpu", "cpu_at", "described_at", "fd", "info", "is_idle", "name", "path", "raw", "read_at",
-        "run_time", "share", "started", "stat", "uid", "user",
-    )  # fmt: skip
-
     def __init__(self, path: str, fd: int, name: str, uid: int, started: float, cgroup: CgroupInfo) -> None:
         self.path = path
         """Directory of the process in /proc."""
@@ -63,8 +58,6 @@ class _TrackedProcess:
         """CPU time in ns at `read_at`; negative if it could not be read."""
         self.read_at = 0
         self.raw = b""
-        self.is_idle = False
-        """True if the last CPU share of the process was 0. Its description stays the same until it runs again."""
         self.stat: Stat | None = None
         """Fields of `/proc/<pid>/stat`, parsed from `raw`."""
         self.info: ProcessInfo | None = None
@@ -72,10 +65,7 @@ class _TrackedProcess:
 
 
 class ProcessTable:
-    """Describes processes by pid. May be used from any thread.
-
-    `run_time`: function that returns the CPU time of a process in ns, like `cpu_time` for processes of this machine.
-    """
+    """Describes processes by pid. May be used from any thread."""
 
     def __init__(
         self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
@@ -103,21 +93,13 @@ class ProcessTable:
     def describe(self, pid: int) -> ProcessInfo:
         """Return the description of the process `pid`.
 
-        The CPU share covers the time since the last call, or a longer time if this call was less than 0.1 s ago. `stat`
-        is not read if the process has not run since the last call. Checking this takes only a tenth of the time.
+        The CPU share covers the time since the last call, or a longer time if this call was less than 0.1 s ago.
         """
         with self._lock:
-            now, process = self._clock.monotonic(), self._tracked.get(pid)
-            is_idle = process is not None and process.is_idle and now - process.read_at < _READ_ANYWAY
-            if process is None or not is_idle or self._run_time(pid) != process.run_time:
-                return self._describe(pid, process, now)
-            assert process.info is not None
-            process.described_at = now
-            if now - process.cpu_at >= _MIN_WINDOW:
-                process.cpu_at = now
-            return process.info
+            return self._describe(pid)
 
-    def _describe(self, pid: int, process: _TrackedProcess | None, now: int) -> ProcessInfo:
+    def _describe(self, pid: int) -> ProcessInfo:
+        now, process = self._clock.monotonic(), self._tracked.get(pid)
         if process is not None and not self._update(pid, process, now):
             self._drop(pid)
             process = None
@@ -132,7 +114,6 @@ class ProcessTable:
             process.info = ProcessInfo(
                 process.name, process.user, process.started, process.share, resident, process.cgroup
             )
-        process.is_idle = process.share == 0.0 and process.run_time >= 0 and process.cpu_at == now
         return process.info
 
     def _update(self, pid: int, process: _TrackedProcess, now: int) -> bool:
