@@ -617,6 +617,11 @@ class TestNoFalseAlarm:
         tree.environ["CUDA_VISIBLE_DEVICES"] = device(0).uuid if value == "GPU-0000" else value
         assert not bad(tree.checks())
 
+    @pytest.mark.parametrize("value", ["", "7", "1,1"])
+    def test_hidden_gpus_are_graver_than_few_cpus(self, tree: Tree, value: str) -> None:
+        tree.environ["CUDA_VISIBLE_DEVICES"] = value
+        assert [check.name for check in tree.checks() if check.condition is Condition.FAULT] == ["CUDA_VISIBLE_DEVICES"]
+
     def test_cuda_of_the_system_serves_tensorflow(self, tree: Tree) -> None:
         tree.drop_package("nvidia-cudnn-cu12")
         tree.drop_package("nvidia-cublas-cu12")

@@ -63,7 +63,7 @@ def framework_checks(framework: str, compute: Callable[[str], Outcome] | None = 
         checks.append(Check(framework, Condition.FAULT, f"{framework} cannot compute: {why}"))
     elif not checks:
         text = f"{framework} sees no GPU"
-        remedy = "install a build for this driver, and check CUDA_VISIBLE_DEVICES"
+        remedy = "see Environment and Packages: they say whether GPUs are hidden, or the build cannot use them"
         checks.append(Check(framework, Condition.FAULT, text, remedy))
     return checks
 

@@ -38,18 +38,18 @@ def environment_checks(machine: Machine) -> Iterator[Check]:
     yield from _mps_directory(machine)
 
 
-def _warning(name: str, text: str, remedy: str = "") -> Check:
-    return Check(name, Condition.WARNING, text, remedy or _NOT_SHELL_STATE.format(name=name))
+def _warning(name: str, text: str, remedy: str = "", *, condition: Condition = Condition.WARNING) -> Check:
+    return Check(name, condition, text, remedy or _NOT_SHELL_STATE.format(name=name))
 
 
 def _visible_devices(machine: Machine) -> Iterator[Check]:
-    """Yield a warning if CUDA_VISIBLE_DEVICES hides all GPUs, or the GPUs after an invalid entry."""
+    """Yield a fault if CUDA_VISIBLE_DEVICES hides all GPUs, and a warning if those after an invalid entry."""
     value = machine.environ.get(VARIABLE)
     if value is None:
         return
     entries = [entry.strip() for entry in value.split(",")]
     if not value.strip() or entries[0] in ("-1", "NoDevFiles"):
-        yield _warning(VARIABLE, f"{VARIABLE}={value} hides all GPUs from programs")
+        yield _warning(VARIABLE, f"{VARIABLE}={value} hides all GPUs from programs", condition=Condition.FAULT)
         return
     devices = [Device(uuid, index, "") for index, uuid in enumerate(machine.gpus.uuids)]
     if not devices or any(entry.startswith("MIG-") for entry in entries):
@@ -59,9 +59,10 @@ def _visible_devices(machine: Machine) -> Iterator[Check]:
         position = named.index(None)
         effect = "all GPUs" if not position else f"all GPUs after {', '.join(entries[:position])}"
         text = f"{VARIABLE}={value} hides {effect} from programs: '{entries[position]}' names no GPU of this machine"
-        yield _warning(VARIABLE, text)
+        yield _warning(VARIABLE, text, condition=Condition.WARNING if position else Condition.FAULT)
     elif not as_cuda_reads(named):
-        yield _warning(VARIABLE, f"{VARIABLE}={value} hides all GPUs from programs: it names a GPU twice")
+        text = f"{VARIABLE}={value} hides all GPUs from programs: it names a GPU twice"
+        yield _warning(VARIABLE, text, condition=Condition.FAULT)
 
 
 def _container_devices(machine: Machine) -> Iterator[Check]:
