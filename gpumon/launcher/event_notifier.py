@@ -33,6 +33,8 @@ INTERVAL = 60.0
 """Minimum seconds between two notifications. What happens in between is sent together."""
 _WINDOW = 86400.0
 """Age in seconds of the oldest event that is still sent, for example after the notifier was restarted."""
+_CAP, _CAP_WINDOW = "cap", 32 * 86400.0
+"""First part of the keys of caps, and seconds for which they are kept: the longest period of a cap is a month."""
 _MAX_TITLES = 12
 _MAX_WAITING = 1000
 """Maximum number of events that are held back while the target fails."""
@@ -69,9 +71,16 @@ class SentEvents:
         return key in self._times
 
     def add(self, keys: Collection[Key], now: float) -> None:
-        """Add keys, forget those older than two windows, and save the file. Raises GpumonError if that fails."""
+        """Add keys, forget those whose event can no longer be found, and save the file.
+
+        Raises GpumonError if that fails.
+        """
         self._times |= dict.fromkeys(keys, now)
-        self._times = {key: time for key, time in self._times.items() if now - time < 2 * _WINDOW}
+        self._times = {
+            key: time
+            for key, time in self._times.items()
+            if now - time < (_CAP_WINDOW if key[0] == _CAP else 2 * _WINDOW)
+        }
         self._save()
 
     def remove(self, keys: Collection[Key]) -> None:
@@ -112,18 +121,20 @@ class EventNotifier:
 
         Raises GpumonError if sending fails; a later call tries again.
 
-        `frame`: the newest frame; None if no daemon samples. Events from before the first start are not sent.
+        `frame`: the newest frame; None if no daemon samples. Logged events from before the first start are not sent;
+        what is still true then is: a stalled run, a used cap.
         `findings`: findings about the runs in the frame to send, at most one of a kind per run.
         `caps`: the caps that apply to the user.
         """
-        notices = [*self._logged_notices(), *self._cap_notices(caps)]
-        if frame is not None:
-            notices += [*self._stalled_notices(frame), *self._found_notices(frame, findings)]
+        logged = [*self._logged_notices()]
         if self._is_first:
             self._is_first = False
-            self._sent.add([notice.key for notice in notices], self._now())
-            return
-        self._waiting = [*self._waiting, *notices][-_MAX_WAITING:]
+            self._sent.add([notice.key for notice in logged], self._now())
+            logged = []
+        present = [*self._cap_notices(caps)]
+        if frame is not None:
+            present += [*self._stalled_notices(frame), *self._found_notices(frame, findings)]
+        self._waiting = [*self._waiting, *logged, *present][-_MAX_WAITING:]
         if self._now() - self._last_sent >= INTERVAL:
             self.flush()
 
@@ -191,7 +202,8 @@ class EventNotifier:
     def _cap_notices(self, caps: Sequence[CapState]) -> Iterator[Notice]:
         for state in caps:
             level = max((level for level in CAP_LEVELS if state.share >= level), default=NAN)
-            key = ("cap", state.holder, state.measure, f"{state.begin:.0f}", f"{level:g}")
+            kind = "group" if state.is_group else "user"
+            key = (_CAP, kind, state.holder, state.measure, f"{state.limit:g}", f"{state.begin:.0f}", f"{level:g}")
             if is_known(level) and self._is_new(key):
                 title = f"{clean(state.holder, 60)}: {share_text(state)} of the cap on {TITLES[state.measure]} is used"
                 yield Notice(key, title, ", ".join(filter(None, (usage_text(state, self._prices), prospect(state)))))

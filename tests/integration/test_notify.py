@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,15 +250,33 @@ def test_a_damaged_state_begins_anew(tmp_path: Path) -> None:
     assert ("run_ended", "1") not in SentEvents(str(path))
 
 
-def test_a_user_is_told_once_of_each_level_of_a_cap(tmp_path: Path) -> None:
-    sent = Sent()
-    now = [0.0]
-    path = tmp_path / "sent.json"
-    path.write_text('{"sent": []}')
-    notifier = EventNotifier(
-        Places(explicit=str(tmp_path), state=str(tmp_path)), "ada", sent, SentEvents(str(path)), lambda: now[0]
-    )
-    for used in (0.5, 0.79, 0.85, 0.9, 1.0, 1.2):
-        now[0] += INTERVAL
-        notifier.poll(None, caps=[CapState("ada", False, "hours", 3600.0, Amount(used * 3600.0), "day", 0.0, 86400.0)])
-    assert [message.facts for message in sent.notifications] == [{"GPUMON_EVENT": "cap"}] * 2
+class TestCaps:
+    @pytest.fixture
+    def target(self) -> Sent:
+        return Sent()
+
+    def poll(self, directory: Path, target: Sent, uses: Sequence[float], begin: float = 0.0, **fields: Any) -> None:
+        """Poll once for each used number of hours, a minute apart, with a notifier of its own, as after a restart."""
+        now = [begin]
+        places = Places(explicit=str(directory), state=str(directory))
+        notifier = EventNotifier(places, "ada", target, SentEvents(str(directory / "sent.json")), lambda: now[0])
+        for used in uses:
+            now[0] += INTERVAL
+            state = CapState("ada", False, "hours", 3600.0, Amount(used * 3600.0), "month", 0.0, 30 * 86400.0)
+            notifier.poll(None, caps=[replace(state, **fields)])
+
+    def test_each_level_is_sent_once(self, tmp_path: Path, target: Sent) -> None:
+        self.poll(tmp_path, target, (0.5, 0.79, 0.85, 0.9, 1.0, 1.2))
+        assert [message.facts for message in target.notifications] == [{"GPUMON_EVENT": "cap"}] * 2
+        self.poll(tmp_path, target, (1.2, 1.3), begin=20 * 86400.0)
+        assert len(target.notifications) == 2, "it is the same month"
+
+    def test_a_cap_that_is_used_up_at_the_first_start_is_sent(self, tmp_path: Path, target: Sent) -> None:
+        self.poll(tmp_path, target, (1.2,))
+        assert len(target.notifications) == 1
+
+    @pytest.mark.parametrize("other", [{"limit": 3000.0}, {"is_group": True}])
+    def test_another_cap_is_another_message(self, tmp_path: Path, target: Sent, other: dict[str, Any]) -> None:
+        self.poll(tmp_path, target, (1.2,))
+        self.poll(tmp_path, target, (1.2,), begin=600.0, **other)
+        assert len(target.notifications) == 2
