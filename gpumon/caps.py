@@ -6,6 +6,7 @@ of a cap.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +18,12 @@ from gpumon.cost import UNKNOWN, WHOLE, Amount, Charge, price_hours
 from gpumon.storage.history.tiers import DAY, HOUR
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import PERIODS, Zone, summary
-from gpumon.storage.usage.query import HourUse, StoredAccounts, by_group, read_accounts
+from gpumon.storage.usage.query import HourUse, StoredAccounts, by_group, group_hours, read_accounts
 
 RATE_OVER = float(DAY)
 """Seconds over which the present rate of use is averaged. A whole day, because people work by day."""
+MIN_SEEN = 600.0
+"""Seconds of this time in which a GPU must have been sampled. Otherwise there is no forecast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,10 @@ class CapState:
     """Start of the period, in seconds since 1970."""
     end: float
     reached: float = NAN
-    """End of the hour in which the cap was reached; NaN if it was not reached."""
+    """Start of the hour in which the cap was reached; NaN if it was not reached."""
     forecast: float = NAN
-    """When the cap will be reached at the rate of the last `RATE_OVER` seconds; NaN if not within the period."""
+    """When the cap will be reached at the rate of the sampled part of the last `RATE_OVER` seconds. NaN if that is not
+    within the period, or if too little was sampled."""
 
     @property
     def share(self) -> float:
@@ -93,9 +97,17 @@ def _states(
     *, is_group: bool,
 ) -> Iterator[CapState]:  # fmt: skip
     begin, end = PERIODS[period](now, zone)
-    hours = [hour for hour in stored.hours if hour.begin >= begin // HOUR * HOUR]
-    (whole,) = summary(StoredAccounts(hours, stored.devices), begin, now, "user", zone) or (None,)
-    was_sampled = whole is not None and not whole.unseen
+    # Usage is stored by whole hours of UTC. An hour that began before the period is left out: it belongs to both.
+    first = math.ceil(begin / HOUR) * HOUR
+    (whole,) = summary(
+        StoredAccounts([hour for hour in stored.hours if hour.begin >= first], stored.devices), begin, now, "user", zone
+    ) or (None,)
+    was_sampled = whole is not None and not whole.unseen and first == begin
+    recent = [hour for hour in stored.hours if hour.begin >= now - RATE_OVER]
+    seen = max(
+        (sum(hour.use.observed for hour in hours) for _, hours in group_hours(recent, lambda hour: hour.device)),
+        default=0.0,
+    )
     by_holder: dict[str, list[tuple[HourUse, Account]]] = {}
     for hour in stored.hours:
         for account in hour.accounts:
@@ -104,15 +116,14 @@ def _states(
         for measure, limit in limits.get(holder, limits.get(DEFAULT, {})).items():
             used = [(hour.begin, _amount(measure, hour, account, stored, prices))
                     for hour, account in by_holder.get(holder, ())]  # fmt: skip
-            own = [(time, amount) for time, amount in used if time >= begin // HOUR * HOUR]
+            own = [(time, amount) for time, amount in used if time >= first]
             total = sum((amount for _, amount in own), Amount(0.0))
             total = total._replace(complete=total.complete and was_sampled)
-            rate = sum(amount.value for time, amount in used if time >= now - RATE_OVER and is_known(amount.value))
-            reached = _reached(own, limit, now)
-            left = (limit - total.value) / (rate / RATE_OVER) if rate > 0 else NAN
+            newest = sum(amount.value for time, amount in used if time >= now - RATE_OVER and is_known(amount.value))
+            left = (limit - total.value) * seen / newest if newest > 0 and seen >= MIN_SEEN else NAN
             yield CapState(
                 holder, is_group, measure, limit, total if total.is_meaningful else UNKNOWN, period, begin, end,
-                reached, now + left if left > 0 and now + left < end else NAN,
+                _reached(own, limit), now + left if left > 0 and now + left < end else NAN,
             )  # fmt: skip
 
 
@@ -131,8 +142,8 @@ def _amount(measure: str, hour: HourUse, account: Account, stored: StoredAccount
     return charge.held if prices.gpu_hour else charge.energy
 
 
-def _reached(used: Iterable[tuple[float, Amount]], limit: float, now: float) -> float:
-    """Return the end of the hour in which the sum reached the limit, at most `now`; NaN if it did not.
+def _reached(used: Iterable[tuple[float, Amount]], limit: float) -> float:
+    """Return the start of the hour in which the sum reached the limit; NaN if it did not.
 
     `used`: amounts by start of their hour, in the order of time.
     """
@@ -140,7 +151,7 @@ def _reached(used: Iterable[tuple[float, Amount]], limit: float, now: float) -> 
     for time, amount in used:
         total += amount.value if is_known(amount.value) else 0.0
         if total >= limit:
-            return min(time + HOUR, now)
+            return time
     return NAN
 
 

@@ -87,6 +87,6 @@ def print_caps(places: Places, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(caps.as_json(states, arguments.prices))
     elif not states:
-        print("no usage recorded in this period by users that have a cap")
+        print("no cap applies to a user or group with recorded usage in this period")
     else:
         print_lines(caps.lines(states, arguments.prices, output_width()))

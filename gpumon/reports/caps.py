@@ -13,6 +13,7 @@ from gpumon.model import units
 from gpumon.reports.run_json import nullable
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.reports.usage import energy_text, hours_text
+from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import Zone
 
 SCHEMA = 1
@@ -37,7 +38,7 @@ def lines(states: Sequence[CapState], prices: Prices | None = None, width: int =
         (
             f"{state.holder} (group)" if state.is_group else state.holder, TITLES[state.measure],
             used_text(state, prices), amount_text(state.measure, state.limit, prices), share_text(state),
-            prospect(state),
+            prospect(state) or _why_unknown(state, prices),
         )
         for state in states
     ]  # fmt: skip
@@ -70,8 +71,12 @@ def prospect(state: CapState, zone: Zone = None) -> str:
     `zone`: time zone of the viewer; None for the zone of this process.
     """
     if is_known(state.reached):
-        return f"reached {_day(state.reached, zone)}"
+        return f"reached {_day(state.reached, zone)}–{datetime.fromtimestamp(state.reached + HOUR, zone):%H:%M}"
     return f"at this rate reached {_day(state.forecast, zone)}" if is_known(state.forecast) else ""
+
+
+def _why_unknown(state: CapState, prices: Prices | None) -> str:
+    return "unknown without prices: see [cost] in the settings" if state.measure == "cost" and prices is None else ""
 
 
 def _day(time: float, zone: Zone) -> str:

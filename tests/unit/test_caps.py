@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumon.caps import CapState, cap_states, cap_window, states_of
+from gpumon.caps import MIN_SEEN, CapState, cap_states, cap_window, states_of
 from gpumon.cli.options import resolve_options
 from gpumon.common.caps import Caps, read_caps
 from gpumon.common.config import UserGroups, read_groups, read_prices
@@ -89,7 +90,7 @@ def test_what_is_used_counts_from_the_start_of_the_period() -> None:
 @pytest.mark.parametrize(
     ("limit", "reached", "forecast"),
     [
-        (2.0, NOON - 3 * HOUR, float("nan")),  # in the hour that began four hours ago
+        (2.0, NOON - 4 * HOUR, float("nan")),  # in the hour that began four hours ago
         (2.5, float("nan"), NOON + 0.5 * HOUR / (3 / 24)),  # 3 h in the last 24 h, 2 of them in this period
         (4.0, float("nan"), float("nan")),  # not within the period
     ],
@@ -100,6 +101,26 @@ def test_a_cap_was_reached_or_will_be_at_the_rate_of_the_last_day(
     stored = kept((20, "ada", 1.0), (10, "ada", 1.0), (4, "ada", 1.0))
     (state,) = states(stored, {"period": "day", "users": {"ada": {"hours": limit}}})
     assert (state.reached, state.forecast) == pytest.approx((reached, forecast), nan_ok=True)
+
+
+def test_a_forecast_is_by_the_time_that_was_sampled() -> None:
+    """A daemon that began an hour ago has seen one hour of the last 24."""
+    hour = HourUse(NOON - HOUR, "GPU-a", DeviceUse(observed=0.5 * HOUR), [Account("ada", 0.5 * HOUR)])
+    table = {"period": "day", "users": {"ada": {"hours": 2.5}}}
+    stored = StoredAccounts([hour], [StoredDevice("GPU-a", 0, "NVIDIA H100", NOON - HOUR)])
+    (state,) = states(stored, table)
+    assert state.forecast == NOON + 2 * HOUR
+    few = replace(hour, use=DeviceUse(observed=MIN_SEEN - 1))
+    assert not is_known(states(replace(stored, hours=[few]), table)[0].forecast)
+
+
+def test_an_hour_of_two_days_is_left_out_and_the_sum_is_a_lower_bound() -> None:
+    """In India, days begin in the middle of an hour of UTC."""
+    india = timezone(timedelta(hours=5, minutes=30))
+    table = read_caps({"period": "day", "users": {"ada": {"hours": 5}}})
+    stored = kept((18, "ada", 1.0), (17, "ada", 1.0), (1, "ada", 1.0))  # the day began 17.5 hours ago
+    (state,) = cap_states(stored, table, None, None, NOON, india)
+    assert (state.used.value, state.used.complete) == (2 * HOUR, False)
 
 
 def test_each_measure_in_its_unit_and_what_was_not_measured_is_a_lower_bound() -> None:

@@ -98,8 +98,8 @@ OWN: Mapping[str, Schema] = {
         "used": ref("amount", "in the unit of `limit`, since `begin`"),
         "complete": {"type": "boolean", "description": "whether all of it was measured; else it is a lower bound"},
         "begin": {"type": "number"}, "end": {"type": "number"},
-        "reached": ref("amount", "when the cap was reached"),
-        "forecast": ref("amount", "when it will be reached, at the rate of the last 24 hours"),
+        "reached": ref("amount", "start of the hour in which the cap was reached"),
+        "forecast": ref("amount", "when it will be reached, at the rate of the sampled part of the last 24 hours"),
     }),
     "caps": object_schema({
         "schema": {"const": caps.SCHEMA}, "currency": ref("text"), "caps": list_schema("cap"),
