@@ -15,6 +15,8 @@ from textual.pilot import Pilot
 
 from gpumon.common.clock import SystemClock
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.keybindings import RUNS
+from gpumon_tui.screens.runs import RunsPage
 from tests.programs import PATIENCE
 from tests.tui.fakes import FakeFeed
 
@@ -34,6 +36,12 @@ class FeedClock(SystemClock):
 def text(app: GpumonApp) -> list[str]:
     """The lines on screen."""
     return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+def runs_page(app: GpumonApp) -> RunsPage:
+    page = app.pages[RUNS]
+    assert isinstance(page, RunsPage)
+    return page
 
 
 async def appears(app: GpumonApp, pilot: Pilot[Any], words: str) -> None:

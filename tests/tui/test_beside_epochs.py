@@ -18,11 +18,10 @@ from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.background_queries import ACTIVE_VALID_FOR, BackgroundQueries
-from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.runs import GIB, Book, measured
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import appears, play, text
+from tests.tui.screen import appears, play, runs_page, text
 
 SECOND = 10**9
 EPOCH = re.compile(r"e\d+")
@@ -70,7 +69,7 @@ def shown(path: str, size: tuple[int, int], feed: FakeFeed | None = None) -> lis
         while app.view.selected_run != "id-0":
             await pilot.press("down")
         await pilot.press("enter")
-        while app.pages["Runs"].query_one(RunsWidget).opened.detail is None:
+        while runs_page(app).opened.detail is None:
             await pilot.pause(0.01)
             app.draw()
 

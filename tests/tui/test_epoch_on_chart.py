@@ -18,12 +18,11 @@ from gpumon_tui.data.run_rows import OpenRun
 from gpumon_tui.keybindings import CHART, OVERVIEW, RUNS
 from gpumon_tui.state import View
 from gpumon_tui.widgets.opened_run import epoch_on_chart
-from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.instructions import instructions
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play, text
+from tests.tui.screen import play, runs_page, text
 from tests.tui.test_runs_page import settled
 
 SECOND = 10**9
@@ -58,7 +57,7 @@ TO_EPOCH = ("4", "end", "enter", "down")
 def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_place(past: Path) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, TO_EPOCH)
-        sheet, view = app.pages["Runs"].query_one(RunsWidget), app.view
+        sheet, view = runs_page(app), app.view
         row = sheet.opened.row
         assert row is not None
         assert row.title == "e2"

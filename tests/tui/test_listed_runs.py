@@ -19,12 +19,11 @@ from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.data.run_reader import FIRST, ListedRuns, detail, open_run
 from gpumon_tui.render.text_width import READING_OLDER
-from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import recent
-from tests.tui.screen import play, text
+from tests.tui.screen import play, runs_page, text
 
 MANY = FIRST + 20
 NOW = BEGAN + 10.0
@@ -146,7 +145,7 @@ def test_a_filter_that_matches_only_unread_runs_says_so_and_opens_none(
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
-        content = app.pages["Runs"].query_one(RunsWidget)
+        content = runs_page(app)
 
         async def drawn_until(is_done: Callable[[], bool]) -> None:
             while not is_done():
@@ -154,16 +153,16 @@ def test_a_filter_that_matches_only_unread_runs_says_so_and_opens_none(
                 app.draw()
             await pilot.pause()
 
-        await drawn_until(lambda: len(content.list.shown) >= FIRST)
+        await drawn_until(lambda: len(content.table.shown) >= FIRST)
         await pilot.press("slash", *OLDEST)
         await pilot.press("enter")
-        await drawn_until(lambda: not content.list.shown)
+        await drawn_until(lambda: not content.table.shown)
         assert READING_OLDER in "\n".join(text(app))
         for key in ("enter", "v", "r"):
             await pilot.press(key)
         assert (content.opened.id, content.choosing, content._report) == ("", "", None)
         may_read.set()
-        await drawn_until(lambda: bool(content.list.shown))
+        await drawn_until(lambda: bool(content.table.shown))
         assert READING_OLDER not in "\n".join(text(app))
         await pilot.press("enter")
         assert content.opened.id == OLDEST
@@ -183,12 +182,12 @@ def test_enter_opens_a_run_that_matches_although_the_list_is_not_drawn_yet(tmp_p
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
-        content = app.pages["Runs"].query_one(RunsWidget)
-        while len(content.list.shown) < 2:
+        content = runs_page(app)
+        while len(content.table.shown) < 2:
             await pilot.pause(0.01)
             app.draw()
-        content.list.run, content.list.filter = "aa-1", "bb"
-        content.open()
+        content.table.run, content.table.filter = "aa-1", "bb"
+        content.action_open()
         assert content.opened.id == "bb-2"
 
     still = FakeClock(time=round(NOW * 1e9))

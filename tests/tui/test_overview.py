@@ -690,9 +690,9 @@ def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_h
         await pilot.pause()
         runs = app.page
         assert isinstance(runs, RunsPage)
-        assert (runs.content.list.run, wanted) == (app.view.ranks[-1].first.id, app.view.ranks[-1].first.id)
+        assert (runs.table.run, wanted) == (app.view.ranks[-1].first.id, app.view.ranks[-1].first.id)
         await pilot.press("escape", "1", "home", "4")
-        assert runs.content.list.run == app.view.ranks[0].first.id, "the cursor is on it, too"
+        assert runs.table.run == app.view.ranks[0].first.id, "the cursor is on it, too"
 
     play(FakeFeed(), (120, 40), script)
 

@@ -20,10 +20,9 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.render import overview_rows
 from gpumon_tui.render.overview_rows import EpochLine
 from gpumon_tui.screens.help import HelpWindow
-from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.crossed import crossed
 from tests.tui.fakes import FakeFeed
-from tests.tui.screen import appears, play, text
+from tests.tui.screen import appears, play, runs_page, text
 
 SIZES = [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)]
 HOSTILE = (
@@ -202,7 +201,7 @@ def test_enter_opens_a_run_escape_closes_it_and_the_cursor_stays_on_it() -> None
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.pages["Runs"].query_one(RunsWidget)
+        sheet = runs_page(app)
         await pilot.press("enter")
         await appears(app, pilot, " llama-8b-lora ─")
         assert (sheet.opened.id, app.view.selected_run) == ("id-1", "id-1")

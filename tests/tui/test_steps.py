@@ -15,11 +15,10 @@ from gpumon.model.run import RunFacts
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.render.gpu_status import progress_text
-from gpumon_tui.widgets.runs_widget import RunsWidget
 from tests.builders import TIME, run
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import appears, play
+from tests.tui.screen import appears, play, runs_page
 from tests.tui.test_state import frame_with
 from tests.unit import test_step_rows as step_rows
 from tests.unit.test_ledger_recorder import GPU, Memory, keep
@@ -82,7 +81,7 @@ def opened(ledger: Memory, directory: Path) -> list[str]:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("4")
         await appears(app, pilot, " verdict")
-        sheet = app.pages["Runs"].query_one(RunsWidget)
+        sheet = runs_page(app)
         while app.view.ledger_runs.listed().result is None:
             await pilot.pause(0.01)
         app.draw()

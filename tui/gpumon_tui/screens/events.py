@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.events import Key as Press
 from textual.geometry import Size
 
 from gpumon.common.numbers import is_known
@@ -29,7 +28,7 @@ from gpumon_tui.render.event_rows import (
 )
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, cut, length, safe, wrap_limited
-from gpumon_tui.screens.page import TerminalPage, half_pages
+from gpumon_tui.screens.page import TablePage, TerminalPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import COARSE_AFTER, EventPreview, EventTable, gpu_of
 from gpumon_tui.widgets.filter_field import FilterField
@@ -168,9 +167,10 @@ class EventHead(Lines):
         self.post_message(TerminalPage.Changed())
 
 
-class EventsPage(TerminalPage):
+class EventsPage(TablePage):
     """The page and the actions of its keys."""
 
+    table: EventTable
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "moment", key_display="↵", tooltip="show the time of an event on the chart"),
         Binding("slash,f3,f4,backslash", "filter", "filter", key_display="/",
@@ -193,8 +193,6 @@ class EventsPage(TerminalPage):
         self.filter_field = FilterField(self.table)
         self.head = EventHead(view, self.table, self.filter_field)
         self.preview = EventPreview(view)
-        self._page_rows = 1
-        """Rows of the table for which there is room."""
 
     @property
     def line_widgets(self) -> tuple[Lines, ...]:
@@ -210,7 +208,6 @@ class EventsPage(TerminalPage):
         spare_rows = height - head_rows - 2 - count
         preview_rows = self.preview.needed_rows(cells, height, spare_rows) if count else 0
         table_rows = height - head_rows - preview_rows
-        self._page_rows = max(1, table_rows - 2)
         if preview_rows:
             table_rows = max(2, min(table_rows, count + 1))
         self.set_heights((self.head, head_rows), (table, table_rows), (self.preview, preview_rows))
@@ -232,18 +229,6 @@ class EventsPage(TerminalPage):
             hidden.add("/")
         return frozenset(hidden)
 
-    def take_key(self, press: Press) -> bool:
-        """Handle typing in the filter."""
-        return self.filter_field.handle(press)
-
-    def paste(self, text: str) -> None:
-        """Paste text into the filter."""
-        self.filter_field.paste(text)
-
-    def action_filter(self) -> None:
-        """Start typing a filter."""
-        self.filter_field.begin()
-
     def action_group(self, step: int) -> None:
         """Show the next group."""
         self.table.next_group(step)
@@ -255,14 +240,6 @@ class EventsPage(TerminalPage):
     def action_alike(self, step: int) -> None:
         """Move to the next event of the same kind."""
         self.table.next_of_kind(step)
-
-    def action_move(self, step: int) -> None:
-        """Move the cursor."""
-        self.table.move(step)
-
-    def action_move_page(self, halves: int) -> None:
-        """Move the cursor by half pages."""
-        self.table.move(half_pages(halves, self._page_rows))
 
     def action_close(self) -> None:
         """Clear the filter."""
@@ -279,10 +256,6 @@ class EventsPage(TerminalPage):
         window = max(view.window, int(COARSE_AFTER)) if view.now - row.time >= COARSE_AFTER else view.window
         view.chart_time.set_cursor(row.time, window, view.history.begin, view.now)
         self.post_message(self.OpenRequested(PAGES.index(CHART) + 1, ReturnTarget(EVENTS, previous_window)))
-
-    def on_live_table_opened(self) -> None:
-        """Open an event that was clicked twice."""
-        self.action_open()
 
     def action_copy(self) -> None:
         """Copy the row under the cursor to the terminal's clipboard."""

@@ -19,6 +19,7 @@ from gpumon_tui.keybindings import OVERVIEW, PAGE_CLASSES
 from gpumon_tui.render.overview_layout import BLANKS_FROM
 from gpumon_tui.state import View
 from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
+from gpumon_tui.widgets.filter_field import FilterField
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.live_table import LiveTable
 
@@ -113,9 +114,9 @@ class TerminalPage(Screen[None], inherit_bindings=False):
         """Displayed names of keys that currently have no effect; the footer leaves them out."""
         return frozenset()
 
-    def set_top_padding(self, size: Size) -> None:
-        """Leave a blank row below the header if the page is tall enough."""
-        padding = int(size.height >= BLANKS_FROM)
+    def set_top_padding(self, size: Size, blank_from: int = BLANKS_FROM) -> None:
+        """Leave a blank row below the header if the page has at least `blank_from` rows."""
+        padding = int(size.height >= blank_from)
         if self.body.styles.padding.top != padding:
             self.body.styles.padding = (padding, 0, 0, 0)
 
@@ -164,8 +165,14 @@ class TerminalPage(Screen[None], inherit_bindings=False):
     def action_move(self, step: int) -> None:
         """Move the cursor, on pages that have one."""
 
+    @property
+    def page_rows(self) -> int:
+        """Number of rows by which a page key moves the cursor."""
+        return 1
+
     def action_move_page(self, halves: int) -> None:
-        """Move the cursor by half pages, on pages that have one."""
+        """Move the cursor by half pages."""
+        self.action_move(half_pages(halves, self.page_rows))
 
     def action_subject(self, step: int) -> None:
         """Select the next or previous subject: a GPU or the host."""
@@ -174,6 +181,41 @@ class TerminalPage(Screen[None], inherit_bindings=False):
     def action_zoom(self, step: int) -> None:
         """Show a shorter or longer time window."""
         self.view.zoom(step)
+
+
+class TablePage(TerminalPage):
+    """Base class of the pages that consist of a table with a filter, and of details about its rows."""
+
+    table: LiveTable
+    filter_field: FilterField
+
+    @property
+    def page_rows(self) -> int:
+        return self.table.page
+
+    def take_key(self, press: Press) -> bool:
+        """Handle typing in the filter."""
+        return self.filter_field.handle(press)
+
+    def paste(self, text: str) -> None:
+        """Paste text into the filter."""
+        self.filter_field.paste(text)
+
+    def on_live_table_opened(self) -> None:
+        """Open a row that was clicked twice."""
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Open the row under the cursor."""
+        raise NotImplementedError
+
+    def action_filter(self) -> None:
+        """Start typing a filter."""
+        self.filter_field.begin()
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        self.table.move(step)
 
 
 def page_class(name: str, classes: Mapping[str, str] = PAGE_CLASSES) -> type[TerminalPage]:

@@ -19,7 +19,7 @@ from gpumon_tui.render.process_columns import needed_columns
 from gpumon_tui.render.process_head import ClickRange, are_processes_known, unknown_text
 from gpumon_tui.render.table import margin
 from gpumon_tui.render.text_width import Line, fit, length, safe
-from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, half_pages
+from gpumon_tui.screens.page import COPIED_MESSAGE, TablePage, TerminalPage
 from gpumon_tui.screens.signal_dialog import SignalQuestion, SignalWindow, not_on_page
 from gpumon_tui.screens.window import ListWindow, open_window
 from gpumon_tui.state import View
@@ -159,9 +159,10 @@ class ProcessHead(Lines):
         self.post_message(TerminalPage.Changed())
 
 
-class ProcessesPage(TerminalPage):
+class ProcessesPage(TablePage):
     """The page and the actions of its keys."""
 
+    table: ProcessTable
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("minus", "zoom(-1)"),
         Binding("slash,f3,f4,backslash", "filter", "filter", key_display="/",
@@ -202,8 +203,6 @@ class ProcessesPage(TerminalPage):
         self.head = ProcessHead(view, self.table, self.filter_field)
         self.detail = ProcessDetail(view, self.table)
         self.question = SignalQuestion(view, self.table.tags.drop)
-        self._page_rows = 1
-        """Rows of the table for which there is room."""
         self.has_detail = False
         """Whether process details are shown, next to the table or in its place."""
         self.is_covered = False
@@ -249,7 +248,6 @@ class ProcessesPage(TerminalPage):
         table, head_rows = self.table, 1 + (height >= BLANKS_FROM)
         table.has_sums = height >= SUMS_FROM or bool(table.message)
         room = max(0, height - head_rows)
-        self._page_rows = max(1, room - 1 - table.has_sums)
         return head_rows, min(room, 1 + max(1, table.row_count) + table.has_sums) if self.has_detail else room
 
     @property
@@ -274,11 +272,7 @@ class ProcessesPage(TerminalPage):
     def take_key(self, press: Press) -> bool:
         """Handle typing in the filter."""
         self.question.message = self.message = ""
-        return self.filter_field.handle(press) or self._refuse_covered(press.key)
-
-    def paste(self, text: str) -> None:
-        """Paste text into the filter."""
-        self.filter_field.paste(text)
+        return super().take_key(press) or self._refuse_covered(press.key)
 
     def _refuse_covered(self, name: str) -> bool:
         """Whether a key would change a table covered by an opened process; if so, show a hint instead."""
@@ -287,10 +281,6 @@ class ProcessesPage(TerminalPage):
         if is_covered:
             self.view.show_message(COVERED_HINT)
         return is_covered
-
-    def action_filter(self) -> None:
-        """Start typing a filter."""
-        self.filter_field.begin()
 
     def action_order(self) -> None:
         """Choose the sort column."""
@@ -338,16 +328,8 @@ class ProcessesPage(TerminalPage):
         self.table.is_tree = not self.table.is_tree
 
     def action_move(self, step: int) -> None:
-        """Move the cursor."""
-        self._move(step)
-
-    def action_move_page(self, halves: int) -> None:
-        """Move the cursor by half pages."""
-        self._move(half_pages(halves, self._page_rows))
-
-    def _move(self, step: int) -> None:
         """Move the cursor; an opened process follows it."""
-        self.table.move(step)
+        super().action_move(step)
         if self.detail.is_open and self.table.process is not None:
             self.detail.open(self.table.process)
 
@@ -366,7 +348,7 @@ class ProcessesPage(TerminalPage):
         """Toggle the tag of the process under the cursor and move to the next; no effect while the rows are hidden."""
         if self.table.process is not None and not self.is_covered:
             self.table.tags.turn(self.table.process)
-            self._move(1)
+            self.action_move(1)
 
     def action_untag(self) -> None:
         """Remove all tags."""
@@ -384,10 +366,6 @@ class ProcessesPage(TerminalPage):
                 self.detail.close()
             else:
                 self.detail.open(table.process)
-
-    def on_live_table_opened(self) -> None:
-        """Open a row that was clicked twice."""
-        self.action_open()
 
     def open_selected(self) -> None:
         """Open the process that another page has selected."""
