@@ -53,7 +53,7 @@ from gpumon.storage.events import run_watch
 from gpumon.storage.ledger import writer
 from gpumon_tui import notifications
 from gpumon_tui.render import overview_rows
-from gpumon_tui.widgets import runs_widget
+from gpumon_tui.screens import runs as runs_page
 from gpumon_web.components import levels
 from tests.drm.trees import Tree, rx7900
 from tests.fakes import FakeClock, Inline
@@ -217,7 +217,7 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     for words in (
         overview_rows.ENDED_STATES,
         notifications._END_TEXTS,
-        runs_widget.END_LABELS,
+        runs_page.END_LABELS,
         run_watch._WORST,
         writer._BY_SEVERITY,
     ):

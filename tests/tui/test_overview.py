@@ -36,9 +36,9 @@ from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
 from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_cell
 from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.render.table import fit_columns, row_line
+from gpumon_tui.screens.overview import OverviewPage
 from gpumon_tui.screens.runs import RunsPage
 from gpumon_tui.state import View
-from gpumon_tui.widgets.overview import OverviewParts
 from gpumon_tui.widgets.overview_past import _EpochRow, _format_logged
 from tests.builders import judged, sample
 from tests.tui.fakes import START, FakeFeed
@@ -106,11 +106,11 @@ def test_a_second_later_only_cells_with_news_are_drawn_anew() -> None:
     feed = FakeFeed(gpus=8)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        before = app.pages["Overview"].parts.gpus._lines
+        before = app.pages["Overview"].gpus._lines
         feed.advance()
         app.poll()
         await pilot.pause()
-        after = app.pages["Overview"].parts.gpus._lines
+        after = app.pages["Overview"].gpus._lines
         same = [one is other for one, other in zip(before, after, strict=True)]
         assert same[0], "headings"
         assert same[8], "a free GPU is as free as before"
@@ -154,15 +154,15 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         await pilot.press("up", "k", "home")
         assert app.view.subject == "GPU-0000"
         await pilot.press("tab")
-        assert page.parts.active is page.parts.runs
+        assert page.active is page.runs
         await pilot.press("end")
         assert app.view.selected_run == app.view.ranks[-1].first.id
         await pilot.press("tab")
-        assert app.view.selected_process == page.parts.processes.keys[0], "keys are seen to go there"
+        assert app.view.selected_process == page.processes.keys[0], "keys are seen to go there"
         await pilot.press("home", "down")
-        assert app.view.selected_process == page.parts.processes.keys[1]
+        assert app.view.selected_process == page.processes.keys[1]
         await pilot.press("tab")
-        assert page.parts.active is page.parts.gpus
+        assert page.active is page.gpus
         await pilot.click("#gpus", offset=(30, 3))
         assert app.view.subject == "GPU-0002"
         await pilot.press("enter")
@@ -171,7 +171,7 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         assert app.view.subject == "GPU-0002"
         await pilot.press("1")
         await pilot.click("#processes", offset=(20, 3))
-        assert page.parts.active is page.parts.processes
+        assert page.active is page.processes
         await pilot.press("enter")
         await pilot.pause()
         assert app.page.page_name == "Processes"
@@ -219,7 +219,7 @@ def test_the_name_of_a_section_opens_more_of_it() -> None:
 
 def test_the_wheel_scrolls_processes_and_says_what_is_above() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        processes = app.pages["Overview"].parts.processes
+        processes = app.pages["Overview"].processes
         assert "and 11 more with" in "\n".join(text(app))
         processes.on_mouse_scroll_down()
         await pilot.pause()
@@ -500,7 +500,7 @@ def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
         assert app.page.page_name == "Runs"
         await pilot.press("1")
         await pilot.click("#events", offset=(5, 2))
-        picture = app.pages["Overview"].parts
+        picture = app.pages["Overview"]
         assert picture.active is not picture.events, "it has no cursor"
         await pilot.click("#events", offset=(5, 0))
         await pilot.pause()
@@ -535,7 +535,7 @@ def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_na
         feed.advance()
         app.poll()
         await pilot.pause()
-        section = app.pages["Overview"].parts.processes
+        section = app.pages["Overview"].processes
         rows = {plain(line).split()[2]: line for line in section._lines[2:-1]}
         assert "own_" in plain(rows["alice"])
         assert "python" in plain(rows["bob"])
@@ -788,7 +788,7 @@ class Flickering(FakeFeed):
 @pytest.mark.parametrize(("part", "title"), [("gpus", "GPU"), ("runs", "run"), ("processes", "PID")])
 def test_a_column_stays_when_its_values_are_unknown_for_a_second(part: str, title: str) -> None:
     view, feed = View(), Flickering(gpus=4, first=600, seconds=605)
-    table = getattr(OverviewParts(view), part)
+    table = getattr(OverviewPage(view), part)
     headings: list[str] = []
     for frame in feed.frames:
         view.add(frame)

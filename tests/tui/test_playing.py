@@ -84,7 +84,7 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
         assert after is not None
         assert after.number == 100 < before.number
         assert app.view.paused
-        assert app.page.parts.active is app.page.parts.runs
+        assert app.page.active is app.page.runs
 
     screen = play(feed, (120, 40), script, player=player)
     assert "‖ paused" in screen[0]

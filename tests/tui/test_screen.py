@@ -158,10 +158,10 @@ def test_hostile_names_stay_plain_text(size: tuple[int, int]) -> None:
 
 def test_a_click_on_hostile_text_does_nothing_but_select() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        processes = app.pages["Overview"].parts.processes
+        processes = app.pages["Overview"].processes
         await pilot.click("#processes", offset=(60, 4))
         assert app.view.selected_process == processes.keys[2]
-        assert app.page.parts.active is processes
+        assert app.page.active is processes
 
     play(FakeFeed(names=HOSTILE), (160, 50), script)
 
@@ -171,7 +171,7 @@ def test_the_selection_follows_its_process() -> None:
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("tab", "tab", "down", "down", "down")
-        processes = app.pages["Overview"].parts.processes
+        processes = app.pages["Overview"].processes
         key = app.view.selected_process
         at = processes.keys.index(key)
         for _ in range(60):
@@ -279,7 +279,7 @@ def test_free_gpus_without_room_are_named_and_the_wheel_reaches_them() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert "+22 ▼ · 4 free: GPU 23, 31, 55, 63" in "\n".join(text(app))
         seen = set(counted(text(app))[0])
-        gpus = app.pages["Overview"].parts.gpus
+        gpus = app.pages["Overview"].gpus
         for _ in range(8):
             gpus.post_message(scrolled(gpus))
             await pilot.pause()

@@ -35,9 +35,10 @@ from gpumon_tui.render.overview_rows import RUN_COLUMNS, empty_run_columns, run_
 from gpumon_tui.render.run_list import from_frame
 from gpumon_tui.render.table import fit_columns
 from gpumon_tui.screens.findings import attention_lines
+from gpumon_tui.screens.overview import OverviewPage
 from gpumon_tui.state import View
 from gpumon_tui.terminal_app import ANSWER_TIMEOUT, FlowControl
-from gpumon_tui.widgets.overview import OverviewCharts, OverviewParts
+from gpumon_tui.widgets.overview import OverviewCharts
 from gpumon_tui.widgets.overview_sections import AttentionSection
 from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
@@ -576,9 +577,9 @@ class TestWhileFramesOfThePastAreRead:
         assert all(newest[key] == epoch for key, epoch in shown.items())
 
     def test_no_epoch_and_no_gap_is_claimed(self) -> None:
-        overview = OverviewParts(self.view(machine(8), 5))
+        overview = OverviewPage(self.view(machine(8), 5))
         lines = []
-        for part, place in zip(overview.all, overview.plan(200, 48), strict=True):
+        for part, place in zip(overview.line_widgets, overview.plan(200, 48), strict=True):
             if place.rows <= 0:
                 continue
             drawn = part.draw(place.cells, place.rows)

@@ -1,8 +1,6 @@
-"""Charts and ranks of the overview, and the layout and focus of all its parts."""
+"""Charts and ranks of the overview."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from rich.segment import Segment
 
@@ -25,17 +23,12 @@ from gpumon_tui.render.gpu_charts import (
 )
 from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
 from gpumon_tui.render.line_plot import Columns, PlotCache
-from gpumon_tui.render.overview_layout import OverviewPlan, overview_plan
 from gpumon_tui.render.strip import heat_strip
-from gpumon_tui.render.table import margin, section_head
+from gpumon_tui.render.table import section_head
 from gpumon_tui.render.text_width import Line, safe
 from gpumon_tui.render.time_axis import epochs_above, live_columns, observed_halves, times_below, window_text
 from gpumon_tui.state import View
-from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.live_table import Section
-from gpumon_tui.widgets.overview_past import EpochSection, EventSection
-from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
 
 
 class OverviewCharts(Lines):
@@ -181,103 +174,3 @@ def _first(run: Run, oldest: float) -> float:
 def _last(run: Run, now: float) -> float:
     """Return the end of a rank's strip: for an ended run, the time of its last report."""
     return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now
-
-
-class OverviewParts:
-    """All parts of the overview."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-        self.gpus = GpuTable(view)
-        self.charts = OverviewCharts(view)
-        self.attention = AttentionSection(view)
-        self.runs = RunSection(view)
-        self.processes = ProcessSection(view)
-        self.ranks = RankStrips(view)
-        self.epochs = EpochSection(view)
-        self.events = EventSection(view)
-        self.active: Section = self.gpus
-        """The part that has the focus."""
-
-    @property
-    def all(self) -> tuple[Lines, ...]:
-        """All parts, in the order of an `OverviewPlan`."""
-        return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks, self.epochs, self.events
-
-    def forget(self) -> None:
-        """Reset for frames of another source."""
-        for part in (self.gpus, self.charts, self.runs, self.processes, self.ranks):
-            part.forget()
-
-    def activate(self, part: Section) -> None:
-        """Move the focus to a part."""
-        self.active = part
-        for table in (self.gpus, self.runs, self.processes):
-            table.active = table is part
-
-    def plan(self, cells: int, rows: int) -> OverviewPlan:
-        """Lay out the parts between header and footer, and keep the focus on a part that has rows."""
-        view = self.view
-        self._follow()
-        for part in self.all:
-            if isinstance(part, Section):
-                part.left = margin(cells)
-        make_plan = partial(
-            overview_plan, cells, rows, len(view.samples),
-            problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
-            findings=len(view.findings.groups()), runs=len(view.ranks), processes=len(view.processes),
-            ranks=self._rank_count(), has_holders=view.has_holders or not view.samples,
-        )  # fmt: skip
-        plan = make_plan()
-        if not plan.epochs.rows:
-            return plan
-        return make_plan(epochs=self.epochs.many(), events=len(self.events.keys_of_rows()))  # computed only if shown
-
-    def selectable(self, plan: OverviewPlan | None) -> list[Section]:
-        """Return the visible parts that have rows and can thus take the focus."""
-        areas = dict(zip(self.all, plan, strict=True)) if plan is not None else {}
-        parts: tuple[Section, ...] = (self.gpus, self.runs, self.processes)
-        return [part for part in parts if part in areas and areas[part].rows > 0 and self.has_rows(part)]
-
-    def hidden_keys(self, plan: OverviewPlan | None) -> frozenset[str]:
-        """Return the keys that currently have no effect, because there is no other table, no strips or charts, or no
-        GPU.
-        """
-        if plan is None:
-            return frozenset()
-        hidden = {"Tab"} if len(self.selectable(plan)) < 2 else set()
-        has_charts = any(area.rows > 0 for part, area in zip(self.all, plan, strict=True) if part is self.charts)
-        if not (has_charts or self.gpus.has_strips):
-            hidden.add("+ -")
-        if not self.view.samples:
-            hidden.add("g G")
-        return frozenset(hidden)
-
-    def has_rows(self, part: Section) -> bool:
-        """Whether a focusable part has anything to select."""
-        view = self.view
-        if part is self.gpus:
-            return bool(view.samples)
-        return bool(view.ranks if part is self.runs else view.processes)
-
-    def select_run_of_gpu(self) -> None:
-        """Select the run of the selected GPU, if it has one."""
-        sample = self.view.sample
-        run = self.view.run_on(sample) if sample is not None else None
-        if run is not None:
-            self.view.selected_run = run.id
-
-    def _rank_count(self) -> int:
-        """Return the number of GPUs of the selected run."""
-        ranks = next((candidate for candidate in self.view.ranks if candidate.first.id == self.view.selected_run), None)
-        return sum(len(run.gpus) for run in ranks.all) if ranks else 0
-
-    def _follow(self) -> None:
-        """Keep a run selected, and the focus on a part that has rows."""
-        view = self.view
-        if view.ranks and all(ranks.first.id != view.selected_run for ranks in view.ranks):
-            view.selected_run = ""
-            self.select_run_of_gpu()
-            view.selected_run = view.selected_run or view.ranks[0].first.id
-        if view.frame is not None and not self.has_rows(self.active):
-            self.activate(next((part for part in (self.gpus, self.runs) if self.has_rows(part)), self.gpus))
