@@ -32,7 +32,7 @@ from gpumon_tui.keybindings import (
     page_keys,
 )
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.screens.page import COPIED_MESSAGE, TerminalPage, page_class
+from gpumon_tui.screens.page import COPIED_MESSAGE, TablePage, TerminalPage, page_class
 from gpumon_tui.screens.processes import ProcessesPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets import bars
@@ -106,7 +106,8 @@ def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
 def test_every_page_has_its_row() -> None:
     for module in walk_packages(screens.__path__, "gpumon_tui.screens."):
         import_module(module.name)
-    written = {page for page in TerminalPage.__subclasses__() if page.__module__.startswith("gpumon_tui.screens.")}
+    pages = {*TerminalPage.__subclasses__(), *TablePage.__subclasses__()} - {TablePage}
+    written = {page for page in pages if page.__module__.startswith("gpumon_tui.screens.")}
     assert written == {page_class(name) for name in PAGE_CLASSES}
 
 
@@ -250,13 +251,13 @@ def test_a_click_on_header_or_footer_is_none_on_the_page(place: tuple[int, int])
     play(recent(), (120, 40), script)
 
 
-@pytest.mark.parametrize("page", "12345")
-def test_a_page_fits_a_terminal_of_one_cell(page: str) -> None:
+def test_pages_fit_a_terminal_of_one_cell() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.resize_terminal(1, 1)
-        await pilot.press(page, "question_mark", "escape")
-        await pilot.pause()
-        assert len(app.screen_stack) == 1
+        for page in "12345":
+            await pilot.press(page, "question_mark", "escape")
+            await pilot.pause()
+            assert len(app.screen_stack) == 1
         await pilot.resize_terminal(120, 40)
         await pilot.pause()
         assert text(app)[0].startswith(" gpumon")
@@ -293,7 +294,7 @@ def test_names_of_pages_are_told_apart_by_their_digits() -> None:
     assert PAGES.index(RUNS) == 3
 
 
-@pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("cells", [40, 120])
 def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert text(app)[-1].endswith("q quit  ? help")
@@ -310,7 +311,7 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     shown = "".join(segment.text for segment in line)
     assert [name for name in PAGES if name in shown] == [page]
     digits = [str(digit) for digit in range(1, len(PAGES) + 1)]
-    assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == digits
+    assert [name for begin, _, name, _ in places if begin < 40][: len(PAGES)] == digits
     own = [f"{key.key_display} {key.description}" for key in page_bindings(page) if key.description]
     assert sum(text in shown for text in own) >= min(2, len(own))
     assert shown.endswith("? help ")

@@ -31,7 +31,7 @@ from gpumon_tui.appearance import spell_keys
 from gpumon_tui.data.accounts import AccountRow
 from gpumon_tui.render.process_columns import BAR_CELLS, WIDE, ProcessColumn, table_column_of
 from gpumon_tui.render.table import Cell
-from gpumon_tui.render.text_width import Line, cut, fit, length, safe, wrap_words
+from gpumon_tui.render.text_width import ClickRange, Line, cut, fit, length, safe, wrap_words
 
 _PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
     theme.ink("text"), theme.ink("dim"), theme.ink("faint"), theme.ink("strong"), theme.ink("warn"),
@@ -166,16 +166,6 @@ _LABEL, _VALUE = 17, 12
 """Width of a headline's title and number."""
 
 
-class AccountButton(NamedTuple):
-    """A clickable range of cells."""
-
-    row: int
-    begin: int
-    end: int
-    key: str
-    """Textual's name of the equivalent key."""
-
-
 class Choice(NamedTuple):
     """An option chosen by a key."""
 
@@ -189,7 +179,7 @@ class Choice(NamedTuple):
 
 def window_lines(
     user: str, period: str, title: str, cells: int, *, is_newest: bool
-) -> tuple[list[Line], list[AccountButton]]:
+) -> tuple[list[Line], list[ClickRange]]:
     """Return the first lines: user, period selection, and the window with arrows to its neighbors."""
     head: Line = [Segment(" Accounts ", theme.BAR_STRONG)]
     if user:
@@ -201,8 +191,8 @@ def window_lines(
     ]  # fmt: skip
     arrows_begin = cells - length(arrows)
     arrow_buttons = [
-        AccountButton(0, arrows_begin, arrows_begin + 2, "left"),
-        AccountButton(0, cells - 3, cells, "right"),
+        ClickRange(arrows_begin, arrows_begin + 2, "left"),
+        ClickRange(cells - 3, cells, "right"),
     ]
     if cells >= NARROW:
         period_line, period_buttons = _buttons(choices, length(head) + 2, 0)
@@ -223,7 +213,7 @@ def window_lines(
     return [_filled(cut(first_line, cells), cells), _filled(period_line, cells)], [*arrow_buttons, *period_buttons]
 
 
-def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[AccountButton]]:
+def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, list[ClickRange]]:
     """Return a line of options."""
     line, buttons = _buttons(choices, 1, row, on_bar=False)
     return cut([Segment(" "), *line], cells), buttons
@@ -231,7 +221,7 @@ def choice_line(choices: Sequence[Choice], row: int, cells: int) -> tuple[Line, 
 
 def _buttons(
     choices: Sequence[Choice], begin_cell: int, row: int, *, on_bar: bool = True
-) -> tuple[Line, list[AccountButton]]:  # fmt: skip
+) -> tuple[Line, list[ClickRange]]:  # fmt: skip
     line: Line = []
     buttons = []
     key_style, name_style = (theme.KEY, theme.BAR_DIM) if on_bar else (theme.TITLE, theme.DIM)
@@ -240,7 +230,7 @@ def _buttons(
         begin = begin_cell + length(line)
         line += [Segment(key, theme.PAGE if choice.is_chosen else key_style),
                  Segment(name, theme.PAGE if choice.is_chosen else name_style)]  # fmt: skip
-        buttons.append(AccountButton(row, begin, begin_cell + length(line), choice.textual_key))
+        buttons.append(ClickRange(begin, begin_cell + length(line), choice.textual_key, row))
     return line, buttons
 
 
@@ -257,7 +247,7 @@ def headline_lines(headlines: Headlines, cells: int) -> list[Line]:
     return lines
 
 
-def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) -> tuple[Line, list[AccountButton]]:
+def key_line(keys: Sequence[Choice], cells: int, *, is_ascii: bool) -> tuple[Line, list[ClickRange]]:
     """Return the last line with as many keys as fit; the last key is always included."""
     texts = [(choice, f" {spell_keys(choice.key) if is_ascii else choice.key}", f" {choice.name} ") for choice in keys]
     room = cells - sum(len(part) for part in texts[-1][1:])
@@ -268,7 +258,7 @@ def key_line(keys: Sequence[Choice], row: int, cells: int, *, is_ascii: bool) ->
             continue
         begin = length(line)
         line += [Segment(key, theme.KEY), Segment(name, theme.BAR_DIM)]
-        buttons.append(AccountButton(row, begin, length(line), choice.textual_key))
+        buttons.append(ClickRange(begin, length(line), choice.textual_key))
     return _filled(cut(line, cells), cells), buttons
 
 

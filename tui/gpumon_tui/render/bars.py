@@ -39,6 +39,14 @@ def bar_text(share: float, cells: int) -> str:
     return (FULL * full + HALF * half).ljust(cells, TRACK)
 
 
+def progress_line(share: float, cells: int, style: Style, track: Style = theme.TRACK) -> Line:
+    """Return progress as a heavy line, to half a cell; an empty track if it is unknown."""
+    halves = round(min(1.0, max(0.0, share)) * 2 * cells) if isfinite(share) else 0
+    done = "━" * (halves // 2) + "╸" * (halves % 2)
+    line = [Segment(done, style), Segment("━" * (cells - len(done)), track)]
+    return [segment for segment in line if segment.text]
+
+
 CELL = "▆"
 """Lower than a full block, so that rows do not touch."""
 TINTS = {

@@ -18,8 +18,9 @@ from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.render.axis import ValueAxis, value_axis
 from gpumon_tui.render.bars import CELL, memory_bar, numerals, tint
+from gpumon_tui.render.cells import to_line
 from gpumon_tui.render.gpu_status import card_head
-from gpumon_tui.render.line_plot import PlotCache, PlotCurve, average, span_text
+from gpumon_tui.render.line_plot import PlotCurve, average, plot, span_text
 from gpumon_tui.render.table import NAME
 from gpumon_tui.render.text_width import READING_HISTORY, Line, cut, fit, length
 from gpumon_tui.render.time_axis import epochs_above, times_below
@@ -111,8 +112,8 @@ def charts_plan(cells: int, rows: int, *, has_no_row: bool = False, small_count:
     return ChartsPlan(left_cells, inner, large_rows - memory, memory, small, small_cells, head)
 
 
-def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -> list[Line]:
-    """Return all rows of the charts; `plots` caches the previous pictures."""
+def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int) -> list[Line]:
+    """Return all rows of the charts."""
     sample, left_cells = gpu.sample, plan.before
     is_wide = left_cells > NARROW
     utilization, memory = (gpu.large[name] for name in LARGE)
@@ -145,16 +146,16 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: PlotCache) -
     margin = 2 if is_wide else 1
     lines = card_head(sample, gpu.holder, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
     lines.append(_chart_row(title, left_cells, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
-    lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
+    lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan)
     lines.append(_chart_row([], left_cells, times_below(gpu.grid, gpu.now, gpu.edge)))
     lines.append(_chart_row([Segment("Memory", NAME)], left_cells, right_line))
     if plan.memory:
-        lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
+        lines += _chart(gpu, MEMORY, plan.memory, side[1], plan)
     lines.append(_chart_row([], left_cells, memory_bar(sample, plan.cells)))
     lines.append(_chart_row([], left_cells, legend(sample, gpu.run, plan.cells)))
     if plan.small:
         lines.append([])
-        lines += _small_charts(gpu, plan, plots)
+        lines += _small_charts(gpu, plan)
     return lines
 
 
@@ -201,16 +202,14 @@ def _side_lines(text: str, unit: str, role: str, stats: Sequence[Line], rows: in
     return [*lines, *stats]
 
 
-def _chart(
-    gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan, plots: PlotCache
-) -> list[Line]:  # fmt: skip
+def _chart(gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan) -> list[Line]:
     curve, axis = gpu.large[name], _axis(gpu, name, gpu.large[name])
     labels = axis.labels(rows, 7) if _known(curve.mean) else {}
     lines: list[Line] = []
-    for index, row in enumerate(plots.lines(name, curve, axis, rows, ROLES[name])):
+    for index, row in enumerate(plot(curve, axis, rows, ROLES[name])):
         left = side[index] if index < len(side) and plan.before > NARROW else []
         label = labels.get(index, "")
-        lines.append(_chart_row(left, plan.before, row, label))
+        lines.append(_chart_row(left, plan.before, to_line(row), label))
     if not _known(curve.mean) and lines:
         missing = gpu.sample.device.missing.get(name)
         sleep_reason = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
@@ -220,19 +219,19 @@ def _chart(
     return lines
 
 
-def _small_charts(gpu: GpuCharts, plan: ChartsPlan, plots: PlotCache) -> list[Line]:
+def _small_charts(gpu: GpuCharts, plan: ChartsPlan) -> list[Line]:
     """Return the small charts side by side, each below its name and current value; a single one is aligned with the
     large charts.
     """
     if len(gpu.small) == 1:
-        return _single_chart(gpu, *next(iter(gpu.small.items())), plan, plots)
+        return _single_chart(gpu, *next(iter(gpu.small.items())), plan)
     cells = plan.small_cells + 6
     blocks: list[list[Line]] = []
     for name, curve in gpu.small.items():
         axis = _axis(gpu, name, curve)
         labels = axis.labels(plan.small, 5) if _known(curve.mean) else {}
         head = _head(gpu, name, axis, cells)
-        rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
+        rows = map(to_line, plot(curve, axis, plan.small, ROLES[name]))
         body: list[Line] = [
             [Segment(fit(labels.get(row_index, ""), 5, right=True) + " ", theme.FAINT), *row]
             for row_index, row in enumerate(rows)
@@ -247,11 +246,11 @@ def _small_charts(gpu: GpuCharts, plan: ChartsPlan, plots: PlotCache) -> list[Li
     return lines
 
 
-def _single_chart(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan, plots: PlotCache) -> list[Line]:
+def _single_chart(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan) -> list[Line]:
     axis, left_cells = _axis(gpu, name, curve), plan.before
     labels = axis.labels(plan.small, 7) if _known(curve.mean) else {}
     head = _head(gpu, name, axis, left_cells - 4)
-    rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
+    rows = map(to_line, plot(curve, axis, plan.small, ROLES[name]))
     return [
         cut([Segment("  "), *head], left_cells),
         *(_chart_row([], left_cells, row, labels.get(index, "")) for index, row in enumerate(rows)),

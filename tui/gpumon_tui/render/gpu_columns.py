@@ -15,6 +15,7 @@ from rich.segment import Segment
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.analysis.run_epochs import EpochMark, every_nth, marks_within
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.columns import GPU_BY_KEY
 from gpumon.storage.history.buckets import Grid
@@ -175,14 +176,8 @@ def _place(columns: Sequence[tuple[int, TableColumn]], end: int) -> tuple[Placed
 def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
     """Return devices by their labels: `0–3`, `0,5`, for MIG instances `0:1`; empty if no label is available."""
     known_labels = [label for uuid in uuids if (label := labels.get(uuid))]
-    spans: list[list[int]] = []
-    for index in sorted(int(label) for label in known_labels if label.isdecimal()):
-        if spans and index == spans[-1][1] + 1:
-            spans[-1][1] = index
-        else:
-            spans.append([index, index])
-    ranges = [str(first) if first == last else f"{first}–{last}" for first, last in spans]
-    return ",".join((*ranges, *sorted(label for label in known_labels if not label.isdecimal())))
+    indexes = ranges(int(label) for label in known_labels if label.isdecimal()).replace(", ", ",")
+    return ",".join(filter(None, (indexes, *sorted(label for label in known_labels if not label.isdecimal()))))
 
 
 GAP = 2

@@ -3,7 +3,7 @@ their columns."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import floor, fsum, nan
 from typing import NamedTuple
@@ -13,8 +13,7 @@ from gpumon.storage.history.buckets import Grid
 from gpumon.storage.history.query import Query
 from gpumon.storage.history.tiered_history import TieredHistory
 from gpumon_tui.render.axis import ValueAxis
-from gpumon_tui.render.cells import EMPTY, PaintedCell, Row, Tint, to_line
-from gpumon_tui.render.text_width import Line
+from gpumon_tui.render.cells import EMPTY, PaintedCell, Row, Tint
 from gpumon_tui.render.time_axis import HOLD, halves, window_text
 
 FILL, BAND, LIMIT = 0.035, 0.15, 0.6
@@ -220,58 +219,6 @@ def _begins(grid: Grid, count: int) -> Iterator[float]:
 
 def _values_in_window(values: Sequence[float], lengths: Sequence[float]) -> list[float]:
     return [value for value, length in zip(values, lengths, strict=True) if length > 0 and is_known(value)]
-
-
-class _CachedPlot(NamedTuple):
-    curve: PlotCurve
-    shape: object
-    picture: list[Row]
-    lines: list[Line]
-
-
-class PlotCache:
-    """Cache of the last plot for each place on screen."""
-
-    def __init__(self) -> None:
-        self._plots: dict[Hashable, _CachedPlot] = {}
-
-    def clear(self) -> None:
-        """Clear the cache."""
-        self._plots.clear()
-
-    def lines(self, key: Hashable, curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Line]:
-        """Return the lines of `plot`; unchanged lines are the same objects as before."""
-        cached = self._plots.get(key)
-        shape = axis, rows, role, len(curve.mean)
-        if cached is None or cached.shape != shape:
-            picture = plot(curve, axis, rows, role)
-            lines = [to_line(row) for row in picture]
-        else:
-            equal_columns = min(_equal_prefix(*values) for values in zip(cached.curve, curve, strict=True)) // 2
-            if 2 * equal_columns >= len(curve.mean):
-                return cached.lines
-            # A line connects to the previous column, so that column is drawn too, and dropped again.
-            begin = max(0, equal_columns - 1)
-            changed_part = PlotCurve(*(line[2 * begin :] for line in curve))
-            picture = [
-                old[:equal_columns] + new[equal_columns - begin :]
-                for old, new in zip(cached.picture, plot(changed_part, axis, rows, role), strict=True)
-            ]
-            lines = [
-                line_before if new == old else to_line(new)
-                for line_before, old, new in zip(cached.lines, cached.picture, picture, strict=True)
-            ]
-        self._plots[key] = _CachedPlot(curve, shape, picture, lines)
-        return lines
-
-
-def _equal_prefix(old: Sequence[float], new: Sequence[float]) -> int:
-    """Return the number of equal values at the start; gaps are equal to gaps."""
-    for index, (old_value, new_value) in enumerate(zip(old, new, strict=True)):
-        # NaN != NaN; no call of is_known, because a call would cost more than the rest of the loop
-        if old_value != new_value and (old_value == old_value or new_value == new_value):
-            return index
-    return len(new)
 
 
 _MARGIN = 1e-3

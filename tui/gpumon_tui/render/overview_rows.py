@@ -24,6 +24,7 @@ from gpumon_tui import theme
 from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.run_rows import COLUMNS
 from gpumon_tui.render import process_columns
+from gpumon_tui.render.bars import progress_line
 from gpumon_tui.render.table import Cell, PlacedColumn, Row, TableColumn, row_line, table_column
 from gpumon_tui.render.text_width import SENTENCE, Line, fit, length, safe, width
 
@@ -223,15 +224,6 @@ def empty_process_columns(processes: Sequence[Process]) -> frozenset[str]:
     return frozenset(name for name, has_value in _PROCESS_HAS_VALUE.items() if not any(map(has_value, processes)))
 
 
-def progress_bar(done: float, cells: int) -> Line:
-    """Draw a progress bar to half a cell; an empty track if the progress is unknown."""
-    full = round(2 * min(1.0, max(0.0, done)) * cells) if isfinite(done) else 0
-    halves = "━" * (full // 2) + "╸" * (full % 2)
-    line: Line = [Segment(halves, theme.RUN)] if halves else []
-    empty_cells = cells - len(halves)
-    return [*line, Segment("━" * empty_cells, theme.TRACK)] if empty_cells else line
-
-
 def run_row(
     ranks: Ranks, run_progress: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
 ) -> Row:  # fmt: skip
@@ -250,7 +242,7 @@ def run_row(
         Cell(safe(first.name), theme.RUN),
         Cell(safe(first.user)),
         Cell(gpus),
-        Cell("", parts=progress_bar(run_progress.done, bar_cells)),
+        Cell("", parts=progress_line(run_progress.done, bar_cells, theme.RUN)),
         Cell(progress_text or units.MISSING, theme.STRONG if progress_text else theme.FAINT),
         Cell(safe(slowest.phase) if is_active else ""),
         Cell(pace if is_active else ""),
@@ -296,19 +288,6 @@ def run_brief(ranks: Ranks, run_progress: Progress) -> Line:
     elif isfinite(run_progress.left):
         line.append(Segment(f" {units.short_duration(run_progress.left)}", theme.DIM))
     return line
-
-
-def process_row_key(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
-    """Return every value that `process_row` reads from `facts`; a row is redrawn if they or the process change."""
-    run = facts.runs.get(process.run) if process.run else None
-    return (
-        facts.label(process),
-        process.uuid in facts.silent,
-        facts.is_own(process),
-        facts.program(process),
-        run.name if run else process_columns.idle_text(facts.idle.get(process.uuid)),
-        process_columns.elapsed(facts.now - process.started),
-    )
 
 
 def process_row(process: Process, facts: ProcessFacts) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import NamedTuple
 
 from rich.segment import Segment
 
@@ -20,15 +19,6 @@ from gpumon_tui.render.gpu_columns import numbers
 from gpumon_tui.render.text_width import Line, length, safe, width
 
 _TEXT, _DIM, _FAINT = theme.ink("text"), theme.ink("dim"), theme.ink("faint")
-
-
-class ClickRange(NamedTuple):
-    """A clickable range of cells in a line."""
-
-    begin: int
-    end: int
-    action: str
-    """Action of the equivalent key."""
 
 
 def sums_line(totals: Sequence[tuple[str, KnownSum]], memory: float, hidden: int, edge: int, cells: int) -> Line:

@@ -18,6 +18,7 @@ from gpumon.model.columns import RUN_BY_KEY, RUNS, View, shown
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon_tui import theme
 from gpumon_tui.data.run_rows import ListedRun, search_text
+from gpumon_tui.render.bars import progress_line
 from gpumon_tui.render.table import Cell, Row, TableColumn, table_column
 from gpumon_tui.render.text_width import Line, fit, safe, width
 
@@ -195,7 +196,7 @@ def row(
         "user": Cell(safe(run.user), theme.DIM),
         "gpus": Cell(str(run.gpus or units.MISSING), dim_style),
         "started": Cell(_start_text(run.started, now), theme.DIM),
-        "progress": Cell("", parts=progress_line(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
+        "progress": Cell("", parts=_progress(run)),
         "epoch": Cell(position, theme.PLAIN if run.is_over else strong),
         "seconds": Cell(units.fine_duration(run.seconds)),
         "left": Cell(units.duration(run.left) if is_known(run.left) else ""),
@@ -206,6 +207,13 @@ def row(
         "verdict": Cell(safe(verdict), SEVERITY_STYLES[severity]),
     }  # fmt: skip
     return (Cell(*mark(run)), *(cells_of[column.key] for column in COLUMNS))
+
+
+def _progress(run: ListedRun) -> Line:
+    """Return the progress; blank without a plan, because an empty track would claim that the run has just begun."""
+    if not is_known(run.share):
+        return [Segment(" " * BAR)]
+    return progress_line(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)
 
 
 def _metric_text(metric: str) -> str:
@@ -224,17 +232,6 @@ def mark(run: ListedRun) -> tuple[str, Style]:
     if not run.is_over:
         return "▸", theme.ink("run", bold=True)
     return ("●", theme.GOOD) if run.state == "finished" else ("○", theme.DIM)
-
-
-def progress_line(share: float, cells: int, style: Style) -> Line:
-    """Return the progress as a heavy line, to half a cell; empty if there is no plan."""
-    if not is_known(share):
-        return [Segment(" " * cells)]
-    halves = round(min(1.0, max(0.0, share)) * 2 * cells)
-    full, half = divmod(halves, 2)
-    return [
-        Segment("━" * full + "╸" * half, style), Segment("━" * (cells - full - half), theme.TRACK),
-    ]  # fmt: skip
 
 
 def _start_text(time: float, now: float) -> str:

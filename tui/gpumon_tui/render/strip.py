@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil, floor, isfinite
+from math import floor, isfinite
 
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
 from gpumon.storage.history.buckets import Grid
-from gpumon.storage.history.query import History
 from gpumon_tui import theme
 from gpumon_tui.render.text_width import Line
-from gpumon_tui.render.time_axis import read, step_of
+from gpumon_tui.render.time_axis import step_of
 
 LEVELS = "▁▂▃▄▅▆▇"
 """No full block, so that rows do not touch."""
@@ -24,8 +23,6 @@ PAST_SHARE = 0.42
 """Share of the color in all cells except the current one."""
 MIN_SHARE = 0.005
 """Value below which a cell is drawn as zero."""
-_MAX_DELAY = 2.0
-"""Number of intervals and columns by which a sample may be late; a column is queried again until then."""
 
 
 def strip_grid(window: float, cells: int, now: float) -> Grid:
@@ -61,38 +58,6 @@ def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) 
             letters, previous_style = "", style
         letters += letter
     return [*line, Segment(letters, previous_style)] if letters else line
-
-
-class StripHistory:
-    """Cache of strip columns; a complete column is queried once."""
-
-    def __init__(self) -> None:
-        self._columns: dict[Hashable, tuple[object, Grid, list[float]]] = {}
-
-    def shares(
-        self, history: History, subject: str, metric: str, *, grid: Grid, interval: float, version: object
-    ) -> list[float]:
-        """Return the mean of a metric in each column; pass a different `version` when the past has changed."""
-        key = subject, metric
-        cached = self._columns.get(key)
-        values: list[float] = []
-        if cached is not None:
-            cached_version, cached_grid, cached_values = cached
-            passed = grid.first - cached_grid.first
-            if (
-                cached_version == version
-                and (cached_grid.step, cached_grid.buckets) == (grid.step, grid.buckets)
-                and 0 <= passed < grid.buckets
-            ):
-                values = cached_values[passed : -ceil(max(_MAX_DELAY, _MAX_DELAY * interval / grid.step))]
-        missing = Grid(grid.first + len(values), grid.step, grid.buckets - len(values))
-        values = values + list(read(history, subject, metric, missing, interval).mean)
-        self._columns[key] = version, grid, values
-        return values
-
-    def keep(self, subjects: set[str]) -> None:
-        """Drop all other subjects."""
-        self._columns = {key: cached for key, cached in self._columns.items() if key[0] in subjects}  # type: ignore[index]
 
 
 HEAT_LEVELS = 24

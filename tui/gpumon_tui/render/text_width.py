@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
+from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -29,6 +30,19 @@ def hidden_text(item: str, count: int, reason: str = "all are hidden") -> str:
 
 
 Line = list[Segment]
+
+
+class ClickRange(NamedTuple):
+    """A clickable range of cells."""
+
+    begin: int
+    end: int
+    """The cell after the last one."""
+    action: str
+    """What a click does: an action, or Textual's name of the equivalent key."""
+    row: int = 0
+
+
 SENTENCE = 400
 """Maximum length of a sentence, longer than the widest screen."""
 

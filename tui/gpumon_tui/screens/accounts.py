@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -16,7 +15,6 @@ from gpumon_tui import theme
 from gpumon_tui.data.accounts import GPUS, TIMES
 from gpumon_tui.keybindings import press_key
 from gpumon_tui.render.accounts import (
-    AccountButton,
     Choice,
     choice_line,
     headline_lines,
@@ -35,10 +33,9 @@ from gpumon_tui.widgets.lines import Lines
 class ButtonPressed(Message):
     """Posted for a click on a button; `key` is Textual's name of the equivalent key."""
 
-    def __init__(self, buttons: Sequence[AccountButton], x: int, y: int) -> None:
+    def __init__(self, key: str) -> None:
         super().__init__()
-        pressed = (button.key for button in buttons if button.row == y and button.begin <= x < button.end)
-        self.key = next(pressed, "")
+        self.key = key
 
 
 class AccountsHead(TextWidget):
@@ -51,22 +48,19 @@ class AccountsHead(TextWidget):
     def __init__(self, view: View, table: AccountTable) -> None:
         super().__init__(view)
         self._table = table
-        self.buttons: list[AccountButton] = []
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked button."""
-        self.post_message(ButtonPressed(self.buttons, event.x, event.y))
+        self.post_message(ButtonPressed(self.action_at(event.x, event.y)))
 
     def lines(self) -> list[Line]:
-        """Return the lines, and update the buttons."""
+        """Return the lines, and update the clickable ranges."""
         return self.head_lines(self.size.width)
 
     def head_lines(self, cells: int) -> list[Line]:
-        """Return the lines for a width, and update the buttons."""
+        """Return the lines for a width, and update the clickable ranges."""
         table = self._table
-        lines, self.buttons = window_lines(
-            table.user, table.period, table.window.title, cells, is_newest=table.is_of_now
-        )
+        lines, ranges = window_lines(table.user, table.period, table.window.title, cells, is_newest=table.is_of_now)
         if table.headlines is not None:
             lines += [[], *headline_lines(table.headlines, cells), []]
             if table.user:
@@ -74,12 +68,13 @@ class AccountsHead(TextWidget):
                     Choice("", GPUS, "tab", table.grouping == GPUS),
                     Choice("", f"by {table.window.step}", "tab", table.grouping == TIMES),
                 ]
-                line, buttons = choice_line(groupings, len(lines), cells)
+                line, choice_ranges = choice_line(groupings, len(lines), cells)
                 lines.append(line)
-                self.buttons += buttons
+                ranges += choice_ranges
         if not table.rows or table.headlines is None:  # users who hold a GPU now may have no hours yet
             parts = wrap_words(safe(table.note, SENTENCE), cells - 2)
             lines += [[], *([Segment(f" {part}", theme.DIM)] for part in parts), []]
+        self.click_ranges = ranges
         return lines
 
 
@@ -92,19 +87,18 @@ class AccountsKeys(Lines):
         super().__init__(view, id="accounts-keys")
         self._table = table
         self.message = ""
-        self.buttons: list[AccountButton] = []
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked button."""
-        self.post_message(ButtonPressed(self.buttons, event.x, event.y))
+        self.post_message(ButtonPressed(self.action_at(event.x, event.y)))
 
     def lines(self) -> list[Line]:
-        """Return the line, and update the buttons."""
+        """Return the line, and update the clickable ranges."""
         cells = self.size.width
         if self.message:
-            self.buttons = []
+            self.click_ranges = ()
             return [message_line(self.message, cells)]
-        line, self.buttons = key_line(self._keys(), 0, cells, is_ascii=self.view.appearance.is_ascii)
+        line, self.click_ranges = key_line(self._keys(), cells, is_ascii=self.view.appearance.is_ascii)
         return [line]
 
     def _keys(self) -> list[Choice]:

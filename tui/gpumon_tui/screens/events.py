@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -27,7 +27,7 @@ from gpumon_tui.render.event_rows import (
     strip_cells,
 )
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.text_width import Line, cut, length, safe, wrap_limited
+from gpumon_tui.render.text_width import ClickRange, Line, cut, length, safe, wrap_limited
 from gpumon_tui.screens.page import TablePage, TerminalPage
 from gpumon_tui.state import View
 from gpumon_tui.widgets.event_table import COARSE_AFTER, EventPreview, EventTable, gpu_of
@@ -36,21 +36,14 @@ from gpumon_tui.widgets.lines import Lines
 
 _TITLE, _CHOSEN = theme.ink("strong", bold=True), theme.ink("strong", "select", bold=True)
 _TEXT, _DIM, _WARN, _KEY = theme.ink("text"), theme.ink("dim"), theme.ink("warn"), theme.ink("key", bold=True)
+_FILTER = "filter"
+"""Action of a click that starts typing a filter; the other actions are names of groups."""
 _BLANKS_FROM = 24
 """Rows of the page from which blank rows separate the parts."""
 _MAX_REASON_LINES = 3
 """Maximum number of lines for the reason why there is no log."""
 _DAY_FROM = 20
 """Rows of the page from which the strip of the day is drawn."""
-
-
-class EventButton(NamedTuple):
-    """A clickable range of cells in the first line."""
-
-    begin: int
-    end: int
-    group: str
-    """Group shown on a click; empty for the filter."""
 
 
 class EventHead(Lines):
@@ -62,8 +55,6 @@ class EventHead(Lines):
         self._filter_field = filter_field
         self.page_rows = 0
         """Rows of the page, which decide what is shown."""
-        self._buttons: list[EventButton] = []
-        self._title_cache: Cache[tuple[Line, list[EventButton]]] = Cache()
         self._strip_cache: Cache[list[Line]] = Cache()
 
     def needed_rows(self, cells: int, page_rows: int) -> int:
@@ -79,11 +70,7 @@ class EventHead(Lines):
     def lines(self) -> list[Line]:
         """Return the title, the day and the reason."""
         table, cells = self._table, self.size.width
-        inputs = (
-            len(table.rows), len(table.all), table.group, tuple(table.counts.items()), table.gpu, table.filter,
-            self._filter_field.is_active, cells,
-        )  # fmt: skip
-        title, self._buttons = self._title_cache.get(0, inputs, lambda: self._title(cells))
+        title, self.click_ranges = self._title(cells)
         blank: list[Line] = [[]] if self.page_rows >= _BLANKS_FROM else []
         lines: list[Line] = [title, *blank]
         if self._has_strip(cells):
@@ -104,7 +91,7 @@ class EventHead(Lines):
         parts = wrap_limited(safe(table.problem) + table.covered_time, cells - 2 * side, _MAX_REASON_LINES)
         return [[Segment(" " * side + part, style)] for part in parts]
 
-    def _title(self, cells: int) -> tuple[Line, list[EventButton]]:
+    def _title(self, cells: int) -> tuple[Line, list[ClickRange]]:
         """Return the number of events, the groups and the filter, and their clickable ranges."""
         table, side = self._table, margin(cells)
         shown, total, is_typing = len(table.rows), len(table.all), self._filter_field.is_active
@@ -121,20 +108,20 @@ class EventHead(Lines):
         while len(names) > 1 and sum(len(f" {name} {table.counts[name]} ") for name in names) > room:
             removable = [name for name in names if name != table.group]
             names.remove(removable[-1])
-        buttons: list[EventButton] = []
+        ranges: list[ClickRange] = []
         line.append(Segment("   "))
         for name in names:
             text = f" {name} {table.counts[name]} "
             if length(line) + len(text) > cells - length(right):
                 break
-            buttons.append(EventButton(length(line), length(line) + len(text), name))
+            ranges.append(ClickRange(length(line), length(line) + len(text), name))
             line.append(Segment(text, _CHOSEN if name == table.group else _DIM))
         free_cells = cells - length(line) - length(right)
         if free_cells < 0:
-            return cut(line, cells), buttons
+            return cut(line, cells), ranges
         line += [Segment(" " * free_cells), *right]
-        buttons.append(EventButton(cells - length(right), cells, ""))
-        return line, buttons
+        ranges.append(ClickRange(cells - length(right), cells, _FILTER))
+        return line, ranges
 
     def _span(self, cells: int) -> StripSpan:
         """Return the time span of the strip: the last day, or the duration of a recording."""
@@ -158,12 +145,11 @@ class EventHead(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Show the clicked group, or start typing a filter."""
-        button = next((button for button in self._buttons if button.begin <= event.x < button.end), None)
-        if event.y == 0 and button is not None:
-            if button.group:
-                self._table.group = button.group
-            else:
-                self._filter_field.begin()
+        action = self.action_at(event.x, event.y)
+        if action == _FILTER:
+            self._filter_field.begin()
+        elif action:
+            self._table.group = action
         self.post_message(TerminalPage.Changed())
 
 

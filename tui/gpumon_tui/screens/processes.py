@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -16,9 +15,9 @@ from gpumon_tui import theme
 from gpumon_tui.data.processes import HINTS
 from gpumon_tui.keybindings import PROCESSES, action_name, key_binding
 from gpumon_tui.render.process_columns import needed_columns
-from gpumon_tui.render.process_head import ClickRange, are_processes_known, unknown_text
+from gpumon_tui.render.process_head import are_processes_known, unknown_text
 from gpumon_tui.render.table import margin
-from gpumon_tui.render.text_width import Line, fit, length, safe
+from gpumon_tui.render.text_width import ClickRange, Line, fit, length, safe
 from gpumon_tui.screens.page import COPIED_MESSAGE, TablePage, TerminalPage
 from gpumon_tui.screens.signal_dialog import SignalQuestion, SignalWindow, not_on_page
 from gpumon_tui.screens.window import ListWindow, open_window
@@ -68,7 +67,6 @@ class ProcessHead(Lines):
         super().__init__(view, id="process-head")
         self._table = table
         self._filter_field = filter_field
-        self._click_ranges: Sequence[ClickRange] = ()
 
     def lines(self) -> list[Line]:
         """Return the line, and update its clickable ranges."""
@@ -98,8 +96,8 @@ class ProcessHead(Lines):
             line.append(Segment("  " + fit(safe(notice), room - length(line) - 4).rstrip(), _DIM))
         if switches and length(line) + 2 <= room:
             line += [Segment(" " * (room - length(line))), *switches]
-            ranges += [ClickRange(room + begin, room + end, action) for begin, end, action in switch_ranges]
-        self._click_ranges = ranges
+            ranges += [ClickRange(room + begin, room + end, action) for begin, end, action, _ in switch_ranges]
+        self.click_ranges = ranges
         return [line]
 
     def _counts(self, cells: int) -> Line:
@@ -147,15 +145,13 @@ class ProcessHead(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Run what was clicked."""
-        ranges = (click_range for click_range in self._click_ranges if click_range.begin <= event.x < click_range.end)
-        clicked, table = next(ranges, None), self._table
-        if event.y == 0 and clicked is not None:
-            if clicked.action == "filter":
-                self._filter_field.begin()
-            elif clicked.action == "by_user":
-                table.is_by_user = not table.is_by_user
-            elif clicked.action == "tree":
-                table.is_tree, table.is_by_user = not table.is_tree, False
+        action, table = self.action_at(event.x, event.y), self._table
+        if action == "filter":
+            self._filter_field.begin()
+        elif action == "by_user":
+            table.is_by_user = not table.is_by_user
+        elif action == "tree":
+            table.is_tree, table.is_by_user = not table.is_tree, False
         self.post_message(TerminalPage.Changed())
 
 

@@ -20,8 +20,7 @@ from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.data.processes import ProcessFacts
 from gpumon_tui.data.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
-from gpumon_tui.render.process_head import ClickRange
-from gpumon_tui.render.text_width import Line, fit, length, safe, wrap_words
+from gpumon_tui.render.text_width import ClickRange, Line, fit, length, safe, wrap_words
 from gpumon_tui.screens.window import ModalWindow, TextWidget
 from gpumon_tui.state import View
 
@@ -332,12 +331,12 @@ NAME = 11
 def dialog_lines(
     title: str, about: str, consequences: Sequence[tuple[str, bool]], choices: Sequence[SignalChoice], *,
     chosen: int, is_yes: bool, cells: int, rows: int,
-) -> tuple[list[Line], list[tuple[int, ClickRange]]]:  # fmt: skip
+) -> tuple[list[Line], list[ClickRange]]:  # fmt: skip
     """Return the lines and the clickable areas (row and cells) of `choice N`, `no` and `yes`.
 
     `cells` and `rows` are the available size; if it is small, blank lines and explanations are dropped first.
     """
-    ranges: list[tuple[int, ClickRange]] = []
+    ranges: list[ClickRange] = []
     has_few_rows = rows < len(consequences) + len(choices) + 8
     blank: list[Line] = [] if has_few_rows else [[]]
     lines: list[Line] = [[Segment(title, _STRONG), Segment(f"   {about}" if about else "", _DIM)], *blank]
@@ -352,7 +351,7 @@ def dialog_lines(
         key_style, name_style, effect_style = (
             (_SELECTED_KEY, _SELECTED, _SELECTED_DIM) if index == chosen else (_KEY, _TEXT, _DIM)
         )
-        ranges.append((len(lines), ClickRange(0, choice_cells, f"choice {index}")))
+        ranges.append(ClickRange(0, choice_cells, f"choice {index}", len(lines)))
         lines.append(
             [Segment(f" {key}  ", key_style), Segment(fit(name, NAME), name_style), Segment(description, effect_style)]
         )
@@ -364,8 +363,8 @@ def dialog_lines(
         Segment(yes, _FOCUS_CRIT if is_yes else _YES_STYLE),
     ]  # fmt: skip
     ranges += [
-        (len(lines), ClickRange(0, len(no), "no")),
-        (len(lines), ClickRange(len(no) + 3, len(no) + 3 + len(yes), "yes")),
+        ClickRange(0, len(no), "no", len(lines)),
+        ClickRange(len(no) + 3, len(no) + 3 + len(yes), "yes", len(lines)),
     ]
     hint: Line = [Segment("   Tab", _KEY), Segment(" choose  ", _DIM), Segment("Esc", _KEY), Segment(" close", _DIM)]
     lines.append([*buttons, *hint] if length(buttons) + length(hint) <= cells else buttons)
@@ -381,11 +380,10 @@ class SignalText(TextWidget):
     def __init__(self, view: View, question: SignalQuestion) -> None:
         super().__init__(view)
         self._question = question
-        self._buttons: Sequence[tuple[int, ClickRange]] = ()
 
     def text_lines(self, cells: int) -> list[Line]:
         question, rows = self._question, self.app.size.height - 2
-        lines, self._buttons = dialog_lines(
+        lines, self.click_ranges = dialog_lines(
             *question.title, question.sentences(rows), question.choices, chosen=question.choice,
             is_yes=question.is_yes, cells=cells, rows=rows,
         )  # fmt: skip
@@ -394,10 +392,8 @@ class SignalText(TextWidget):
     def on_click(self, event: events.Click) -> None:
         """Run the clicked choice or button."""
         event.stop()
-        cell, row = event.x - 2, event.y - 1
-        buttons = (button for line, button in self._buttons if line == row and button.begin <= cell < button.end)
-        if button := next(buttons, None):
-            self.post_message(self.Pressed(button.action))
+        if action := self.action_at(event.x - 2, event.y - 1):
+            self.post_message(self.Pressed(action))
 
     class Pressed(Message):
         """Posted when a choice or an answer was clicked; `action` is `choice N`, `no` or `yes`."""

@@ -16,11 +16,11 @@ from gpumon.model import units
 from gpumon.model.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.appearance import spell_keys
-from gpumon_tui.cache import Cache
 from gpumon_tui.freshness import END
 from gpumon_tui.keybindings import CHART, PAGES, action_name, footer_keys, page_keys
 from gpumon_tui.render import header
-from gpumon_tui.render.text_width import Line, cut, length, safe, spread
+from gpumon_tui.render.bars import progress_line
+from gpumon_tui.render.text_width import ClickRange, Line, cut, length, safe, spread
 from gpumon_tui.state import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -71,15 +71,8 @@ class HeaderBar(Bar):
 
     ground = "panel"
 
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        self._cache: Cache[list[Line]] = Cache()
-
     def draw(self, cells: int, height: int) -> list[Line]:
-        view = self.view
-        times = view.freshness, view.paused, view.shows_past
-        shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
-        return self._cache.get(0, shows, lambda: [header.header(view, cells)])
+        return [header.header(self.view, cells)]
 
 
 class ReasonLine(Bar):
@@ -114,8 +107,6 @@ class Footer(Bar):
         """Keys that apply only in the current state."""
         self.hidden_keys: frozenset[str] = frozenset()
         """Keys in `bindings` that currently have no effect."""
-        self._ranges: Sequence[tuple[int, int, str]] = ()
-        self._cache: Cache[list[Line]] = Cache()
 
     def draw(self, cells: int, height: int) -> list[Line]:
         taken_keys = {key for key, _ in self.extra_keys}
@@ -124,20 +115,18 @@ class Footer(Bar):
             (_without(key, taken_keys), description) for key, description in self.bindings if key not in left_out
         )
         bindings = (*self.extra_keys, *(binding for binding in other_bindings if binding[0]))
-        message, is_ascii = self.view.message, self.view.appearance.is_ascii
-        shows = (self.page, bindings, cells, message, is_ascii, playback_position(self.view))
-        return self._cache.get(0, shows, lambda: [self._line(bindings, cells)])
+        return [self._line(bindings, cells)]
 
     def on_click(self, event: events.MouseEvent) -> None:
         """Run the action of the clicked key."""
         event.stop()
-        if key := next((key for begin, end, key in self._ranges if begin <= event.x < end), ""):
+        if key := self.action_at(event.x, event.y):
             self.post_message(self.Pressed(key))
 
     def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
         view = self.view
         position = playback_position(view)
-        line, self._ranges = footer(
+        line, self.click_ranges = footer(
             self.pages, self.page, bindings, cells, message=view.message, is_ascii=view.appearance.is_ascii,
             played=position_line(position, cells) if position else None,
             briefs={FINDINGS_KEY: brief_count_text(view.findings.groups())},
@@ -157,14 +146,12 @@ KEY_NAMES = {
 """Textual's names of keys, by their displayed symbols."""
 PINNED_KEYS = ("q", "?")
 """Keys that are always shown, at the end; help is the last."""
-KeyRange = tuple[int, int, str]
-"""First cell, end cell (exclusive), and Textual's name of the equivalent key."""
 
 
 def footer(
     pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, message: str = "",
     is_ascii: bool = False, played: Line | None = None, briefs: Mapping[str, str] | None = None,
-) -> tuple[Line, list[KeyRange]]:  # fmt: skip
+) -> tuple[Line, list[ClickRange]]:  # fmt: skip
     """Return the pages at the left, as many keys as fit at the right or `message`, and the clickable ranges.
 
     `played`, the position in a recording, follows the pages. `briefs`: short descriptions used for keys that would not
@@ -190,16 +177,16 @@ def footer(
             break
         fitting.append((key, text))
     keys: Line = []
-    key_ranges: list[KeyRange] = []
+    key_ranges: list[ClickRange] = []
     for key, text in (*fitting, *pinned_texts):
         begin = length(keys)
         keys += text
         name = key.split(" ")[0]
-        key_ranges.append((begin, length(keys), KEY_NAMES.get(name, name)))
+        key_ranges.append(ClickRange(begin, length(keys), KEY_NAMES.get(name, name)))
     first_cell = cells - length(keys)
     ranges += [
-        (first_cell + begin, first_cell + end, name)
-        for begin, end, name in key_ranges
+        ClickRange(first_cell + begin, first_cell + end, name)
+        for begin, end, name, _ in key_ranges
         if first_cell + begin >= pages_end
     ]
     return spread(line, keys, cells, theme.BAR), ranges
@@ -207,20 +194,20 @@ def footer(
 
 def _message_line(
     pages: Sequence[str], page: str, cells: int, message: Line, position: Line
-) -> tuple[Line, list[KeyRange]]:
+) -> tuple[Line, list[ClickRange]]:
     """Return the line with a message, and as many pages as fit next to the complete message."""
     named, ranges_of_pages = _pages(pages, page, cells)
     digits, narrow = _pages(pages, page, 0)
-    nothing: tuple[Line, list[KeyRange]] = [], []
+    nothing: tuple[Line, list[ClickRange]] = [], []
     forms = (([*named, *position], ranges_of_pages), (named, ranges_of_pages), (digits, narrow), nothing)
     line, ranges = next((form for form in forms if length(form[0]) + length(message) <= cells), nothing)
     return spread(line, cut(message, cells - length(line)), cells, theme.BAR), ranges
 
 
-def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[KeyRange]]:
+def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[ClickRange]]:
     """Return digits and names of the pages; the current one is highlighted."""
     line: Line = [Segment(" ", theme.BAR)]
-    ranges: list[KeyRange] = []
+    ranges: list[ClickRange] = []
     is_narrow = 0 < cells < _CELLS_PER_PAGE * len(pages)
     for digit, name in enumerate(PAGES, 1):
         if name not in pages or len(pages) < 2:
@@ -233,7 +220,7 @@ def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[KeyR
             line.append(Segment(text, theme.PAGE))
         else:
             line += [Segment(text[:2], theme.KEY), Segment(text[2:], theme.BAR_DIM)]
-        ranges.append((begin, begin + len(text), str(digit)))
+        ranges.append(ClickRange(begin, begin + len(text), str(digit)))
     return line, ranges
 
 
@@ -280,13 +267,8 @@ def position_line(position: PlaybackPosition, cells: int) -> Line:
     if cells < BAR_FROM:
         return [*line, Segment(f" of {duration} ", theme.BAR_DIM)]
     bar_cells = _WIDE_BAR if cells >= _WIDE else _BAR
-    halves = (
-        round(2 * bar_cells * min(1.0, position.elapsed / position.duration))
-        if position.duration > 0
-        else 2 * bar_cells
-    )
-    played = "━" * (halves // 2) + "╸" * (halves % 2)
-    bar = [Segment(" ", theme.BAR), Segment(played, _DONE), Segment("━" * (bar_cells - len(played)), _REST)]
+    share = position.elapsed / position.duration if position.duration > 0 else 1.0
+    bar = [Segment(" ", theme.BAR), *progress_line(share, bar_cells, _DONE, _REST)]
     return [*line, *bar, Segment(f" {duration} ", theme.BAR_DIM)]
 
 

@@ -34,9 +34,10 @@ from gpumon_tui.render.gpu_columns import (
 )
 from gpumon_tui.render.gpu_row import BRACKET, GpuLine, gpu_row, gpu_text, host_row
 from gpumon_tui.render.gpu_status import holder
-from gpumon_tui.render.strip import StripHistory, strip, strip_grid
+from gpumon_tui.render.strip import strip, strip_grid
 from gpumon_tui.render.table import BLANK, MARK, PlacedColumn, Row, row_line
 from gpumon_tui.render.text_width import Line, cut, length, safe, spread
+from gpumon_tui.render.time_axis import read
 from gpumon_tui.state import View
 from gpumon_tui.widgets.live_table import Section
 
@@ -60,10 +61,6 @@ class GpuTable(Section):
         self._arrangement = arrange_gpus(0, 0, 0)
         self._columns = gpu_columns(0)
         self._grid = Grid(0, 1.0, 1)
-        self._recent = StripHistory()
-        self._pictures: Cache[Line] = Cache()
-        self._lines_around: Cache[Line] = Cache()
-        """Summary, headings, epochs, and lines of GPUs side by side."""
         self._unmeasured: Cache[frozenset[str]] = Cache()
         self._reported: set[str] = set()
         """Columns of `OPTIONAL_COLUMNS` for which any GPU has or had a value; a column is not removed when its values
@@ -72,8 +69,6 @@ class GpuTable(Section):
         self._sizes: dict[str, float] = {}
         """Last known memory size of each GPU in GiB, so that a lost GPU keeps its size."""
         self._seconds_left: tuple[Frame | None, dict[str, float]] = None, {}
-        self._history_version: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
-        """Cached start of the history for a frame, and the end of the history while it is loading."""
 
     def forget(self) -> None:
         """Reset for frames of another source."""
@@ -115,9 +110,6 @@ class GpuTable(Section):
         self._arrangement = arrangement = arrange_gpus(cells, height, len(self.view.samples))
         self.head_rows = arrangement.first_row if self.view.samples else 0
         lines = super().draw(cells, height)
-        if self.keys:
-            self._recent.keep({sample.device.uuid for sample in self.view.samples})
-            self._pictures.keep(self.keys)
         if arrangement.has_hidden and not self.has_foot and lines:
             lines[-1] = spread(lines[-1], self._hidden(), cells)
         return lines
@@ -137,16 +129,15 @@ class GpuTable(Section):
             return []
         if arrangement.has_summary:
             summary = [] if view.age else free_summary(view.statuses, cells, view.freshness.edge)
-            return [self._lines_around.get("summary", summary, lambda: summary), []]
+            return [summary, []]
         inputs = view.overview_window, self._totals(), view.freshness.edge
         heading = gpu_heading(self._columns, *inputs, is_read=view.has_full_history)
-        line = self._lines_around.get("heading", heading, lambda: heading)
-        return [self._join(-1, [line] * arrangement.columns)]
+        return [self._join([heading] * arrangement.columns)]
 
     def row_line(self, index: int, cells: int) -> Line:
         arrangement = self._arrangement
         gpus = range(index, len(self.keys), arrangement.needed_rows)
-        return self._join(index, [super(GpuTable, self).row_line(gpu, arrangement.cells) for gpu in gpus])
+        return self._join([super(GpuTable, self).row_line(gpu, arrangement.cells) for gpu in gpus])
 
     def mark(self, index: int) -> Segment:
         return MARK if self.keys[index] == self.selected else BLANK
@@ -165,7 +156,7 @@ class GpuTable(Section):
             left=self._seconds_until_end(run.id) if run else NAN,
             received=view.rate(uuid, "gpu.pcie_received") if has_rates[0] else NAN,
             sent=view.rate(uuid, "gpu.pcie_sent") if has_rates[1] else NAN,
-            history=self._history(uuid), bracket=self._bracket(index),
+            history=self._history(uuid, "gpu.utilization", self._grid), bracket=self._bracket(index),
         )  # fmt: skip
         return gpu_row(gpu, self._columns)
 
@@ -251,27 +242,16 @@ class GpuTable(Section):
         view = self.view
         columns = gpu_columns(cells, len("CPU"))
         grid = strip_grid(view.overview_window, max(1, columns.strip_cells), view.now)
-        version, edge = (view.history.begin, view.is_loading and view.history.end), view.freshness.edge
-        shares = self._recent.shares(
-            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, version=version
-        )
-        total, is_read = view.host("host.memory_total"), view.has_full_history
+        total, edge = view.host("host.memory_total"), view.freshness.edge
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
-        row = host_row(strip(shares, is_read=is_read), view.host, safe(view.hostname), columns)
-        heading = gpu_heading(columns, view.overview_window, sizes, edge, "", is_read=is_read)
+        row = host_row(self._history(HOST, "host.cpu_utilization", grid), view.host, safe(view.hostname), columns)
+        heading = gpu_heading(columns, view.overview_window, sizes, edge, "", is_read=view.has_full_history)
         return [heading, row_line(row, columns.placed, cells), self._epochs(columns, grid)]
 
-    def _history(self, uuid: str) -> Line:
+    def _history(self, subject: str, metric: str, grid: Grid) -> Line:
+        """Return the strip of a metric of a GPU or of the host."""
         view = self.view
-        inputs = view.frame, view.is_loading and view.history.end
-        if self._history_version[0] != inputs:
-            self._history_version = inputs, (view.history.begin, inputs[1])
-        shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=self._grid, interval=view.interval,
-            version=self._history_version[1],
-        )  # fmt: skip
-        is_read = view.has_full_history
-        return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
+        return strip(read(view.history, subject, metric, grid, view.interval).mean, is_read=view.has_full_history)
 
     def _seconds_until_end(self, run: str) -> float:
         """Return the seconds until a run ends, computed once per frame."""
@@ -302,19 +282,14 @@ class GpuTable(Section):
             return ""
         return BRACKET[0] if not has_above else BRACKET[1] if has_below else BRACKET[2]
 
-    def _join(self, row: int, parts: list[Line]) -> Line:
-        """Join the lines of a row; returns the same object while all lines are unchanged."""
+    def _join(self, parts: list[Line]) -> Line:
+        """Join the lines of GPUs side by side."""
         if len(parts) == 1:
             return parts[0]
-        cells = self._arrangement.cells + GAP
-
-        def join() -> Line:
-            line: Line = []
-            for part in parts:
-                line += [*part, Segment(" " * (cells - length(part)))]
-            return line
-
-        return self._lines_around.get(row, (parts, cells), join)
+        cells, line = self._arrangement.cells + GAP, list[Segment]()
+        for part in parts:
+            line += [*part, Segment(" " * (cells - length(part)))]
+        return line
 
     def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
         """Return the epoch starts of the selected run."""
@@ -323,8 +298,7 @@ class GpuTable(Section):
         if ranks is None:
             return []
         marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
-        inputs = marks, name, columns, grid
-        return self._lines_around.get("epochs", inputs, lambda: epoch_ticks(columns, grid, marks, name))
+        return epoch_ticks(columns, grid, marks, name)
 
     def _hidden(self) -> Line:
         """Return the number of GPUs above and below the visible ones, and the names of free GPUs among them."""

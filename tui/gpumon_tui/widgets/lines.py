@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Self
 
@@ -12,7 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gpumon_tui.render.cells import changed_ranges
-from gpumon_tui.render.text_width import Line, length
+from gpumon_tui.render.text_width import ClickRange, Line, length
 from gpumon_tui.state import View
 
 
@@ -64,6 +65,8 @@ class Lines(Widget):
         self._strip_cells = 0
         self._style_cache = StyleCache(view, self.ground)
         self._dimmed = False
+        self.click_ranges: Sequence[ClickRange] = ()
+        """Ranges of cells that can be clicked, in the lines drawn last."""
         self.drawn_size: Size | None = None
         """Size at which it was last drawn."""
 
@@ -79,6 +82,11 @@ class Lines(Widget):
     def lines(self) -> list[Line]:
         """Return the lines for the widget's size."""
         return self.draw(*self.size)
+
+    def action_at(self, x: int, y: int) -> str:
+        """Return the action of a clicked cell; empty if it has none."""
+        at_cell = (range_.action for range_ in self.click_ranges if range_.row == y and range_.begin <= x < range_.end)
+        return next(at_cell, "")
 
     def show(self) -> None:
         """Draw again, and repaint the lines that have changed."""

@@ -230,7 +230,6 @@ class Section(LiveTable):
         """Cells left of the section name."""
         self.keys: Sequence[Hashable] = ()
         self._followed_selection: tuple[Hashable, int] = (None, 0)
-        self._head_cache: Cache[Line] = Cache()
 
     @property
     def selected(self) -> Hashable:
@@ -288,8 +287,7 @@ class Section(LiveTable):
             detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
         key, description = self.opens
         key_hint: Line = [Segment(key, theme.TITLE), Segment(f" {description}", theme.DIM)] if key else []
-        head = section_head(self.section_name, detail, key_hint, cells, self.left)
-        return [self._head_cache.get(0, head, lambda: head)]
+        return [section_head(self.section_name, detail, key_hint, cells, self.left)]
 
     def empty(self, cells: int) -> list[Line]:
         parts = wrap_words(self.empty_text(), max(20, cells - 2 * self.left - 1))
@@ -301,8 +299,7 @@ class Section(LiveTable):
     def foot(self, above: int, below: int, cells: int) -> Line:
         left: Line = [Segment(" " * (self.left + 1)), Segment(self.left_out(), theme.FAINT)]
         right: Line = [Segment(self._counts(), theme.TITLE), Segment(" " * self.left)]
-        line = spread(left, right, cells)
-        return self._head_cache.get(1, line, lambda: line)
+        return spread(left, right, cells)
 
     def _counts(self) -> str:
         """Return the numbers of rows above and below the visible ones: `+2 ▲  +5 ▼`."""

@@ -22,7 +22,7 @@ from gpumon_tui.render.gpu_charts import (
     small_metrics,
 )
 from gpumon_tui.render.gpu_status import GpuLabel, holder, without_outdated
-from gpumon_tui.render.line_plot import Columns, PlotCache
+from gpumon_tui.render.line_plot import Columns
 from gpumon_tui.render.strip import heat_strip
 from gpumon_tui.render.table import section_head
 from gpumon_tui.render.text_width import Line, safe
@@ -37,14 +37,12 @@ class OverviewCharts(Lines):
     def __init__(self, view: View) -> None:
         super().__init__(view, id="charts")
         self._large, self._small = Columns(), Columns()
-        self._plots = PlotCache()
         self._cache: Cache[list[Line]] = Cache()
 
     def forget(self) -> None:
         """Clear the caches."""
         self._large.clear()
         self._small.clear()
-        self._plots.clear()
 
     def draw(self, cells: int, height: int) -> list[Line]:
         view = self.view
@@ -82,7 +80,7 @@ class OverviewCharts(Lines):
             is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval,
             is_read=view.has_full_history,
         )  # fmt: skip
-        return gpu_charts(gpu, plan, cells, self._plots)[:height]
+        return gpu_charts(gpu, plan, cells)[:height]
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view

@@ -58,8 +58,7 @@ class AttentionSection(Section):
     def row_line(self, index: int, cells: int) -> Line:
         groups = self._groups()[: self._visible]
         subject = overview_rows.subject_cells(groups, index, cells)
-        line = overview_rows.finding_line(groups[index], cells, self.left, subject)
-        return self._row_cache.get(index, line, lambda: line)
+        return overview_rows.finding_line(groups[index], cells, self.left, subject)
 
     def detail(self) -> Line:
         view, groups = self.view, self._groups()
@@ -241,7 +240,6 @@ class ProcessSection(Section):
         """Keys of the processes in `_ordered`."""
         self._sizes: list[float] = []
         """Known GPU memory sizes, for sorting."""
-        self._built_rows: Cache[Row] = Cache()
         self._empty: frozenset[str] | None = None
         """Keys of columns for which no process has or had a value; a column is not removed when its values
         disappear.
@@ -264,18 +262,10 @@ class ProcessSection(Section):
 
     def draw(self, cells: int, height: int) -> list[Line]:
         self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
-        lines = super().draw(cells, height)
-        self._built_rows.keep(self.keys)
-        return lines
+        return super().draw(cells, height)
 
     def row(self, index: int) -> Row:
-        process, facts = self._ordered[index], self.view.process_facts()
-        inputs = process, overview_rows.process_row_key(process, facts), self.placed
-
-        def build() -> Row:
-            return placed_cells(overview_rows.process_row(process, facts), self.placed)
-
-        return self._built_rows.get(self.keys[index], inputs, build)
+        return placed_cells(overview_rows.process_row(self._ordered[index], self.view.process_facts()), self.placed)
 
     def detail(self) -> Line:
         view, frame = self.view, self.view.frame

@@ -8,7 +8,7 @@ from gpumon.model import units
 from gpumon.storage.history.query import HOST, Query
 from gpumon_tui import theme
 from gpumon_tui.render.gpu_status import level
-from gpumon_tui.render.text_width import Line, cut, length, safe
+from gpumon_tui.render.text_width import ClickRange, Line, cut, length, safe
 from gpumon_tui.render.time_axis import column_text, window_text
 from gpumon_tui.screens.chart.board import legend_row
 from gpumon_tui.screens.chart.layouts import WIDE
@@ -18,10 +18,8 @@ from gpumon_tui.widgets.lines import Lines
 
 _KEY = theme.ink("key", bold=True)
 _WHOSE = theme.ink("text", bold=True)
-_BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
-"""Clickable texts of the title, with the equivalent keys."""
-Click = tuple[int, int, str]
-"""First cell, end cell (exclusive), and name of the equivalent key."""
+_BUTTONS = {"‹ ": "pan(-1)", " ›": "pan(1)", "− ": "zoom(1)", " +": "zoom(-1)"}
+"""Clickable texts of the title, with their actions."""
 
 
 class ChartHeading(Lines):
@@ -32,27 +30,21 @@ class ChartHeading(Lines):
     def __init__(self, state: ChartState) -> None:
         super().__init__(state.view)
         self.state = state
-        self.clicks: list[Click] = []
 
     def lines(self) -> list[Line]:
         plan, cells = self.state.plan, self.size.width
         if self.view.frame is None:
             return [[]]
-        line, self.clicks = title(self.state, cells)
+        line, self.click_ranges = title(self.state, cells)
         readout_lines: list[Line] = [] if plan.panel_cells else [cut(readout_line(self.state, cells), cells)]
         readout_lines += [cut(legend_row(self.state, cells), cells)] if plan.legend else []
         return [[], line, *readout_lines, []] if plan.has_blanks else [line, *readout_lines]
 
-    def key_at(self, x: int, y: int) -> str:
-        """Return the name of the key equivalent to a click at this position; empty if there is none."""
-        if y != self.state.plan.has_blanks:
-            return ""
-        return next((key for begin, end, key in self.clicks if begin <= x < end), "")
 
-
-def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
+def title(state: ChartState, cells: int) -> tuple[Line, list[ClickRange]]:
     """Return the title line and its clickable areas; parts that also appear elsewhere are dropped first."""
-    margin, width = (2 if cells >= WIDE else 1), state.plan.left + state.plan.cells
+    plan = state.plan
+    margin, width = (2 if cells >= WIDE else 1), plan.left + plan.cells
     name, subject = state.metric.title, _subject(state)
     own_parts: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(subject, _WHOSE)]
     now, times, zoom, column = _now(state), _times(state), _zoom(state), _column(state)
@@ -67,13 +59,17 @@ def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
     left = cut(left, max(0, width - length(right) - 1))
     begin = width - length(right)
     position = margin + len(name) + 3
-    clicks = [(margin, position - 3, "enter"), (position, position + len(subject), "g")]
+    row = plan.has_blanks
+    ranges = [
+        ClickRange(margin, position - 3, "choose", row),
+        ClickRange(position, position + len(subject), "subject(1)", row),
+    ]
     position = begin
     for text, _, _ in right:
         if text in _BUTTONS:
-            clicks.append((position, position + len(text), _BUTTONS[text]))
+            ranges.append(ClickRange(position, position + len(text), _BUTTONS[text], row))
         position += len(text)
-    return [*left, Segment(" " * max(0, begin - length(left))), *right], clicks
+    return [*left, Segment(" " * max(0, begin - length(left))), *right], ranges
 
 
 def _now(state: ChartState) -> Line:

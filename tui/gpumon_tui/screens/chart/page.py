@@ -30,13 +30,6 @@ LIST_CELLS = 56
 """Width of the list of metrics."""
 
 
-_BUTTONS = {
-    "enter": "choose", "g": "subject(1)", "left_square_bracket": "pan(-1)", "right_square_bracket": "pan(1)",
-    "minus": "zoom(1)", "plus": "zoom(-1)",
-}  # fmt: skip
-"""Actions of the buttons in the heading, by the names that `ChartHeading.key_at` gives them."""
-
-
 class ChartPage(TerminalPage):
     """One metric over time, with a cursor that shows its values."""
 
@@ -246,9 +239,9 @@ class ChartPage(TerminalPage):
             return
         state, plan = self.state, self.state.plan
         if self.heading.region.contains(event.screen_x, event.screen_y):
-            key = self.heading.key_at(event.screen_x - self.heading.region.x, event.screen_y - self.heading.region.y)
-            if key:
-                await self.run_action(_BUTTONS[key])
+            x, y = event.screen_x - self.heading.region.x, event.screen_y - self.heading.region.y
+            if action := self.heading.action_at(x, y):
+                await self.run_action(action)
         else:
             column = event.screen_x - self.board.region.x - plan.left
             row = event.screen_y - self.board.region.y - plan.heat_title - 1
