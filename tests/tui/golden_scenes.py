@@ -31,7 +31,7 @@ from tests.tui.test_events_page import logged
 from tests.tui.test_processes_page import Confined
 from tests.tui.test_runs_page import NOW, five_runs
 
-SIZES = ((40, 20), (80, 24), (120, 40), (200, 50), (320, 90))
+SIZES = ((40, 20), (80, 24), (120, 40), (200, 50))
 COUNTS = (0, 1, 2, 8, 16, 32)
 SECONDS = 660
 """For which the machine has been watched."""

@@ -79,7 +79,7 @@ def main() -> None:
     path = GOLDEN / f"{asked.file.removesuffix('.txt')}.txt"
     lines = (sys.stdin.read() if asked.file == "-" else path.read_text()).splitlines()
     kind, _, told = path.stem.rpartition("-")
-    size = tuple(map(int, told.split("x"))) if told else (320, 90)
+    size = tuple(map(int, told.split("x"))) if told else (200, 50)
     frame = GOLDEN / f"{FRAME}-{told}.txt"
     ends = {one.name: one for one in sections(frame.read_text().splitlines())} if frame.is_file() else {}
     for screen in sections(lines):

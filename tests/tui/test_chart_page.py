@@ -460,8 +460,7 @@ def test_abbreviations_keep_their_letters_above_the_heat_strip() -> None:
     assert any("All GPUs   utilization" in line for line in shown("", (80, 24)))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
-def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_newest_one(size: tuple[int, int]) -> None:
+def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_newest_one() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -481,7 +480,7 @@ def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_ne
                 assert len(strips) > 1
                 assert not [line for line in strips if "·" in line], window
 
-    play(feed, size, script)
+    play(feed, (120, 40), script)
 
 
 def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
@@ -515,11 +514,10 @@ def test_the_cursor_on_the_begin_of_a_run_or_of_its_first_epoch_tells_of_it() ->
     play(feed, (160, 50), script)
 
 
-@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.FAILED])
-def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over(state: RunState) -> None:
+def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over() -> None:
     feed, over = FakeFeed(seconds=460), 400
     for second, frame in enumerate(feed.frames):
-        ended = [run._replace(state=state, updated=float(START + over)) for run in frame.runs]
+        ended = [run._replace(state=RunState.FAILED, updated=float(START + over)) for run in frame.runs]
         frame._runs = frame.runs if second < over else tuple(ended)
         frame._boundaries = tuple(boundary for boundary in frame.boundaries if boundary.time_ns < (START + over) * 1e9)
 
@@ -596,8 +594,7 @@ def test_panning_and_the_way_back_to_now() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, int]) -> None:
+def test_a_cursor_keeps_its_column_when_the_window_is_panned() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "minus", "minus", "left", "left", "left")
         state, shown = page_of(app).state, app.view.chart_time
@@ -609,7 +606,7 @@ def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, in
         assert shown.is_past, "it moves on from there"
         assert state.cursor == column - 1
 
-    play(FakeFeed(seconds=300), size, script)
+    play(FakeFeed(seconds=300), (80, 24), script)
 
 
 def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
@@ -769,9 +766,8 @@ def test_another_source_is_shown_as_of_now() -> None:
     play(FakeFeed(gpus=1), (80, 24), script)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
-    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
     path, now = tmp_path / "history.sqlite", float(START + 120)
@@ -799,7 +795,7 @@ def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
         assert app.view.window == 31 * DAY
 
     still = FakeClock(start=120 * SECOND)  # or the frames would be old before all keys are pressed
-    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), size, script, clock=still)
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (80, 24), script, clock=still)
     month, minute, again = found
     assert month == again
     assert month != minute

@@ -1,4 +1,4 @@
-"""Golden screens: every page at five sizes, the first one for 0 to 32 GPUs, in dark, light, 16 colors and ASCII.
+"""Golden screens: every page at four sizes, the first one for 0 to 32 GPUs, in dark, light, 16 colors and ASCII.
 
 `make golden` writes them anew: look at what `git diff` shows of them before you commit it. `make test` compares every
 page at the two smallest sizes and at one of the larger ones, `make test-all` at all of them.
@@ -18,9 +18,9 @@ PAGE = slice(1, -1)
 SIZE_IDS = [f"{columns}x{rows}" for columns, rows in SIZES]
 SMALL, LARGE = SIZES[:2], SIZES[2:]
 QUICK = {
-    "processes": LARGE[0], "process": LARGE[0], "windows": LARGE[0], "states": LARGE[0],
+    "processes": LARGE[0], "process": LARGE[0], "windows": LARGE[0], "states": LARGE[0], "events": LARGE[0],
+    "runs": LARGE[1], "runs-opened": LARGE[1], "runs-compared": LARGE[1],
     "overview": LARGE[1], "chart": LARGE[1], "accounts": LARGE[1],
-    "runs": LARGE[2], "runs-opened": LARGE[2], "runs-compared": LARGE[2], "events": LARGE[2],
 }  # fmt: skip
 """The large size of each file that `make test` draws: one for all files that come of the same session."""
 

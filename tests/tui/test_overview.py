@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sin
 from typing import Any
 
 import pytest
@@ -18,23 +17,20 @@ from gpumon.analysis.run_epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.device import REPLAY_PREFIX, Device
 from gpumon.model.frame import Run, RunState, Sample
-from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA
 from gpumon.storage.history.buckets import Grid
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.render import line_plot, overview_rows
-from gpumon_tui.render.axis import value_axis
+from gpumon_tui.render import overview_rows
 from gpumon_tui.render.bars import numerals
-from gpumon_tui.render.cells import to_line
 from gpumon_tui.render.gpu_charts import SMALL, charts_plan
 from gpumon_tui.render.gpu_columns import HOLDERS, THROTTLED, epoch_ticks, free_summary, gpu_columns, hidden_gpus
 from gpumon_tui.render.gpu_row import GpuLine, gpu_row, gpu_text
 from gpumon_tui.render.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel, facts, facts_line, throttled
-from gpumon_tui.render.line_plot import PlotCache, PlotCurve, plot
 from gpumon_tui.render.overview_rows import LOSS, PROCESS_COLUMNS, EpochLine, loss_cell
-from gpumon_tui.render.strip import LEVELS, StripHistory, strip, strip_grid
+from gpumon_tui.render.strip import LEVELS, strip, strip_grid
 from gpumon_tui.render.table import fit_columns, row_line
 from gpumon_tui.screens.overview import OverviewPage
 from gpumon_tui.screens.runs import RunsPage
@@ -70,53 +66,6 @@ def test_a_strip_has_seven_levels_zero_is_seen_and_a_gap_is_not_zero() -> None:
     zero, little = strip([0.0, 0.1, 1.0])[:2]
     assert zero.style != little.style
     assert "█" not in LEVELS
-
-
-class Asked:
-    """A history that counts the columns it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.feed = 0.5
-
-    def query(self, query: Any) -> dict[str, Any]:
-        self.asked += query.grid.buckets
-        line = [self.feed] * query.grid.buckets
-        return {query.metrics[0]: type("Line", (), {"mean": line})}
-
-
-def test_a_column_that_is_over_is_asked_for_once() -> None:
-    history, kept = Asked(), StripHistory()
-
-    def shares(now: float, known: object = 1) -> list[float]:
-        grid = Grid(int(now) - 29, 1.0, 30)
-        return kept.shares(history, "a", "m", grid=grid, interval=1.0, version=known)  # type: ignore[arg-type]
-
-    assert shares(1000) == [0.5] * 30
-    assert history.asked == 30
-    history.feed = 0.75
-    assert shares(1001) == [0.5] * 27 + [0.75] * 3
-    assert history.asked <= 34
-    assert shares(1001, known=2) == [0.75] * 30, "the past has changed"
-    history.feed = 0.25
-    assert shares(2000) == [0.25] * 30, "nothing of before is on screen"
-
-
-def test_a_second_later_only_cells_with_news_are_drawn_anew() -> None:
-    feed = FakeFeed(gpus=8)
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        before = app.pages["Overview"].gpus._lines
-        feed.advance()
-        app.poll()
-        await pilot.pause()
-        after = app.pages["Overview"].gpus._lines
-        same = [one is other for one, other in zip(before, after, strict=True)]
-        assert same[0], "headings"
-        assert same[8], "a free GPU is as free as before"
-        assert not all(same)
-
-    play(feed, (120, 40), script)
 
 
 def test_every_gpu_has_one_line_with_what_it_does_and_who_has_it() -> None:
@@ -192,23 +141,16 @@ def test_a_click_on_the_row_under_the_cursor_opens_it_as_on_other_pages() -> Non
     play(FakeFeed(), (120, 40), script)
 
 
-def test_a_click_on_a_finding_opens_all_of_it() -> None:
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.click("#attention", offset=(20, 1))
-        await pilot.pause()
-        assert "Check the fans" in "\n".join(text(app))
-
-    play(FakeFeed(), (120, 40), script)
-
-
 def test_the_name_of_a_section_opens_more_of_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#attention", offset=(5, 0))
         await pilot.pause()
         assert "Check the fans" in "\n".join(text(app))
-        await pilot.press("x", "exclamation_mark")
-        await pilot.pause()
-        assert "Check the fans" in "\n".join(text(app))
+        for open_findings in (pilot.press("exclamation_mark"), pilot.click("#attention", offset=(20, 1))):
+            await pilot.press("x")
+            await open_findings
+            await pilot.pause()
+            assert "Check the fans" in "\n".join(text(app))
         await pilot.press("x")
         await pilot.click("#processes", offset=(5, 0))
         await pilot.pause()
@@ -357,29 +299,6 @@ def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_wher
     lines = play(feed, (200, 50))
     assert "fan" not in lines[2]
     assert re.search(r"out +P +enc %", lines[2])
-
-
-def test_of_curves_that_go_on_only_columns_with_news_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    widths: list[int] = []
-
-    def counting(curve: PlotCurve, *rest: Any) -> list[Any]:
-        widths.append(len(curve.mean) // 2)
-        return plot(curve, *rest)
-
-    monkeypatch.setattr(line_plot, "plot", counting)
-    kept, axis = PlotCache(), value_axis(BY_NAME["gpu.utilization"], 1.0)
-    for newest in range(40, 60):
-        mean = tuple(abs(sin(at)) if at < newest and at % 17 else NAN for at in range(60))
-        curve = PlotCurve(tuple(one / 2 for one in mean), mean, tuple(min(1.0, 2 * one) for one in mean))
-        lines = kept.lines("a", curve, axis, 5, "util")
-        assert lines == [to_line(row) for row in plot(curve, axis, 5, "util")], newest
-    assert widths[0] == 30
-    assert max(widths[1:]) <= 12, "only the end"
-    count = len(widths)
-    assert kept.lines("a", curve, axis, 5, "util") is lines
-    assert len(widths) == count, "nothing changed"
-    kept.lines("a", curve, axis, 6, "util")
-    assert widths[-1] == 30, "another height"
 
 
 def test_of_two_gpus_the_selected_one_has_charts() -> None:
@@ -728,18 +647,13 @@ class WithoutTotal(FakeFeed):
         return found._replace(values=values)
 
 
+@pytest.mark.parametrize("tells_use", [True, False])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_of_memory_whose_total_is_unknown_the_charts_tell_the_rest(size: tuple[int, int]) -> None:
-    screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60), size))
-    assert "of –" not in screen
-    assert re.search(r"peak \d", screen)
-
-
-def test_of_a_gpu_that_tells_nothing_of_its_memory_no_dash_is_told_as_its_total_or_peak() -> None:
-    for size in ((80, 24), (160, 50)):
-        screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60, tells_use=False), size))
-        assert "Memory" in screen
-        assert not re.search("of –|peak –", screen), screen
+def test_unknown_memory_total_is_no_dash(size: tuple[int, int], *, tells_use: bool) -> None:
+    screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60, tells_use=tells_use), size))
+    assert "Memory" in screen
+    assert not re.search("of –|peak –", screen), screen
+    assert bool(re.search(r"peak \d", screen)) is tells_use
 
 
 def test_where_no_process_is_listed_none_is_offered_to_be_sorted() -> None:

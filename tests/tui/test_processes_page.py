@@ -103,7 +103,7 @@ def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
     play(Confined(), (120, 40), script)
 
 
-@pytest.mark.parametrize("cells", range(1, 8))
+@pytest.mark.parametrize("cells", [1, 5])
 def test_a_filter_is_typed_in_a_terminal_of_hardly_any_columns(cells: int) -> None:
     page(recent(), (cells, 10), "slash", *"train")
 
@@ -204,8 +204,7 @@ def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> No
     play(recent(), (120, 40), script)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_the_column_by_which_it_is_sorted_is_always_there_and_marked(columns: int) -> None:
+def test_the_column_by_which_it_is_sorted_is_always_there_and_marked() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         page = app.page
@@ -216,7 +215,7 @@ def test_the_column_by_which_it_is_sorted_is_always_there_and_marked(columns: in
             await pilot.pause()
             assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.table.order
 
-    play(recent(), (columns, 24), script)
+    play(recent(), (40, 24), script)
 
 
 def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> None:
@@ -309,17 +308,14 @@ def test_a_filter_that_matches_nothing_says_which_term_hides_how_many() -> None:
     assert "no process matches: of 24, python hides 16, mem>99 hides 24" in said
 
 
-@pytest.mark.parametrize("back", ["escape", "u", "t", "enter"])
-def test_the_foot_is_that_of_processes_at_once_after_totals_by_user(back: str) -> None:
+def test_the_footer_offers_to_end_processes_but_not_users() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
-        await pilot.pause()
-        assert "K end…" in text(app)[-1]
-        await pilot.press("u")
-        await pilot.pause()
-        assert "K end…" not in text(app)[-1], "a user cannot be ended"
-        await pilot.press(back)
-        await pilot.pause()
+        for back in ("escape", "u", "t", "enter"):
+            assert "K end…" in text(app)[-1], back
+            await pilot.press("u")
+            assert "K end…" not in text(app)[-1]
+            await pilot.press(back)
         assert "K end…" in text(app)[-1]
 
     play(recent(source="nvml", label=""), (200, 50), script)
@@ -438,7 +434,6 @@ def test_of_two_thousand_processes_only_what_is_on_screen_is_drawn() -> None:
             feed.advance()
             spent.append(instructions(app.poll))
         assert len(made) <= 3 * 40, "only rows on screen are made"
-        print("SPENT", spent)
         assert max(spent) < 2_500_000, "all of them are put in order; usual is a third"
 
     feed = Crowded(seconds=3, processes_count=2000)
