@@ -18,7 +18,7 @@ from gpumon.model.metrics import BY_NAME, PCIE_LINK, Availability
 def has_slow_link(status: GpuStatus) -> bool:
     """Return whether a GPU is in use and its PCIe link is currently slower than its maximum.
 
-    This alone is not a problem, because an idle GPU slows its link down, too.
+    This alone is not a problem, because the driver also slows down the link of an idle GPU.
     """
     sample = status.sample
     if status.state is GpuState.FREE or sample.state is not Availability.OK:
@@ -85,8 +85,7 @@ class GpuContext(NamedTuple):
     def slow_link(self) -> list[tuple[str, float, float]]:
         """Metric, value and maximum for each PCIe value that was below its maximum under load and is still below it.
 
-        A value that is now at its maximum proves that the link is fine, because a GPU that goes idle can only slow it
-        down.
+        A value that is at its maximum now proves that the link can reach it.
         """
         sample = self.status.sample
         slow_now = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}

@@ -77,7 +77,7 @@ _UNREACHABLE = (Availability.LOST, Availability.NO_DRIVER)
 def unavailable_remedy(device: Device, condition: Availability, fault: Xid | None, action: str = "") -> str:
     """Return sentences that say what to do about a GPU that cannot be read. Empty if there is no advice.
 
-    `action`: advice for the condition; for a required reset, and by default for a lost GPU, this function has its own.
+    `action`: advice for the condition. It is replaced for a GPU that must be reset, and has a default for a lost GPU.
     `fault`: XID error of the GPU. If its remedy is an urgent repair, only this remedy is returned. If its remedy is a
     repair that can wait, it is left out. Any other remedy is appended to the advice.
     """

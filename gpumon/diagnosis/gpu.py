@@ -1,4 +1,4 @@
-"""Rules about the current state of a GPU, and the list of facts that no rule could judge because of missing data."""
+"""Rules about the current state of a GPU, and the facts that no rule could judge because data is missing."""
 
 from __future__ import annotations
 

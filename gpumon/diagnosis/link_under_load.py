@@ -1,7 +1,7 @@
-"""Determines the state of a GPU's PCIe link at the time when the GPU was last under load.
+"""Determines the state of a GPU's PCIe link when the GPU was last under load.
 
-The current state of the link is not sufficient, because an idle GPU slows its link down. The link is read only twice a
-minute, so only a reading at the end of a period under load was certainly made in this period.
+The current state of the link is not sufficient, because the driver slows down the link of an idle GPU. The link is read
+only twice a minute. So the period under load must be long, and only the reading at its end is used.
 """
 
 from __future__ import annotations
@@ -91,10 +91,7 @@ def link_under_load(series: LinkSeries, now: float) -> LinkUnderLoad:
 
 
 def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
-    """Return the mean utilization of each slot, from slot number `first_slot` on.
-
-    It is NaN for a slot without samples.
-    """
+    """Return the mean utilization of each slot from slot number `first_slot` on; NaN for a slot without samples."""
     slots: list[list[float]] = [[] for _ in range(_SLOTS)]
     last_time, last_share, last_slot = NAN, NAN, 0
     for time, share in zip(series.times, series.load, strict=True):
@@ -113,7 +110,7 @@ def _slot_means(series: LinkSeries, first_slot: int) -> list[float]:
 
 
 def _fill(slots: Sequence[list[float]], share: float, empty: Iterable[int]) -> None:
-    """Use the utilization `share` of a sample for the slots in `empty`, which have no sample."""
+    """Add the utilization `share` of an earlier sample to the slots in `empty`, which have no sample."""
     for slot in empty:
         if 0 <= slot < _SLOTS:
             slots[slot].append(share)

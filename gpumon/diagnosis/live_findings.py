@@ -191,8 +191,8 @@ def live_run(
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        # Boundaries are needed to tell phases apart. Without them, the share is computed from the board, for the whole
-        # time.
+        # The phases in which waits are measured are known only from boundaries. Without boundaries, the board gives the
+        # share of the whole time.
         wait_share=NAN if not settled else wait.share if wait.measured > 0 else run.wait / duration,
         waits_in_part=duration > WHOLE * wait.measured > 0,
         throttled_share=throttled,
@@ -280,9 +280,9 @@ class JudgedFrame:
 
 
 def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether earlier frames could change the state of a GPU or the word that views show for it.
+    """Return whether earlier frames could change the state or the load of a GPU.
 
-    A single frame cannot distinguish idleness from a pause, or light load from a sample between two steps.
+    A single frame cannot distinguish an idle GPU from a pause, or a light load from a sample between two steps.
     """
     return any(
         status.state is GpuState.ALLOCATED or (status.state is GpuState.BUSY and status.load is not Load.BUSY)

@@ -1,8 +1,9 @@
-"""The facts about a recorded training that rules on slow trainings read: its epochs as windows, its phases, its ranks.
+"""The facts about a recorded training on which the rules about slow trainings are based.
 
-A window is an ended epoch, or an ended row of steps in a run without epochs. The first window is left out if there are
-others, because the training compiles and fills caches in it. A rule judges a run that has ended by all its windows, and
-a running run by the newest ones, so that a finding clears itself. It needs two windows in which its limit is reached.
+A training is divided into windows. A window is an ended epoch, or an ended row of steps in a run without epochs. The
+first window is left out if there are enough others, because the training compiles and fills caches in it. A run that
+has ended is judged by all its windows. A running run is judged by its newest windows, so that a finding disappears when
+its cause has gone. A finding requires that its limit is reached in `NEEDED` windows.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _IDLE_POWER = (0.08, 0.25)
 """Power of a card that waits, as a share of its power limit: lowest and highest of common cards."""
 
 _LONG = 30.0
-"""The mean memory of a row is used only if the row covers at least this many seconds. In a shorter time, the mean
-depends too much on the age of the driver's process list."""
+"""The mean memory of a row is used only if the row covers at least this many seconds. Over a shorter time, the age of
+the driver's process list makes the mean too inexact."""
 
 
 class Window(NamedTuple):
@@ -41,11 +42,11 @@ class Window(NamedTuple):
 
     summary: EpochSummary
     phases: Mapping[str, float]
-    """Seconds of each phase other than training, for the rank with the longest."""
+    """Seconds of each phase other than training; of several ranks, the longest."""
     gap: float = 0.0
     """Seconds until the next epoch begins; 0 for the last epoch."""
     others: float = NAN
-    """Peak memory in bytes of other programs on the GPU where they held most; NaN if not measured."""
+    """Peak memory of other programs in bytes, on the GPU on which they used most; NaN if not measured."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +59,7 @@ class Window(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """What a rule needs of one rank of a distributed training."""
+    """The waits and the GPU utilization of one rank of a distributed training."""
 
     rank: int
     wait: float
@@ -82,7 +83,7 @@ class Loader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A recorded training as rules see it."""
+    """The facts about a recorded training."""
 
     subject: Subject
     framework: str
@@ -91,13 +92,13 @@ class Training:
     windows: Sequence[Window]
     """The windows to judge, oldest first."""
     seconds: float
-    """Length of these windows, with the time between them."""
+    """Total length of these windows and of the time between them."""
     ended: Sequence[Window]
-    """All ended windows, with the first one."""
+    """All ended windows, including the first one."""
     total: EpochSummary
     """Summary of the whole run."""
     outside: Mapping[str, float]
-    """Seconds of each phase outside epochs in the whole run; phase `other` is the time in no phase."""
+    """Seconds of each phase outside epochs, in the whole run. The phase `OTHER` is the time without a phase."""
     ranks: Sequence[RankTimes]
     batch: float
     """Samples per step over all ranks; NaN if not reported."""
@@ -115,7 +116,7 @@ class Training:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are enough windows, and they are long enough."""
+        """Whether the windows are numerous and long enough to be judged."""
         return len(self.windows) >= NEEDED and self.seconds >= JUDGED_SECONDS
 
     @property
@@ -147,18 +148,18 @@ class Training:
         return self.wait / self.seconds if self.seconds > 0 else NAN
 
     def mean(self, column: str) -> float:
-        """Return a measured column over the judged windows, weighted by their length; NaN if one has no value."""
+        """Return the mean of a column over the judged windows, weighted by length; NaN if it is missing in one."""
         known = [(window.summary.value(column), window.summary.seconds) for window in self.windows]
         weight = sum(seconds for _, seconds in known)
         return sum(value * seconds for value, seconds in known) / weight if weight > 0 else NAN
 
     def highest(self, column: str) -> float:
-        """Return the highest value of a measured column in the judged windows; NaN if there is none."""
+        """Return the highest value of a column in the judged windows; NaN if there is none."""
         values = [window.summary.value(column) for window in self.windows]
         return max((value for value in values if is_known(value)), default=NAN)
 
     def in_phases(self, names: Collection[str]) -> float:
-        """Return the seconds of the judged windows in these phases, with their part of the phases outside epochs."""
+        """Return the seconds that the judged windows, and the time between them, spent in these phases."""
         within = sum(window.in_phases(names) for window in self.windows)
         outside = sum(seconds for phase, seconds in self.outside.items() if phase in names)
         whole = self.total.seconds
@@ -170,7 +171,7 @@ class Training:
 
     @property
     def unnamed_gap(self) -> float:
-        """Share of the judged time that is between epochs and in no phase."""
+        """Share of the judged time that is between epochs and belongs to no phase."""
         gap = sum(window.gap for window in self.windows)
         named = sum(seconds for phase, seconds in self.outside.items() if phase != OTHER)
         whole = self.total.seconds
@@ -178,10 +179,10 @@ class Training:
         return max(0.0, gap - named) / self.seconds if self.seconds > 0 else NAN
 
     def lasts(self, is_reached: Callable[[Window], bool]) -> bool:
-        """Return whether a limit is reached in enough windows.
+        """Return whether a limit is reached in enough windows for a finding.
 
-        An ended run needs `NEEDED` windows. In a running run, so many windows in a row raise a finding, and so many in
-        a row below the limit clear it.
+        For an ended run, these are any `NEEDED` windows. For a running run, `NEEDED` consecutive windows raise the
+        finding, and `NEEDED` consecutive windows below the limit clear it.
         """
         reached = [is_reached(window) for window in self.windows]
         if not self.is_running:
@@ -194,7 +195,7 @@ class Training:
         return is_raised
 
     def saves(self, low: float, high: float) -> Gain:
-        """Return the gain of an action that removes between these shares of time in which the GPUs do nothing."""
+        """Return the gain of an action that removes idle time of the GPUs, as shares `low` to `high` of the time."""
         low, high = min(low, 1.0), min(high, 1.0)
         power = self.mean("power_mean")
         least, most = (min(1.0, share * self.power_limit / power) if power > 0 else NAN for share in _IDLE_POWER)
@@ -238,7 +239,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
 
 
 class Unjudged(NamedTuple):
-    """Something that no rule could judge because a measurement is missing."""
+    """A subject that no rule could judge because a measurement is missing."""
 
     what: str
     """What was not judged, such as `waits for data`."""
@@ -267,11 +268,11 @@ def unjudged(training: Training) -> list[Unjudged]:
 
 
 def memory_of_others(row: UsageRow) -> float:
-    """Return the peak memory in bytes on a device that did not belong to the run; NaN if it was not measured.
+    """Return the peak memory of other programs on a device in bytes; NaN if it was not measured.
 
-    The driver's process list is seconds older than its used memory, so the list shows too little while the memory of a
-    run grows. The framework's numbers are therefore used, too. If they are missing, the mean is used, because the peak
-    may have been memory of the run itself.
+    The memory of the run is subtracted from the used memory of the device. The driver's process list is seconds old and
+    shows too little memory while the run grows. Therefore the memory reserved by the framework is subtracted if it is
+    higher. If the framework reports none, means are compared, because the peak may belong to the run.
     """
     used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
     if is_known(reserved):
@@ -297,7 +298,7 @@ def _windows(record: Record, summaries: Sequence[EpochSummary]) -> list[Window]:
 
 
 def _gap(summary: EpochSummary, following: EpochSummary) -> float:
-    """Return the seconds between two epochs; 0 if there are other epochs between them that were not read."""
+    """Return the seconds between two epochs; 0 if epochs between them are missing."""
     gap = following.begun - summary.ended if following.ordinal == summary.ordinal + 1 else 0.0
     return gap if gap > 0 else 0.0
 

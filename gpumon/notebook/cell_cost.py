@@ -17,7 +17,7 @@ from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.tracking.wire_format import NOT_KNOWN, Memory, device_mark
 
 _VALID_INTERVALS = 3
-"""If two frames are more than this many sampling intervals apart, no value is valid for the time between them."""
+"""The values of a frame are not used for the time since the previous frame if that is more sampling intervals ago."""
 _COVERED = 0.98
 """Energy counts as complete if it was measured for at least this share of the cell."""
 
@@ -34,7 +34,7 @@ class GpuCost:
     framework_peak: float
     """The framework's peak of live tensors, in bytes."""
     framework_sign: str
-    """`≤` if the framework's counter had reached this value before the cell, `≥` if the cell reset the counter."""
+    """`≤` if the framework's peak counter already had this value before the cell, `≥` if the cell reset the counter."""
     energy: float
     """Energy of the whole board in joules. NaN for a cell of less than a second."""
     energy_sign: str
@@ -44,7 +44,7 @@ class GpuCost:
 
 
 class FrameworkPeaks:
-    """Memory of the frameworks at the begin and at the end of a cell."""
+    """The frameworks' peak counters at the start and at the end of a cell."""
 
     def __init__(self, before: Sequence[Memory]) -> None:
         self._before = {entry.number: entry.peak for entry in before}
@@ -57,8 +57,8 @@ class FrameworkPeaks:
     def of(self, uuid: str, *, is_only: bool) -> tuple[float, str]:
         """Return the peak on a device in bytes, and its sign (see `GpuCost.framework_sign`).
 
-        `is_only`: whether this is the only device of the notebook. If so, a device of a framework that could not
-        determine its UUID is this device.
+        `is_only`: whether this is the only device of the notebook. Memory for which the framework reports no UUID then
+        belongs to this device.
         """
         mark = device_mark(uuid)
         entries = [entry for entry in self.after if entry.device == mark or (is_only and not entry.device)]
@@ -74,7 +74,7 @@ class FrameworkPeaks:
 
 
 class CellCost:
-    """Adds up the use of all GPUs during a cell.
+    """Adds up what a cell uses of each GPU.
 
     `began`: start of the cell (ns, CLOCK_MONOTONIC). `is_member`: function that returns whether a process (pid) belongs
     to the notebook.
@@ -107,6 +107,7 @@ class CellCost:
 
     @property
     def has_frames(self) -> bool:
+        """Whether a frame was added."""
         return self._last is not None
 
     @property
@@ -120,7 +121,7 @@ class CellCost:
         return self._last is not None and 0 < self.ended <= self._last.monotonic_ns
 
     def add(self, frame: Frame) -> None:
-        """Add the next frame. The first one should be the newest frame before the cell."""
+        """Add the next frame. The first frame to add is the newest frame before the cell."""
         if self.is_complete:
             return
         self._read_processes(frame)
@@ -158,9 +159,10 @@ class CellCost:
         )  # fmt: skip
 
     def _estimate_rest(self, use: DeviceCost) -> None:
-        """Add the energy since the last reading, with the last measured power. The next frame replaces it."""
+        """Estimate the energy since the last reading from the last measured power, and add it to `use`."""
         last = self._last
-        sample = next((one for one in last.samples if one.device.uuid == use.device.uuid), None) if last else None
+        samples = last.samples if last else ()
+        sample = next((sample for sample in samples if sample.device.uuid == use.device.uuid), None)
         if last is None or sample is None or sample.state is not Availability.OK:
             return
         readings = self._readings.get(use.device.uuid)
@@ -179,7 +181,7 @@ class CellCost:
                 use.add_energy(growth.joules * seconds / length, seconds)
 
     def _read_processes(self, frame: Frame) -> None:
-        """Note which devices the processes of the notebook use, and which ones other processes use."""
+        """Record which devices the notebook uses, and which devices other processes use."""
         for process in frame.processes if frame.is_full else ():
             (self._own if self._is_member(process.pid) else self._shared).add(process.uuid)
             self.is_unattributed = self.is_unattributed or not process.user

@@ -25,7 +25,7 @@ _NAME_LENGTH = 40
 
 @dataclass(frozen=True)
 class CellReport:
-    """What a cell used. A notebook shows it as a table."""
+    """What a cell used of each GPU. IPython displays it as a table."""
 
     cell: int
     """Execution count of the cell."""
@@ -85,7 +85,7 @@ def gpu_name(label: str, name: str) -> str:
 def html_table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), charts: Sequence[str] = ()
 ) -> str:
-    """Return an HTML table without scripts and colors, which every viewer of notebooks shows.
+    """Return an HTML table without scripts and colors, so that every viewer of notebooks can display it.
 
     `notes`: lines below the table. `charts`: an SVG for the end of each row.
     """

@@ -1,7 +1,8 @@
 """The IPython extension: `%load_ext gpumon` registers the magics and measures cells.
 
-`%%gpumon` is not a cell magic. An input transformer removes the line, and the events `pre_run_cell` and `post_run_cell`
-measure the cell. So the cell runs as it would without gpumon: with `await`, its own traceback, and its last expression.
+`%%gpumon` is not a cell magic, because a cell magic must run the code of the cell itself. Instead, an input transformer
+removes the line, and the events `pre_run_cell` and `post_run_cell` measure the cell. IPython then runs the cell as it
+would without gpumon: `await` works, tracebacks are unchanged, and the value of the last expression is shown.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ _CELL = f"%%{MAGIC}"
 USAGE = "%gpumon [on | off | live [SECONDS] | runs [NUMBER]]"
 _EVERY = 1.0
 """Default seconds between two updates of the pane."""
-_SHORTEST = 0.2
+_SHORTEST, _LONGEST = 0.2, 3600.0
+"""Limits of the seconds between two updates of the pane."""
 _READ_EVERY = 10.0
-"""Seconds between two reads of the ring during a cell without a pane. The ring keeps the processes for longer."""
+"""Seconds between two reads of the ring during a cell without a pane. The ring contains frames of a longer time."""
 _POLL_EVERY = 0.1
 _MAX_WAIT = 5.0
-"""Maximum seconds after a cell in which its table is updated with the next sample."""
+"""Maximum seconds to wait after a cell for the next sample, with which its table is updated."""
 _RUNS = 10
 P = ParamSpec("P")
 
 
 def is_measured(source: str) -> bool:
-    """Return whether one of the first lines of a cell is `%%gpumon`. It may be below other magics, such as `%%time`."""
+    """Return whether a cell begins with the line `%%gpumon`. Other cell magics, such as `%%time`, may precede it."""
     for line in source.splitlines():
         words = line.split(None, 1)[:1]
         if words and not words[0].startswith("%%"):
@@ -57,10 +59,10 @@ def is_measured(source: str) -> bool:
 
 
 def without_magic(lines: list[str]) -> list[str]:
-    """Return the lines of a cell without the leading line `%%gpumon`, so that IPython does not look for such a magic.
+    """Return the lines of a cell without the leading line `%%gpumon`, which IPython would take for a cell magic.
 
-    The line becomes a comment, so that the line numbers in tracebacks stay correct. It is removed if another cell magic
-    follows, which must be in the first line.
+    The line becomes a comment, so that the line numbers in tracebacks stay correct. If another cell magic follows, the
+    line is removed, because a cell magic must be in the first line.
     """
     if not lines or lines[0].split(None, 1)[:1] != [_CELL]:
         return lines
@@ -68,11 +70,12 @@ def without_magic(lines: list[str]) -> list[str]:
 
 
 without_magic.has_side_effects = True  # type: ignore[attr-defined]
-"""IPython then does not apply it while a cell is being typed. In a terminal, `%%gpumon` thus waits for more lines."""
+"""So that IPython does not apply it to incomplete input. In a terminal, IPython then waits for more lines after
+`%%gpumon`, as after a cell magic."""
 
 
 def guarded(method: Callable[P, object]) -> Callable[P, None]:
-    """Wrap a callback of IPython so that an exception becomes one line. It must not disturb the cell."""
+    """Wrap a callback of IPython so that an exception is printed as one line and does not disturb the cell."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -88,7 +91,7 @@ _reported: set[str] = set()
 
 
 def report_problem(text: str) -> None:
-    """Print a problem of gpumon as one line, and each problem only once."""
+    """Print a problem of gpumon as one line. The same problem is printed only once."""
     if text not in _reported and sys.stderr is not None:
         _reported.add(text)
         sys.stderr.write(f"gpumon: {clean(text, 300)}\n")
@@ -105,7 +108,7 @@ class MeasuredCell:
     ) -> None:
         self.is_over = Event()
         self.handle: Any = None
-        """Display in which the pane is drawn, and which becomes the table; None if there is no display yet."""
+        """IPython's handle of the output that shows the pane and later the table; None before the first output."""
         self.pane: Pane | None = None
         self._lock = lock
         self._live = live
@@ -118,7 +121,7 @@ class MeasuredCell:
                 self._cost.add(newest)
 
     def read(self) -> list[Frame]:
-        """Read the new frames, and return them."""
+        """Add the new frames to the cost of the cell, and return them."""
         with self._lock:
             after = self._cost.last_frame
             frames = [frame for frame in self._live.since(after) if after or frame.monotonic_ns >= self._cost.began]
@@ -161,7 +164,7 @@ class MeasuredCell:
 
 
 class Extension:
-    """The state of `%load_ext gpumon` in one shell."""
+    """The extension in one IPython shell: its settings, and the cells that are running."""
 
     def __init__(self, shell: Any, directories: Places | None = None, sampling: NotebookSampling | None = None) -> None:
         directories = directories or places()
@@ -199,7 +202,7 @@ class Extension:
     def begin_cell(self, info: Any) -> None:
         source = str(info.raw_cell)
         is_on = self._is_on and source.split(None, 1)[:1] != [f"%{MAGIC}"]
-        # Code that front ends run for themselves is not stored in the history.
+        # Front ends also run code of their own, which is not stored in the history.
         if not info.store_history or not (is_on or is_measured(source)):
             return
         self._sampling.ensure()
@@ -221,7 +224,7 @@ class Extension:
         self.reports.append(report)
         self._show(cell, report)
         if self._can_update and not cell.is_complete:
-            # The last sample comes after the cell. The table is shown at once, and replaced when the sample is there.
+            # The first sample after the cell has not arrived yet. The table is shown now and replaced when it has.
             Thread(target=self._complete, args=(cell, result, report), name="gpumon-cell", daemon=True).start()
 
     def magic(self, line: str) -> Any:
@@ -240,7 +243,7 @@ class Extension:
                 self._is_on, self._pane_every = word == "on", 0.0
                 return None
             if word == "live" and len(rest) <= 1:
-                return self._turn_live(rest)
+                return self._turn_pane_on(rest)
             if word == "runs" and len(rest) <= 1:
                 return self._runs(rest)
             if not word:
@@ -257,13 +260,13 @@ class Extension:
         """Whether the front end can replace an output. A terminal cannot."""
         return getattr(self._shell, "kernel", None) is not None
 
-    def _turn_live(self, rest: Sequence[str]) -> Pane | None:
+    def _turn_pane_on(self, rest: Sequence[str]) -> Pane | None:
         try:
             every = float(rest[0]) if rest else _EVERY
         except ValueError:
             every = 0.0
-        if not _SHORTEST <= every <= 3600:
-            raise UsageError(f"%gpumon live takes the seconds between two updates, at least {_SHORTEST:g}")
+        if not _SHORTEST <= every <= _LONGEST:
+            raise UsageError(f"%gpumon live: give the seconds between two updates, from {_SHORTEST:g} to {_LONGEST:g}")
         self._is_on, self._pane_every = True, every
         self._sampling.ensure()
         if self._can_update:
@@ -274,7 +277,7 @@ class Extension:
     def _runs(self, rest: Sequence[str]) -> Any:
         number = int(rest[0]) if rest and rest[0].isdecimal() and len(rest[0]) < 6 else _RUNS if not rest else 0
         if not number:
-            raise UsageError("%gpumon runs takes the number of runs")
+            raise UsageError("%gpumon runs: give a number of runs, such as 20")
         from gpumon.notebook.recorded_runs import RecordedRuns
 
         return RecordedRuns(self._places, number)
@@ -288,7 +291,7 @@ class Extension:
         return pane
 
     def _problem(self) -> str:
-        """Return why there are no live values; empty if there are."""
+        """Return the reason why there are no live values; empty if there are live values."""
         with self._lock:
             if self._live.is_alive():
                 return self._live.origin().problem
@@ -298,7 +301,7 @@ class Extension:
 
     def _report(self, cell: MeasuredCell, result: Any) -> CellReport:
         arguments = is_measured(str(result.info.raw_cell)) and not _is_bare(str(result.info.raw_cell))
-        notes = [f"{_CELL} takes no arguments: they are ignored"] if arguments else []
+        notes = [f"the arguments of {_CELL} are ignored: it takes none"] if arguments else []
         if problem := self._problem() or ("" if cell.has_frames else "the cell ended before the first sample"):
             notes.append(problem)
         with self._lock:
@@ -332,7 +335,7 @@ class Extension:
             cell.handle.update(pane)
 
     def _follow(self, cell: MeasuredCell, every: float) -> None:
-        """Read frames, and draw the pane, until the cell is over. Runs in a thread."""
+        """Read frames and draw the pane until the cell has ended. Runs in a thread."""
         while not cell.is_over.wait(every):
             try:
                 frames = cell.read()
@@ -343,7 +346,7 @@ class Extension:
                 return
 
     def _complete(self, cell: MeasuredCell, result: Any, first: CellReport) -> None:
-        """Replace the table once there is a frame after the cell. Runs in a thread."""
+        """Wait for a frame after the end of the cell, and replace the table. Runs in a thread."""
         until = time.monotonic() + min(_MAX_WAIT, 3 * self._live.interval())
         while not cell.is_complete and time.monotonic() < until:
             time.sleep(_POLL_EVERY)
@@ -374,7 +377,7 @@ def load(shell: Any) -> None:
 
 
 def unload() -> None:
-    """Remove the magics, and stop needing a daemon."""
+    """Remove the magics. A daemon that was started for notebooks ends if no other notebook uses it."""
     global _extension
     if _extension is not None:
         _extension.unload()

@@ -20,9 +20,9 @@ COLUMNS: tuple[Column, ...] = (
     GPU_BY_KEY["temperature"],
 )  # fmt: skip
 _SECONDS = 120.0
-"""Seconds of utilization in the line of a GPU."""
+"""Seconds shown by the chart of a GPU."""
 _STEP = 0.9
-"""Minimum seconds between two points of the line."""
+"""Minimum seconds between two points of the chart."""
 _WIDTH, _HEIGHT = 240, 20
 _MAX_METRICS = 4
 _NAME_LENGTH = 40
@@ -37,17 +37,17 @@ class Pane:
     def __init__(self, is_member: Callable[[int], bool]) -> None:
         self._is_member = is_member
         self._newest: Frame | None = None
-        self._lines: dict[str, deque[tuple[float, float]]] = {}
-        """Points of the line of each GPU, by UUID: seconds since 1970 and utilization."""
+        self._points: dict[str, deque[tuple[float, float]]] = {}
+        """Points of each GPU's chart, by UUID: seconds since 1970 and utilization."""
         self.problem = ""
-        """Line below the table, or in its place: why there are no values, or no new ones."""
+        """Why there are no values, or no new ones. Shown below the table, or instead of it."""
 
     def add(self, frames: Sequence[Frame]) -> None:
         """Add new frames, oldest first."""
         for frame in frames:
             self._newest = frame
             for sample in frame.samples:
-                points = self._lines.setdefault(sample.device.uuid, deque())
+                points = self._points.setdefault(sample.device.uuid, deque())
                 value = sample.value("gpu.utilization")
                 if is_known(value) and not (points and frame.time - points[-1][0] < _STEP):
                     points.append((frame.time, value))
@@ -75,7 +75,7 @@ class Pane:
         return [sample for sample in samples if not sample.device.is_divided]
 
     def _notes(self) -> Iterator[str]:
-        """Yield a line for each running run of the notebook, and the problem if there is one."""
+        """Yield the lines below the table: the running runs of the notebook, and the problem if there is one."""
         for run in self._newest.runs if self._newest else ():
             if run.state is RunState.RUNNING and run.pid and self._is_member(run.pid):
                 yield SEPARATOR.join(_run_parts(run))
@@ -87,7 +87,7 @@ class Pane:
         end = self._newest.time if self._newest else 0.0
         points = [
             f"{_WIDTH * (1 - (end - time) / _SECONDS):.0f},{_HEIGHT - 1 - (_HEIGHT - 2) * value:.1f}"
-            for time, value in self._lines.get(uuid, ())
+            for time, value in self._points.get(uuid, ())
         ]
         return (
             f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="utilization of the last two minutes">'

@@ -24,7 +24,7 @@ from gpumon.live import Live
 LOCK = "notebooks"
 """Name of the file in the live directory that each notebook locks."""
 _RETRY_AFTER, _MAX_RETRY_AFTER = 30.0, 960.0
-"""Seconds between the first two attempts to start a daemon, and between the last ones. Each pause is twice as long."""
+"""Shortest and longest pause in seconds between two attempts to start a daemon. The pause doubles each time."""
 _START_TIMEOUT = 60.0
 """Maximum seconds to wait for a daemon's first sample. A driver may take a while to load."""
 
@@ -75,7 +75,7 @@ class NotebookSampling:
         return self._thread is not None and self._thread.is_alive()
 
     def release(self) -> None:
-        """Stop needing the daemon. It ends a few seconds later if no other notebook needs it."""
+        """Release the lock. The daemon ends a few seconds later unless another notebook holds a lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
