@@ -192,7 +192,7 @@ def nightly(words: Sequence[object], env: Mapping[str, str]) -> subprocess.Compl
     "framework",
     [name if name == "ignite" else pytest.param(name, marks=pytest.mark.slow) for name in TRAININGS],
 )
-def test_the_epochs_of_a_command_with_one_unchanged_training_are_told(
+def test_the_summary_has_the_epochs_of_an_unchanged_training(
     env: dict[str, str], tmp_path: Path, framework: str
 ) -> None:
     path = script(framework, tmp_path)
@@ -205,7 +205,9 @@ def test_the_epochs_of_a_command_with_one_unchanged_training_are_told(
     assert done.stdout.splitlines()[-1].startswith("epochs")
 
 
-def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], live_dir: Path, tmp_path: Path) -> None:
+def test_the_summary_has_the_rounds_of_an_unchanged_training(
+    env: dict[str, str], live_dir: Path, tmp_path: Path
+) -> None:
     words = [sys.executable, script("boosted", tmp_path)]
     done = with_its_table(lambda: nightly(words, env))
     assert done.returncode == 0, done.stderr
@@ -214,7 +216,7 @@ def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], 
     assert found[-2:] == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
 
 
-def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[str, str]) -> None:
+def test_without_a_training_the_summary_names_the_frameworks(env: dict[str, str]) -> None:
     said = "trainings  +0  --auto supports Keras, .*, in a Python that reads PYTHONPATH"
     for options, found in ((["--auto"], True), ([], False)):
         done = gpumon("run", *options, "--", sys.executable, "-E", "-c", "pass", env=env)
@@ -317,7 +319,7 @@ def begun_after(trained: Trained, framework: str) -> list[Told]:
 
 
 @pytest.mark.parametrize("framework", TRAININGS)
-def test_epochs_of_an_unchanged_training_are_told(trained: Trained, framework: str) -> None:
+def test_epochs_of_an_unchanged_training_are_recorded(trained: Trained, framework: str) -> None:
     (one,) = begun_after(trained, framework)
     assert one.run.framework.partition("/")[0] == framework.removeprefix("pytorch_")
     assert (one.run.state, one.run.epochs) == (RunState.FINISHED, 3)
@@ -326,7 +328,7 @@ def test_epochs_of_an_unchanged_training_are_told(trained: Trained, framework: s
     assert trained.printed(framework, UNCHANGED)[-1].startswith("epochs")
 
 
-def test_rounds_of_an_unchanged_training_among_others_are_told(trained: Trained) -> None:
+def test_rounds_of_an_unchanged_training_are_recorded(trained: Trained) -> None:
     found = [(one.run.framework, one.run.step, one.run.state) for one in begun_after(trained, "boosted")]
     assert found == [("xgboost", 3, RunState.FINISHED), ("lightgbm", 4, RunState.FINISHED)]
 
@@ -334,25 +336,21 @@ def test_rounds_of_an_unchanged_training_among_others_are_told(trained: Trained)
 @pytest.mark.parametrize(
     ("training", "steps", "left"), [("accelerate", 0, ["epochs none 1"]), ("search", 5, ["epochs none"])]
 )
-def test_trackers_and_searches_of_an_unchanged_program_are_told(
-    trained: Trained, training: str, steps: int, left: list[str]
-) -> None:
+def test_trackers_and_searches_are_recorded(trained: Trained, training: str, steps: int, left: list[str]) -> None:
     (one,) = begun_after(trained, training)
     assert (one.run.step, one.run.state) == (steps, RunState.FINISHED)
     assert trained.printed(training, UNCHANGED) == left, "with no callback left behind"
 
 
 @pytest.mark.parametrize("framework", EVERY)
-def test_a_callback_of_the_users_own_is_not_doubled(trained: Trained, framework: str) -> None:
+def test_a_callback_of_the_user_is_not_doubled(trained: Trained, framework: str) -> None:
     need(*NEEDED.get(framework, (framework,)))
     assert trained.printed(framework, OWN)
     assert trained.names().count(f"with_{framework}") == RUNS.get(framework, 1), trained.names()
 
 
 @pytest.mark.slow
-def test_a_callback_of_the_users_own_that_is_imported_first_is_not_doubled(
-    driver_library: Path, tmp_path: Path
-) -> None:
+def test_a_callback_of_the_user_imported_first_is_not_doubled(driver_library: Path, tmp_path: Path) -> None:
     with Stub(driver_library) as stub:
         done = plain(all_of_them(tmp_path, OWN), prepare(quiet(tmp_path, stub), None))
     assert done.returncode == 0, done.stderr
@@ -369,7 +367,7 @@ SLOW = tuple(one for one in EVERY if one not in QUICK)
     ("frameworks", "framework"),
     [*((QUICK, one) for one in QUICK), *(pytest.param(SLOW, one, marks=pytest.mark.slow) for one in SLOW)],
 )
-def test_a_framework_of_another_shape_trains_without_the_callback(
+def test_an_unexpected_framework_trains_without_the_callback(
     misshapen: Callable[[tuple[str, ...]], Trained], frameworks: tuple[str, ...], framework: str
 ) -> None:
     """Not slow: a method, a constructor and functions that are not found, which `hook` leaves alone in one place."""
@@ -388,26 +386,26 @@ print(sorted(name for name in sys.modules if "gpumon" not in name and name != "_
 """
 
 
-def test_a_python_that_trains_nothing_sees_no_difference_but_the_hook(env: dict[str, str]) -> None:
+def test_other_programs_see_only_the_hook(env: dict[str, str]) -> None:
     with_hook, without = plain(["-c", LOOK], prepare(env, None)), plain(["-c", LOOK], env)
     assert with_hook.stdout == without.stdout
     assert with_hook.stderr == ""
 
 
-def test_what_every_python_loads_for_it_is_one_small_module(env: dict[str, str]) -> None:
+def test_every_python_loads_only_one_module(env: dict[str, str]) -> None:
     ask = ["-c", "import sys; print(*[name for name in sys.modules if 'gpumon' in name])"]
     assert plain(ask, prepare(env, None)).stdout.split() == ["_gpumon_auto"]
     assert plain(ask, env).stdout.split() == []
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S", "-s"])
-def test_a_python_that_looks_at_no_environment_runs_as_ever(env: dict[str, str], flag: str) -> None:
+def test_a_python_that_ignores_its_environment_is_unchanged(env: dict[str, str], flag: str) -> None:
     done = plain([flag, "-c", "print('fine')"], prepare(env, None))
     assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
 
 
 @pytest.mark.parametrize("as_package", [False, True])
-def test_the_users_own_sitecustomize_runs_as_ever(env: dict[str, str], tmp_path: Path, as_package: bool) -> None:
+def test_the_sitecustomize_of_the_user_runs(env: dict[str, str], tmp_path: Path, as_package: bool) -> None:
     path = tmp_path / ("sitecustomize/__init__.py" if as_package else "sitecustomize.py")
     path.parent.mkdir(exist_ok=True)
     path.write_text("import builtins, sys\nbuiltins.custom = __name__, __file__, sys.modules[__name__].__spec__.name\n")
@@ -416,14 +414,14 @@ def test_the_users_own_sitecustomize_runs_as_ever(env: dict[str, str], tmp_path:
     assert plain(ask, prepare(own, None)).stdout == plain(ask, own).stdout != ""
 
 
-def test_what_the_users_sitecustomize_raises_is_reported_as_ever(env: dict[str, str], tmp_path: Path) -> None:
+def test_an_exception_of_the_users_sitecustomize_is_reported(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("raise ValueError('mine')\n")
     own = {**env, "PYTHONPATH": str(tmp_path)}
     done = plain(["-c", "print('fine')"], prepare(own, None))
     assert (done.stdout, done.stderr) == ("fine\n", plain(["-c", ""], own).stderr)
 
 
-def test_a_module_that_is_awaited_looks_as_if_nobody_had_waited(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_patched_module_has_its_own_loader_and_source(env: dict[str, str], tmp_path: Path) -> None:
     package = tmp_path / "transformers"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -448,7 +446,7 @@ def test_children_of_a_training_have_the_hook_too(env: dict[str, str]) -> None:
     assert "True" in plain(["-c", ask], prepare(env, None)).stdout
 
 
-def test_a_python_without_gpumon_gets_the_package_and_nothing_beside_it(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_python_without_gpumon_can_import_only_gpumon(env: dict[str, str], tmp_path: Path) -> None:
     """As in another virtual environment: of what lies beside the package nothing is to be seen."""
     package = tmp_path / "transformers"
     package.mkdir()
@@ -474,7 +472,7 @@ def test_a_python_without_gpumon_gets_the_package_and_nothing_beside_it(env: dic
     assert said == f"mine\n{ROOT}/gpumon/__init__.py None\n", done.stderr
 
 
-def test_settings_that_were_there_stay(tmp_path: Path) -> None:
+def test_the_environment_of_the_caller_stays(tmp_path: Path) -> None:
     found = prepare({"PYTHONPATH": f"/a{os.pathsep}/b", "X": "y"}, "name")
     site, *others = found["PYTHONPATH"].split(os.pathsep)
     assert others == ["/a", "/b"]

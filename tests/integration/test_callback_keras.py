@@ -70,7 +70,7 @@ def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases:
     assert run.state is RunState.FINISHED
 
 
-def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> None:
+def test_boundaries_are_between_the_neighboring_callbacks(cases: Cases) -> None:
     for case in ("whole", "resumed", "no length", "every second"):
         one, seen = cases[case], cases.seen[case]
         for hook, marks in (
@@ -83,33 +83,33 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> 
             assert all(a <= time <= b for a, time, b in zip(before, marks, after, strict=True)), (case, hook)
 
 
-def test_what_keras_tells_at_the_end_of_an_epoch_is_kept_with_it(cases: Cases) -> None:
+def test_logged_values_of_an_epoch_are_stored_with_it(cases: Cases) -> None:
     history = cases.seen["whole"]["history"]
     assert {"loss", "mae", "val_loss", "val_mae"} == set(history)
     for place, epoch in enumerate((1, 2, 3)):
         assert cases["whole"].logged(epoch) == {name: values[place] for name, values in history.items()}
 
 
-def test_a_validation_every_second_epoch_is_a_phase_of_those_only(cases: Cases) -> None:
+def test_a_validation_every_second_epoch_is_a_phase_of_these_epochs(cases: Cases) -> None:
     found = [b.epoch for b in cases["every second"].boundaries if b.mark is Mark.PHASE and b.phase == "validate"]
     assert found == [2, 4]
     assert "val_loss" not in cases["every second"].logged(3)
 
 
-def test_a_training_that_goes_on_counts_on_from_its_initial_epoch(cases: Cases) -> None:
+def test_a_resumed_training_counts_from_its_initial_epoch(cases: Cases) -> None:
     run = cases["resumed"].run
     assert (run.first_epoch, run.epoch, run.epochs, run.resumed) == (4, 5, 5, True)
     assert ends(cases["resumed"]) == [(4, 4), (5, 8)]
 
 
-def test_steps_are_right_where_nobody_knew_their_number(cases: Cases) -> None:
+def test_steps_are_right_without_a_known_length(cases: Cases) -> None:
     assert ends(cases["steps told"]) == [(1, 5), (2, 10)]
     # Keras begins an eighth batch on two backends, and finds that there is none.
     steps = [(mark, step) for mark, _, step, _ in cases["no length"].marks()[2:]]
     assert steps == [("PHASE", 7), ("PHASE", 7), ("EPOCH_END", 7), ("RUN_END", 7)]
 
 
-def test_an_epoch_that_is_broken_off_has_the_steps_that_were_made(cases: Cases) -> None:
+def test_an_aborted_epoch_has_its_steps(cases: Cases) -> None:
     assert ends(cases["stopped"]) == [(1, 2)]
     assert cases["stopped"].run.state is RunState.FINISHED
 
@@ -128,7 +128,7 @@ def test_a_training_that_raises_has_failed_when_its_process_ends(cases: Cases) -
     assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
 
 
-def test_a_training_that_raised_ends_with_the_next_or_with_its_callback(cases: Cases) -> None:
+def test_a_failed_training_ends_with_the_next_or_with_its_callback(cases: Cases) -> None:
     failed, evaluated = cases.all("then evaluated")
     assert (failed.run.state, evaluated.run.state) == (RunState.FAILED, RunState.FINISHED)
     assert evaluated.marks()[1] == ("PHASE", -1, 0, "evaluate"), "it is no validation of what is over"
@@ -162,7 +162,7 @@ def test_evaluate_and_predict_with_the_callback_of_a_training_belong_to_its_run(
     assert one.times(Mark.RUN_END)[0] == max(b.monotonic_ns for b in one.boundaries if b.phase == "paused")
 
 
-def test_what_keras_saves_is_a_phase_in_the_epoch_or_behind_it(cases: Cases) -> None:
+def test_saving_is_a_phase(cases: Cases) -> None:
     for case, phases in (("saved within", ["train", "train"]), ("saved behind", ["", ""])):
         one = cases[case]
         assert [b.epoch for b in one.boundaries if b.mark is Mark.CHECKPOINT] == [1, 2], case
@@ -171,13 +171,13 @@ def test_what_keras_saves_is_a_phase_in_the_epoch_or_behind_it(cases: Cases) -> 
             assert begin <= saved <= end <= min(b.monotonic_ns for b in one.phases if b.monotonic_ns > begin)
 
 
-def test_the_parameters_that_keras_knows_are_told(cases: Cases) -> None:
+def test_parameters_of_keras_are_stored(cases: Cases) -> None:
     known = {"optimizer": "SGD", "learning_rate": 0.01, "batch_size": 8, "precision": "float32", "loss": "mse"}
     assert known.items() <= cases["whole"].config.items()
     assert "learning_rate" not in cases["schedule"].config, "it changes"
 
 
-def test_each_fit_is_a_run_and_a_copied_callback_tells_of_its_own(cases: Cases) -> None:
+def test_each_fit_and_each_copied_callback_is_a_run(cases: Cases) -> None:
     assert len({one.run.id for one in cases.all("again")}) == 2
     pair = cases["one of two"], cases["two of two"]
     assert [(one.run.state, ends(one)) for one in pair] == [(RunState.FINISHED, [(1, 4)])] * 2
@@ -186,7 +186,7 @@ def test_each_fit_is_a_run_and_a_copied_callback_tells_of_its_own(cases: Cases) 
 
 
 @pytest.mark.parametrize("case", ["waits", "not safe", "usual callbacks"])
-def test_the_wait_for_data_is_measured_at_each_fetch_whatever_callbacks_there_are(cases: Cases, case: str) -> None:
+def test_the_wait_for_data_is_measured_with_any_callbacks(cases: Cases, case: str) -> None:
     if cases.backend == "tensorflow":
         assert math.isnan(cases[case].run.wait), "it fetches inside of its graph: not known, and not 0"
         return
@@ -204,19 +204,19 @@ def test_the_wait_of_a_validation_is_its_own(cases: Cases) -> None:
     assert math.isnan(wait_between(begin.wait, end.wait)) == (cases.backend == "tensorflow")
 
 
-def test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands(cases: Cases) -> None:
+def test_the_batch_size_of_keras_is_read_unless_passed(cases: Cases) -> None:
     assert cases["whole"].run.facts.batch == 8
     assert cases["steps told"].run.facts.batch == (0 if cases.backend == "tensorflow" else 8), "by the first batch"
     assert cases["copied"].run.facts.batch == 5
     assert cases["short"].run.facts.batch == 20 / 3, "the last batch is half as large"
 
 
-def test_a_loop_over_train_on_batch_has_epochs_by_hand(cases: Cases) -> None:
+def test_a_loop_over_train_on_batch_can_mark_epochs(cases: Cases) -> None:
     assert ends(cases["gan"]) == [(0, 2), (1, 4), (2, 6)]
     assert {"loss", "mae", "val_loss"} == set(cases["gan"].run.metrics)
 
 
-def test_a_mirrored_strategy_is_one_rank_which_trains_on_all_devices(cases: Cases) -> None:
+def test_a_mirrored_strategy_is_one_rank(cases: Cases) -> None:
     """All its replicas are in one process."""
     if cases.backend != "tensorflow":
         assert not cases.all("mirrored"), "only TensorFlow has it"
@@ -229,7 +229,7 @@ def test_a_mirrored_strategy_is_one_rank_which_trains_on_all_devices(cases: Case
     assert set(one.run.metrics) == {"loss", "val_loss"}
 
 
-def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:
+def test_a_nested_training_does_not_end_the_outer_one(cases: Cases) -> None:
     outer = cases["outer"]
     assert (outer.run.state, ends(outer)) == (RunState.FINISHED, [(1, 4), (2, 8)])
     failed, finished = cases.all("inner")
@@ -237,7 +237,7 @@ def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:
     assert outer.times(Mark.RUN_BEGIN) < failed.times(Mark.RUN_BEGIN) < outer.times(Mark.RUN_END)
 
 
-def test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step(cases: Cases) -> None:
+def test_asynchronous_dispatch_stays_on(cases: Cases) -> None:
     seen = cases.seen["threads"]
     assert seen["ends"] == seen["steps"] == 8
     in_main = seen["steps"] if cases.backend == "tensorflow" else 0  # Keras has no threads for it there
@@ -245,32 +245,32 @@ def test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step(c
     assert seen["read in main"] == in_main + 3, "the logs of two epochs and of the end, and of no step elsewhere"
 
 
-def test_the_model_is_asked_for_in_no_hook_of_a_batch_and_left_as_it_was(cases: Cases) -> None:
+def test_batch_callbacks_do_not_access_the_model(cases: Cases) -> None:
     assert set(cases.seen["threads"]["asked"]) <= {"on_train_begin", "on_train_end"}
     assert cases.seen["threads"]["left as it was"]
 
 
 @pytest.mark.parametrize("held", [
     test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch,
-    test_what_keras_tells_at_the_end_of_an_epoch_is_kept_with_it,
-    test_steps_are_right_where_nobody_knew_their_number,
+    test_logged_values_of_an_epoch_are_stored_with_it,
+    test_steps_are_right_without_a_known_length,
     test_several_steps_in_one_execution_are_counted_one_by_one,
     test_the_wait_of_a_validation_is_its_own,
-    test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands,
-    test_a_mirrored_strategy_is_one_rank_which_trains_on_all_devices,
-    test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step,
-    test_the_model_is_asked_for_in_no_hook_of_a_batch_and_left_as_it_was,
+    test_the_batch_size_of_keras_is_read_unless_passed,
+    test_a_mirrored_strategy_is_one_rank,
+    test_asynchronous_dispatch_stays_on,
+    test_batch_callbacks_do_not_access_the_model,
 ], ids=lambda held: held.__name__)  # fmt: skip
 def test_on_tensorflow(on_tensorflow: Cases, held: Callable[[Cases], None]) -> None:
     held(on_tensorflow)
 
 
-def test_a_run_in_a_compiled_function_brings_no_warning_of_tensorflow(on_tensorflow: Cases) -> None:
+def test_a_run_in_a_tf_function_causes_no_warning(on_tensorflow: Cases) -> None:
     assert on_tensorflow.seen["compiled"]["warned"] == []
 
 
 def test_the_wait_for_data_is_unknown_on_tensorflow(on_tensorflow: Cases) -> None:
-    test_the_wait_for_data_is_measured_at_each_fetch_whatever_callbacks_there_are(on_tensorflow, "waits")
+    test_the_wait_for_data_is_measured_with_any_callbacks(on_tensorflow, "waits")
 
 
 OLD = """
@@ -285,11 +285,11 @@ except FrameworkError as error:
 """
 
 
-def test_importing_it_brings_in_nothing_beside_keras(cases: Cases) -> None:
+def test_the_callback_imports_nothing_but_keras(cases: Cases) -> None:
     assert cases.seen["brought in"] == ["gpumon"]
 
 
-def test_an_older_keras_is_told_what_is_needed() -> None:
+def test_an_older_keras_is_an_error_with_the_needed_version() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", OLD],
         env={"PYTHONPATH": str(ROOT)},

@@ -43,7 +43,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(tmp_path_factory.mktemp("lightning"))
 
 
-def test_epochs_validation_and_sanity_check_come_in_their_order(cases: Cases) -> None:
+def test_sanity_check_epochs_and_validations_are_in_order(cases: Cases) -> None:
     assert cases["whole"].marks() == [
         ("RUN_BEGIN", -1, 0, ""),
         ("PHASE", -1, 0, "sanity"),
@@ -76,7 +76,7 @@ def test_epochs_validation_and_sanity_check_come_in_their_order(cases: Cases) ->
         ("teardown", Mark.RUN_END, None),
     ],
 )
-def test_boundaries_lie_between_the_neighbors_of_the_same_hook(
+def test_boundaries_are_between_the_neighboring_callbacks(
     cases: Cases, hook: str, mark: Mark, phase: str | None
 ) -> None:
     for case in ("whole", "resumed", "waits"):
@@ -87,7 +87,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(
         assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, found)
 
 
-def test_phases_lie_between_the_neighbors_too(cases: Cases) -> None:
+def test_phases_are_between_the_neighboring_callbacks(cases: Cases) -> None:
     names = ("on_validation_start", "on_validation_end")
     before, after = ([t for name, t in cases.seen["whole"][side] if name in names] for side in ("before", "after"))
     found = cases["whole"].times(Mark.PHASE)
@@ -95,7 +95,7 @@ def test_phases_lie_between_the_neighbors_too(cases: Cases) -> None:
     assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True))
 
 
-def test_the_epoch_keeps_what_lightning_computed_for_it(cases: Cases) -> None:
+def test_metrics_are_stored_with_their_epoch(cases: Cases) -> None:
     whole = cases["whole"]
     final = cases.seen["whole"]["metrics"]
     assert set(whole.run.metrics) == {"train_loss", "val_loss", "epoch_squared"}, "train_loss_step is train_loss"
@@ -105,13 +105,13 @@ def test_the_epoch_keeps_what_lightning_computed_for_it(cases: Cases) -> None:
     assert list(whole.run.metrics)[-1] == "epoch_squared", "losses come first"
 
 
-def test_a_validation_in_mid_epoch_carries_nothing_of_the_epoch_before(cases: Cases) -> None:
+def test_a_validation_within_an_epoch_has_no_values_of_the_previous_one(cases: Cases) -> None:
     before, after = (b for b in cases["whole"].boundaries if b.epoch == 1 and b.step == 6)
     assert not before.metrics
     assert set(after.metrics) == {"train_loss", "val_loss"}, "the module logs epoch_squared at the end of an epoch only"
 
 
-def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases: Cases) -> None:
+def test_a_resumed_training_begins_with_its_epoch_and_step(cases: Cases) -> None:
     resumed = cases["resumed"]
     assert (resumed.run.first_epoch, resumed.run.epochs, resumed.run.epoch) == (2, 4, 3)
     assert [mark for mark in resumed.marks() if mark[0].startswith("EPOCH")] == [
@@ -122,7 +122,7 @@ def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases:
     ]
 
 
-def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
+def test_a_training_resumed_within_an_epoch_continues_it(cases: Cases) -> None:
     assert [mark for mark in cases["middle"].marks() if mark[0].startswith("EPOCH")] == [
         ("EPOCH_BEGIN", 0, 3, "train"),
         ("EPOCH_END", 0, 8, ""),
@@ -135,7 +135,7 @@ def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
     ("case", "state"),
     [("failed", RunState.FAILED), ("interrupted", RunState.INTERRUPTED), ("left", RunState.FINISHED)],
 )
-def test_an_exception_ends_the_run_as_it_is_meant_then_and_there(cases: Cases, case: str, state: RunState) -> None:
+def test_an_exception_ends_the_run_at_once(cases: Cases, case: str, state: RunState) -> None:
     one = cases[case]
     assert one.run.state is state
     marks = [mark for mark, *_ in one.marks() if mark not in ("CHECKPOINT", "PHASE")]  # it saves before it is stopped
@@ -144,14 +144,14 @@ def test_an_exception_ends_the_run_as_it_is_meant_then_and_there(cases: Cases, c
     assert times[0] <= one.times(Mark.RUN_END)[0] <= times[1]
 
 
-def test_steps_are_those_of_all_optimizers_and_loaders_validate_as_one_phase(cases: Cases) -> None:
+def test_several_optimizers_and_validation_loaders_are_supported(cases: Cases) -> None:
     one = cases["optimizers"]
     assert one.run.step == 16, "8 batches, 2 optimizers"
     assert [phase for mark, _, _, phase in one.marks() if mark == "PHASE"] == ["sanity", "", "validate", "train"]
     assert {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"} <= set(one.run.metrics)
 
 
-def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases) -> None:
+def test_the_wait_for_data_is_the_time_of_the_loader(cases: Cases) -> None:
     one, seen = cases["waits"], cases.seen["waits"]
     began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
     assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's loader is in it"
@@ -188,13 +188,13 @@ def test_validate_test_and_predict_after_a_training_belong_to_its_run(cases: Cas
     assert one.times(Mark.RUN_END)[0] == max(b.monotonic_ns for b in one.boundaries if b.phase == "paused")
 
 
-def test_what_fails_after_a_training_is_the_failure_of_the_run(cases: Cases) -> None:
+def test_a_failure_after_a_training_fails_the_run(cases: Cases) -> None:
     one = cases["then failed"]
     assert one.run.state is RunState.FAILED
     assert [mark for mark, *_ in one.marks()][-1] == "RUN_END"
 
 
-def test_a_checkpoint_is_a_phase_where_the_trainer_saves_it(cases: Cases) -> None:
+def test_saving_a_checkpoint_is_a_phase(cases: Cases) -> None:
     one, seen = cases["saves"], cases.seen["saves"]["saved"]
     found = [(b.epoch, b.monotonic_ns) for b in one.boundaries if b.mark is Mark.CHECKPOINT]
     assert [epoch for epoch, _ in found] == [0, 0, 0, 1, 1, 1], "two in the epoch, and one behind its end"
@@ -204,7 +204,7 @@ def test_a_checkpoint_is_a_phase_where_the_trainer_saves_it(cases: Cases) -> Non
     assert cases.seen["saves"]["left as it was"]
 
 
-def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(cases: Cases) -> None:
+def test_planned_steps_and_parameters_are_stored(cases: Cases) -> None:
     one = cases["saves"]
     assert (one.run.facts.planned_steps, one.run.epochs) == (16, 0)
     known = {"optimizer": "SGD", "learning_rate": 0.1, "batch_size": 8, "precision": "32-true", "given": 3}
@@ -237,7 +237,7 @@ else:
         ("", "", "-m pip install lightning' (2.0 or newer)"),
     ],
 )
-def test_one_of_the_packages_is_enough_and_what_is_missing_is_said(installed: str, version: str, said: str) -> None:
+def test_one_of_the_packages_is_sufficient(installed: str, version: str, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", ALONE, installed, version], env={"PYTHONPATH": str(ROOT)}, capture_output=True,
         text=True, check=True, timeout=PATIENCE,
@@ -257,6 +257,6 @@ assert issubclass(GpuMonitor, lightning.pytorch.Callback)
 """
 
 
-def test_the_class_is_a_callback_of_each_lightning_from_its_import_on() -> None:
+def test_the_monitor_is_a_callback_of_each_imported_package() -> None:
     need("torch", "lightning", "pytorch_lightning")
     subprocess.run([sys.executable, "-c", EARLY], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)

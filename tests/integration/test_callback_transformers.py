@@ -63,7 +63,7 @@ def test_epochs_count_from_one_and_the_evaluation_follows_each(cases: Cases) -> 
     assert run.state is RunState.FINISHED
 
 
-def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> None:
+def test_boundaries_are_between_the_neighboring_callbacks(cases: Cases) -> None:
     hooks = {
         "on_train_begin": Mark.RUN_BEGIN, "on_epoch_begin": Mark.EPOCH_BEGIN, "on_epoch_end": Mark.EPOCH_END,
         "on_train_end": Mark.RUN_END,
@@ -76,7 +76,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> 
             assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, hook)
 
 
-def test_an_evaluation_lasts_from_what_announced_it_to_its_hook(cases: Cases) -> None:
+def test_an_evaluation_lasts_from_its_announcement_to_its_callback(cases: Cases) -> None:
     seen, phases = cases.seen["whole"], cases["whole"].phases
     began = [t for name, t in seen["before"] if name == "on_epoch_end"]
     # Those of the evaluation after the training come last.
@@ -87,7 +87,7 @@ def test_an_evaluation_lasts_from_what_announced_it_to_its_hook(cases: Cases) ->
     assert all(a <= time <= b for a, time, b in zip(ended[0], ends, ended[1], strict=True))
 
 
-def test_a_checkpoint_lasts_from_the_end_of_the_evaluation_to_its_hook(cases: Cases) -> None:
+def test_a_checkpoint_lasts_from_the_evaluation_to_its_callback(cases: Cases) -> None:
     one, seen = cases["whole"], cases.seen["whole"]
     begins = one.times(Mark.CHECKPOINT)
     evaluated = [t for name, t in seen["before"] if name == "on_evaluate"][:2]
@@ -97,7 +97,7 @@ def test_a_checkpoint_lasts_from_the_end_of_the_evaluation_to_its_hook(cases: Ca
     assert all(a <= time <= b for a, time, b in zip(saved[0], ends, saved[1], strict=True))
 
 
-def test_a_checkpoint_of_the_best_model_is_a_phase_though_nothing_announces_it(cases: Cases) -> None:
+def test_saving_the_best_model_is_a_phase(cases: Cases) -> None:
     marks = cases["best"].marks()
     first = marks.index(("CHECKPOINT", 1, 8, "checkpoint"))
     assert marks[first - 2 : first + 3] == [
@@ -107,22 +107,22 @@ def test_a_checkpoint_of_the_best_model_is_a_phase_though_nothing_announces_it(c
     assert len([mark for mark in cases["whole"].marks() if mark[0] == "CHECKPOINT"]) == 2, "announced ones only once"
 
 
-def test_what_predict_measures_is_logged(cases: Cases) -> None:
+def test_metrics_of_predict_are_logged(cases: Cases) -> None:
     assert cases["whole"].run.metrics["test_loss"] == pytest.approx(cases.seen["whole"]["predicted"])
 
 
-def test_a_checkpoint_in_mid_epoch_and_one_without_an_evaluation_are_phases_too(cases: Cases) -> None:
+def test_checkpoints_within_an_epoch_are_phases(cases: Cases) -> None:
     found = [(b.epoch, b.step) for b in cases["steps"].boundaries if b.mark is Mark.CHECKPOINT]
     assert found == [(1, 5), (2, 10), (2, 11)]
 
 
-def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(cases: Cases) -> None:
+def test_planned_steps_and_parameters_are_stored(cases: Cases) -> None:
     assert cases["steps"].run.facts.planned_steps == 11
     known = {"optimizer": "adamw_torch", "learning_rate": 0.001, "batch_size": 8, "precision": "fp32"}
     assert known.items() <= {**cases["steps"].config, "optimizer": cases["steps"].config["optimizer"][:11]}.items()
 
 
-def test_the_batch_of_a_stream_and_of_a_smaller_second_try_are_those_in_use(cases: Cases) -> None:
+def test_the_batch_size_in_use_is_published(cases: Cases) -> None:
     assert cases["streamed"].run.facts.batch == 16, "two batches of eight"
     tries = cases.all("shrunk")
     sizes = [one.config["batch_size"] for one in tries]
@@ -132,7 +132,7 @@ def test_the_batch_of_a_stream_and_of_a_smaller_second_try_are_those_in_use(case
     assert tries[-1].run.state is RunState.FINISHED
 
 
-def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(cases: Cases) -> None:
+def test_logged_values_are_stored_with_their_epoch_without_times(cases: Cases) -> None:
     whole, log = cases["whole"], cases.seen["whole"]["log"]
     assert set(whole.run.metrics) == {"loss", "test_loss", "learning_rate", "grad_norm", "eval_loss"}
     evaluated = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
@@ -141,13 +141,13 @@ def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(case
     assert [whole.logged(epoch)["loss"] for epoch in (1, 2)] == losses, "logged at steps 3 and 6"
 
 
-def test_a_loss_logged_after_the_end_of_an_epoch_is_that_epochs(cases: Cases) -> None:
+def test_a_loss_logged_after_an_epoch_belongs_to_it(cases: Cases) -> None:
     steps, log = cases["steps"], cases.seen["steps"]["log"]
     losses = [entry["loss"] for entry in log if "loss" in entry]
     assert [steps.logged(epoch)["loss"] for epoch in (1, 2)] == losses
 
 
-def test_evaluation_in_mid_epoch_is_a_phase_and_the_last_epoch_may_be_short(cases: Cases) -> None:
+def test_an_evaluation_within_an_epoch_is_a_phase(cases: Cases) -> None:
     assert cases["steps"].marks()[1:] == [
         ("EPOCH_BEGIN", 1, 0, "train"),
         ("PHASE", 1, 4, "evaluate"),
@@ -169,7 +169,7 @@ def test_evaluation_in_mid_epoch_is_a_phase_and_the_last_epoch_may_be_short(case
     ]
 
 
-def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases: Cases) -> None:
+def test_a_resumed_training_begins_with_its_epoch_and_step(cases: Cases) -> None:
     resumed = cases["resumed"]
     assert (resumed.run.first_epoch, resumed.run.epochs) == (2, 3)
     assert resumed.marks()[1:] == [
@@ -181,13 +181,13 @@ def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases:
     ]
 
 
-def test_an_epoch_that_is_broken_off_still_counts_as_one(cases: Cases) -> None:
+def test_an_aborted_epoch_is_counted(cases: Cases) -> None:
     epochs = [(mark, epoch, step) for mark, epoch, step, _ in cases["broken off"].marks() if mark.startswith("EPOCH")]
     assert epochs == [("EPOCH_BEGIN", 1, 0), ("EPOCH_END", 1, 3), ("EPOCH_BEGIN", 2, 3), ("EPOCH_END", 2, 11)]
 
 
 @pytest.mark.parametrize("case", ["waits", "waits, logging each step"])
-def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases, case: str) -> None:
+def test_the_wait_for_data_is_the_time_of_the_loader(cases: Cases, case: str) -> None:
     one, seen = cases[case], cases.seen[case]
     began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
     assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's texts is in it"
@@ -196,7 +196,7 @@ def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases, case: 
     assert evaluations[0::2] == evaluations[1::2], "the loader of the evaluation is not in it"
 
 
-def test_evaluate_and_predict_after_a_training_belong_to_it_and_pauses_count_for_nothing(cases: Cases) -> None:
+def test_evaluate_and_predict_after_a_training_belong_to_its_run(cases: Cases) -> None:
     (one,) = cases.all("whole")
     after = [(mark, phase) for mark, _, _, phase in one.marks(pauses=True)][-8:]
     again = [("PHASE", ""), ("PHASE", "evaluate"), ("PHASE", "paused")]
@@ -204,7 +204,7 @@ def test_evaluate_and_predict_after_a_training_belong_to_it_and_pauses_count_for
     assert one.times(Mark.RUN_END)[0] == one.boundaries[-2].monotonic_ns, "it ended with the last of them"
 
 
-def test_an_evaluation_without_a_training_is_a_run_with_what_it_logs(cases: Cases) -> None:
+def test_an_evaluation_without_a_training_is_a_run(cases: Cases) -> None:
     one, again = cases.all("evaluation alone")
     assert one.marks() == again.marks() == [
         ("RUN_BEGIN", -1, 0, ""), ("PHASE", -1, 0, "evaluate"), ("PHASE", -1, 0, ""), ("RUN_END", -1, 0, "")
@@ -221,17 +221,17 @@ def test_after_an_exception_the_run_ends_with_the_process_or_the_next_training(c
     assert one.run.step == 5
 
 
-def test_a_training_that_its_user_interrupts_has_not_failed_though_the_program_goes_on(cases: Cases) -> None:
+def test_an_interrupted_training_is_interrupted(cases: Cases) -> None:
     assert cases["interrupted"].run.state is RunState.INTERRUPTED
 
 
-def test_a_training_that_failed_unnoticed_ends_with_its_last_sign_of_life(cases: Cases) -> None:
+def test_an_unreported_failure_ends_the_run_at_its_last_activity(cases: Cases) -> None:
     ends = [one.monotonic_ns for one in cases["caught"].boundaries if one.mark in (Mark.EPOCH_ABORTED, Mark.RUN_END)]
     assert len(ends) == 2
     assert max(ends) <= cases.seen["caught"]["raised"], "and not with the begin of the next training"
 
 
-def test_a_trial_that_a_search_prunes_is_stopped(cases: Cases) -> None:
+def test_a_pruned_trial_is_stopped(cases: Cases) -> None:
     assert cases["pruned"].run.state is RunState.STOPPED
     assert "EPOCH_ABORTED" in [mark for mark, *_ in cases["pruned"].marks()]
 
@@ -248,7 +248,7 @@ except FrameworkError as error:
 """
 
 
-def test_an_older_transformers_is_told_what_is_needed() -> None:
+def test_an_older_transformers_is_an_error_with_the_needed_version() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
         timeout=PATIENCE,

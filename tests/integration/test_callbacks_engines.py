@@ -24,7 +24,7 @@ def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield TaggedCases("tests.trainings.engine_cases", live_dir, CASES)
 
 
-def test_an_evaluation_before_the_monitor_is_a_phase_of_the_epoch_and_a_test_afterward_of_the_run(
+def test_evaluations_are_phases_of_the_run(
     cases: TaggedCases,
 ) -> None:
     assert cases["ignite"].marks() == [
@@ -46,13 +46,13 @@ def test_an_evaluation_before_the_monitor_is_a_phase_of_the_epoch_and_a_test_aft
     assert run.state is RunState.FINISHED
 
 
-def test_an_evaluation_behind_the_monitor_lies_between_epochs(cases: TaggedCases) -> None:
+def test_an_evaluation_attached_after_the_monitor_is_between_epochs(cases: TaggedCases) -> None:
     assert [mark for mark in cases["ignite, between"].marks() if mark[0] == "PHASE"] == [
         ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("PHASE", 2, 6, "validate"), ("PHASE", 2, 6, ""),
     ]  # fmt: skip
 
 
-def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cases: TaggedCases) -> None:
+def test_saving_is_a_checkpoint_and_a_skipped_save_is_not(cases: TaggedCases) -> None:
     one = cases["ignite, saving"]
     assert [mark for mark in one.marks() if mark[0] in ("PHASE", "CHECKPOINT")] == [
         ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("CHECKPOINT", 1, 3, "checkpoint"), ("PHASE", 1, 3, ""),
@@ -63,7 +63,7 @@ def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cas
     assert times[3] - times[2] >= 50_000_000, "it lasts as long as the saving"
 
 
-def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: TaggedCases) -> None:
+def test_boundaries_are_between_the_neighboring_handlers(cases: TaggedCases) -> None:
     for case in ("ignite", "ignite, resumed", "ignite, stopped False"):
         for hook, mark in (
             ("STARTED", Mark.RUN_BEGIN), ("EPOCH_STARTED", Mark.EPOCH_BEGIN), ("EPOCH_COMPLETED", Mark.EPOCH_END),
@@ -76,7 +76,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: TaggedCas
     assert before <= cases["ignite"].trained <= after
 
 
-def test_metrics_are_kept_with_their_epoch_and_those_of_an_evaluator_named_after_its_phase(cases: TaggedCases) -> None:
+def test_metrics_are_stored_with_epoch_and_phase(cases: TaggedCases) -> None:
     epochs = shown(cases.live_dir, cases["ignite, between"].run)["epochs"]
     assert [epoch["metrics"] for epoch in epochs] == [
         {"loss": 1.0, "validate_accuracy": 0.25}, {"loss": 0.5, "validate_accuracy": 0.5},
@@ -91,13 +91,13 @@ def test_the_wait_for_data_is_measured_at_each_fetch(cases: TaggedCases) -> None
     assert wait_between(begin.wait, end.wait) >= 0.02, "of the validation too"
 
 
-def test_what_the_loader_and_the_trainer_plan_is_told(cases: TaggedCases) -> None:
+def test_planned_steps_and_batch_size_are_published(cases: TaggedCases) -> None:
     assert cases["ignite, loader"].run.facts.batch == 4
     assert cases["ignite, iterations"].run.facts.planned_steps == 5
     assert cases["ignite, iterations"].run.step == 5
 
 
-def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: TaggedCases) -> None:
+def test_a_resumed_training_begins_with_its_epoch(cases: TaggedCases) -> None:
     run = cases["ignite, resumed"].run
     assert (run.first_epoch, run.epochs, run.epoch, run.step) == (2, 3, 3, 9)
 
@@ -112,12 +112,12 @@ def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: TaggedCa
         ("ignite, stopped True", RunState.FINISHED, 4),
     ],
 )
-def test_however_an_engine_ends_its_run_ends_so(cases: TaggedCases, case: str, state: RunState, steps: int) -> None:
+def test_a_run_ends_like_its_engine(cases: TaggedCases, case: str, state: RunState, steps: int) -> None:
     assert (cases[case].run.state, cases[case].run.step) == (state, steps)
 
 
 @pytest.mark.parametrize("case", ["ignite, stopped False", "ignite, stopped True", "ignite, iterations"])
-def test_an_epoch_that_an_engine_is_stopped_in_did_not_end(cases: TaggedCases, case: str) -> None:
+def test_an_epoch_in_which_an_engine_is_stopped_is_aborted(cases: TaggedCases, case: str) -> None:
     marks = [mark for mark, *_ in cases[case].marks() if mark.startswith("EPOCH")]
     assert marks == ["EPOCH_BEGIN", "EPOCH_END", "EPOCH_BEGIN", "EPOCH_ABORTED"]
 
@@ -139,7 +139,7 @@ def test_a_tracker_shows_what_is_logged(cases: TaggedCases) -> None:
         assert "k-123" not in str(config), "a secret"
 
 
-def test_the_run_of_a_tracker_takes_epochs_and_steps(cases: TaggedCases) -> None:
+def test_the_run_of_a_tracker_can_mark_epochs_and_steps(cases: TaggedCases) -> None:
     assert [mark for mark in cases["accelerate"].marks() if mark[0].startswith("EPOCH")] == [
         ("EPOCH_BEGIN", 0, 0, "train"), ("EPOCH_END", 0, 3, ""), ("EPOCH_BEGIN", 1, 3, "train"),
         ("EPOCH_END", 1, 6, ""),

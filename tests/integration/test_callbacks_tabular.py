@@ -37,7 +37,7 @@ def test_the_ledger_has_the_rounds_too(cases: TaggedCases, framework: str) -> No
     assert (rank["steps"], rank["steps_planned"]) == (6, 6)
 
 
-def test_parameters_of_a_training_are_kept_with_it(cases: TaggedCases) -> None:
+def test_parameters_are_stored_with_the_run(cases: TaggedCases) -> None:
     for case, expected in (
         ("xgboost", {"max_depth": 2, "seed": 0}), ("lightgbm", {"num_leaves": 4, "metric": "l2"}),
         ("search", {"class": "GridSearchCV", "estimator": "<Ridge>", "param_grid.alpha": "0.1, 1.0, 10.0"}),
@@ -46,14 +46,14 @@ def test_parameters_of_a_training_are_kept_with_it(cases: TaggedCases) -> None:
         assert expected.items() <= found.items(), case
 
 
-def test_begin_and_end_lie_between_the_neighbors_of_xgboosts_hooks(cases: TaggedCases) -> None:
+def test_an_xgboost_run_is_between_the_neighboring_callbacks(cases: TaggedCases) -> None:
     for case in ("xgboost", "xgboost, early", "xgboost, stopped"):
         seen, one = cases.seen[case], cases[case]
         assert seen["before"]["begin"] <= one.times(Mark.RUN_BEGIN)[0] <= seen["after"]["begin"]
         assert seen["before"]["end"] <= one.times(Mark.RUN_END)[0] <= seen["after"]["end"]
 
 
-def test_lightgbms_run_begins_with_the_first_round_and_ends_after_what_follows_the_last(cases: TaggedCases) -> None:
+def test_a_lightgbm_run_lasts_from_the_first_to_the_last_callback(cases: TaggedCases) -> None:
     for case in ("lightgbm", "lightgbm, early"):
         seen, one = cases.seen[case], cases[case]
         assert seen["before"][0] <= one.times(Mark.RUN_BEGIN)[0] <= seen["before"][1]
@@ -61,7 +61,7 @@ def test_lightgbms_run_begins_with_the_first_round_and_ends_after_what_follows_t
 
 
 @pytest.mark.parametrize("framework", ["xgboost", "lightgbm"])
-def test_the_metrics_are_those_of_the_last_evaluation(cases: TaggedCases, framework: str) -> None:
+def test_metrics_are_from_the_last_evaluation(cases: TaggedCases, framework: str) -> None:
     metrics = {
         f"{data}-{name}": values[-1]
         for data, logged in cases.seen[framework]["metrics"].items()
@@ -79,7 +79,7 @@ def test_the_metrics_of_a_cross_validation_are_the_means_of_its_folds(cases: Tag
         assert cases[case].run.step == 4
 
 
-def test_a_training_that_is_stopped_has_finished_after_the_rounds_that_were_made(cases: TaggedCases) -> None:
+def test_a_stopped_training_has_finished_with_its_rounds(cases: TaggedCases) -> None:
     for case, rounds in (
         ("xgboost, early", len(cases.seen["xgboost, early"]["metrics"]["held"]["rmse"])),
         ("xgboost, stopped", 3),
@@ -90,7 +90,7 @@ def test_a_training_that_is_stopped_has_finished_after_the_rounds_that_were_made
     assert list(cases["xgboost, early"].run.metrics.values()) == pytest.approx(last)
 
 
-def test_a_training_that_raises_has_failed_and_one_that_is_interrupted_says_so(cases: TaggedCases) -> None:
+def test_exceptions_fail_and_interrupts_interrupt_a_training(cases: TaggedCases) -> None:
     states = {name: cases[name].run.state for name in ("xgboost, failed", "lightgbm, failed", "lightgbm, interrupted")}
     assert list(states.values()) == [RunState.FAILED, RunState.FAILED, RunState.INTERRUPTED]
     assert [cases[name].run.step for name in states] == [3, 3, 3]
@@ -101,7 +101,7 @@ def test_a_training_that_another_callback_prunes_is_stopped(cases: TaggedCases, 
     assert cases[case].run.state is RunState.STOPPED
 
 
-def test_estimators_and_copied_callbacks_train_as_ever(cases: TaggedCases) -> None:
+def test_estimators_and_copied_callbacks_train(cases: TaggedCases) -> None:
     found = {name: cases[name].run.step for name in ("xgboost, estimator", "lightgbm, estimator", "xgboost, copied")}
     assert list(found.values()) == [5, 5, 3]
 
@@ -116,21 +116,21 @@ def test_the_fits_of_a_search_are_steps_and_its_parts_are_phases(cases: TaggedCa
     assert one.run.metrics == pytest.approx({"best_score": cases.seen["search"]["best"]})
 
 
-def test_fits_in_other_processes_are_counted_when_the_search_is_over(cases: TaggedCases) -> None:
+def test_fits_in_other_processes_are_counted_at_the_end(cases: TaggedCases) -> None:
     one = cases["search, elsewhere"]
     assert [(step, phase) for _, _, step, phase in one.marks()] == [(0, ""), (0, "search"), (6, ""), (6, "")]
     assert not one.times(Mark.STEPS), "when each was made is unknown"
     assert cases["search"].times(Mark.STEPS), "in this process it is known"
 
 
-def test_a_search_that_halves_counts_the_fits_of_all_its_rounds(cases: TaggedCases) -> None:
+def test_a_halving_search_counts_all_fits(cases: TaggedCases) -> None:
     one = cases["search, halving"]
     assert [phase for _, _, _, phase in one.marks()][1:3] == ["search", "halving-iteration"]
     assert one.run.facts.planned_steps == 0, "how many it will fit depends on what it finds"
     assert one.run.step == 2 * (3 + 2) + 1
 
 
-def test_a_fit_that_raises_has_failed_and_no_other(cases: TaggedCases) -> None:
+def test_only_the_fit_that_raises_has_failed(cases: TaggedCases) -> None:
     assert (cases["search, failed"].run.state, cases["search, failed"].run.step) == (RunState.FAILED, 6)
     assert (cases["pipeline"].run.state, cases["pipeline"].run.step) == (RunState.FINISHED, 2)
 
@@ -139,7 +139,7 @@ def test_iterations_of_an_estimator_are_steps(cases: TaggedCases) -> None:
     assert cases["iterations"].run.step == cases.seen["iterations"]["tasks"] > 1
 
 
-def test_loops_over_partial_fit_have_epochs_and_whatever_has_no_loop_is_a_run(cases: TaggedCases) -> None:
+def test_partial_fit_can_mark_epochs(cases: TaggedCases) -> None:
     assert [mark for mark in cases["clicks"].marks() if mark[0].startswith("EPOCH")][-1] == ("EPOCH_END", 2, 6, "")
     assert set(cases["clicks"].run.metrics) == {"score"}
     assert cases["grid"].run.state is RunState.FINISHED

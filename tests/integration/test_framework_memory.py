@@ -163,7 +163,7 @@ def allocated(frames: list[Frame]) -> dict[str, float]:
     }
 
 
-def test_what_the_framework_holds_reaches_the_frames_exactly(env: dict[str, str], stub: Stub, start: Start) -> None:
+def test_framework_memory_reaches_the_frames_exactly(env: dict[str, str], stub: Stub, start: Start) -> None:
     with watched(env) as frames:
         training = start(OBSERVED)
         hear(training, "ready")
@@ -179,9 +179,7 @@ def test_what_the_framework_holds_reaches_the_frames_exactly(env: dict[str, str]
     assert told == {stub.uuid(0): 6 * GIB, stub.uuid(1): 12 * GIB}
 
 
-def test_an_error_that_torch_observed_is_one_moment_though_it_ends_the_run_too(
-    env: dict[str, str], start: Start
-) -> None:
+def test_an_observed_error_that_ends_the_run_is_one_event(env: dict[str, str], start: Start) -> None:
     with watched(env) as frames:
         training = start(OBSERVED)
         hear(training, "ready")
@@ -195,7 +193,7 @@ def test_an_error_that_torch_observed_is_one_moment_though_it_ends_the_run_too(
 
 
 @pytest.mark.parametrize("source", [UNOBSERVED, PASSED_BY], ids=["in the run", "past the run"])
-def test_an_error_that_nobody_observed_is_told_at_the_end(env: dict[str, str], start: Start, source: str) -> None:
+def test_an_unobserved_error_is_reported_at_the_end(env: dict[str, str], start: Start, source: str) -> None:
     with watched(env) as frames:
         training = start(source)
         hear(training, "ready")
@@ -208,7 +206,7 @@ def test_an_error_that_nobody_observed_is_told_at_the_end(env: dict[str, str], s
     assert training.wait(timeout=PATIENCE) == 1
 
 
-def test_torch_on_a_cpu_tells_nothing_and_nothing_warns(env: dict[str, str]) -> None:
+def test_torch_on_a_cpu_reports_nothing_without_warnings(env: dict[str, str]) -> None:
     pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-c", REAL], env=env, capture_output=True, text=True, timeout=120, check=False,

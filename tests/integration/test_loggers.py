@@ -95,16 +95,16 @@ def by_epoch(found: dict[str, dict[int, float]]) -> dict[int, Values]:
     return {e: {name: steps[e] for name, steps in found.items() if e in steps} for e in sorted(epochs)}
 
 
-def test_each_epoch_comes_once_in_its_order_on_the_trainings_own_thread(logged: Logged) -> None:
+def test_each_epoch_is_written_once_in_order_on_the_main_thread(logged: Logged) -> None:
     assert [one["epoch"] for one in logged.told] == list(range(EPOCHS))
     assert all(one["on_main"] for one in logged.told)
 
 
-def test_the_first_come_while_the_training_runs_and_the_last_are_waited_for(logged: Logged) -> None:
+def test_the_last_epochs_are_waited_for(logged: Logged) -> None:
     assert [one["running"] for one in logged.told][0::2] == [True, False]
 
 
-def test_they_are_what_the_ledger_has(logged: Logged) -> None:
+def test_values_equal_those_of_the_ledger(logged: Logged) -> None:
     expected = logged.in_ledger()
     for one in logged.told:
         left_out = set() if one["running"] else LATE
@@ -119,7 +119,7 @@ def test_unknown_values_are_left_out(logged: Logged) -> None:
     assert {value.name for value in EPOCH_VALUES} - set(logged.values[0]) == unknown
 
 
-def test_a_summary_writer_has_them_beside_the_loss_and_a_directory_too(logged: Logged) -> None:
+def test_tensorboard_writers_and_directories_have_the_values(logged: Logged) -> None:
     beside, alone = scalars(logged.directory / "writer"), scalars(logged.directory / "directory")
     assert beside.pop("loss") == {0: 1.0, 1: 0.5, 2: pytest.approx(1 / 3)}
     assert beside == alone
@@ -161,7 +161,7 @@ def history(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_wandb_has_them_by_an_axis_of_their_own_and_no_row_of_the_author_is_lost_or_moved(logged: Logged) -> None:
+def test_wandb_has_the_values_and_keeps_the_rows_of_the_user(logged: Logged) -> None:
     rows = history(logged.directory)
     assert [(row["_step"], row["loss"]) for row in rows if "loss" in row] == [(0, 1.0), (10, 0.5), (20, 1 / 3)]
     found = {row["gpu/epoch"]: row for row in rows if "gpu/epoch" in row}
@@ -171,7 +171,7 @@ def test_wandb_has_them_by_an_axis_of_their_own_and_no_row_of_the_author_is_lost
     } == logged.values
 
 
-def test_mlflow_has_them_in_the_active_run(logged: Logged) -> None:
+def test_mlflow_has_the_values_in_the_active_run(logged: Logged) -> None:
     metrics = logged.directory / "mlruns" / "0" / logged.mlflow / "metrics"
     steps = {
         str(path.relative_to(metrics)): {
@@ -184,7 +184,7 @@ def test_mlflow_has_them_in_the_active_run(logged: Logged) -> None:
     assert by_epoch(steps) == logged.values
 
 
-def test_the_loggers_of_lightning_have_them_at_the_steps_of_the_loss(logged: Logged) -> None:
+def test_loggers_of_lightning_have_the_values_at_the_steps_of_the_loss(logged: Logged) -> None:
     (path,) = logged.directory.glob("lit-csv/**/metrics.csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -200,12 +200,12 @@ def test_the_loggers_of_lightning_have_them_at_the_steps_of_the_loss(logged: Log
     assert "gpumon" not in logged.warned_by_lightning
 
 
-def test_a_logger_that_fails_is_warned_of_once_and_costs_the_others_nothing(logged: Logged) -> None:
+def test_a_failing_logger_is_one_warning(logged: Logged) -> None:
     assert logged.warned.count("gpumon: ") == 1
     assert "gpumon: log_to: broken failed: OSError: no space left" in logged.warned
 
 
-def test_without_a_daemon_one_line_says_so_and_nothing_waits(live_dir: Path) -> None:
+def test_without_a_daemon_there_is_one_warning_and_no_wait(live_dir: Path) -> None:
     script = (
         "import gpumon\n"
         "with gpumon.run('alone', epochs=2, log_to='values.csv', log_wait=600) as run:\n"
@@ -235,9 +235,7 @@ with gpumon.run("left alone", epochs=3, devices=sys.argv[1], log_to="csv:left.cs
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_epochs_whose_daemon_died_before_their_end_have_no_values_and_a_line_says_so_once(
-    live_dir: Path, stub: Stub, how: signal.Signals
-) -> None:
+def test_epochs_after_the_death_of_the_daemon_are_not_written(live_dir: Path, stub: Stub, how: signal.Signals) -> None:
     env = {**environment(live_dir, stub.env()), "PYTHONPATH": str(ROOT)}
     with daemon("--interval", "0.1", env=env) as watching:
         training = subprocess.Popen(

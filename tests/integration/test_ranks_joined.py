@@ -126,7 +126,7 @@ def lightnings(tmp_path: Path, born: bytes, **more: str) -> bool:
     return detect_rank(env, {"torch": up(0)}, str(tmp_path)).starter
 
 
-def test_the_starter_is_who_gave_itself_the_variables_of_a_rank(tmp_path: Path) -> None:
+def test_the_starter_set_its_own_rank_variables(tmp_path: Path) -> None:
     assert lightnings(tmp_path, b"HOME=/root\0PATH=/bin\0")
     assert not lightnings(tmp_path, b"HOME=/root\0LOCAL_RANK=0\0"), "started by hand or by a launcher"
     assert not lightnings(tmp_path, b"HOME=/root\0", LOCAL_RANK="1")
@@ -134,7 +134,7 @@ def test_the_starter_is_who_gave_itself_the_variables_of_a_rank(tmp_path: Path) 
     assert not detect_rank({"LOCAL_RANK": "0", "NODE_RANK": "0"}, {"torch": up(0)}, str(tmp_path)).starter
 
 
-def test_ranks_of_one_parent_are_told_apart_by_when_multiprocessing_began_them() -> None:
+def test_spawn_groups_of_one_parent_are_different_runs() -> None:
     def spawned(rank: int, number: int) -> str:
         process = SimpleNamespace(
             current_process=lambda: SimpleNamespace(_identity=(number,)), parent_process=lambda: object()
@@ -162,7 +162,7 @@ with gpumon.run("elastic", epochs=3) as run:
 """
 
 
-def test_each_attempt_of_torchrun_is_a_run_that_resumes_the_one_before(watched: Path, tmp_path: Path) -> None:
+def test_each_attempt_of_torchrun_is_a_resumed_run(watched: Path, tmp_path: Path) -> None:
     need("torch")
     env = environment(watched)
     # One of the same name, which the second attempt does not resume.
@@ -194,7 +194,7 @@ with gpumon.run("fits", epochs=3) as run:
 """
 
 
-def test_epochs_that_ranks_repeat_at_different_speeds_are_counted_once(watched: Path) -> None:
+def test_epochs_repeated_by_ranks_are_counted_once(watched: Path) -> None:
     env = environment(watched) | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
         subprocess.Popen([sys.executable, "-c", REPEATED], env={**env, "RANK": rank, "LOCAL_RANK": rank})

@@ -55,7 +55,7 @@ def told(poll: Poll) -> list[tuple[str, int, str]]:
     return [(b.mark.name, b.epoch, b.phase) for b in poll.boundaries]
 
 
-def test_epochs_count_like_range_and_are_tagged(look: Look) -> None:
+def test_epochs_count_like_range(look: Look) -> None:
     with gpumon.run("net", epochs=4) as run:
         assert list(run.epochs(start=2)) == [2, 3]
     poll = look()
@@ -70,7 +70,7 @@ def test_epochs_count_like_range_and_are_tagged(look: Look) -> None:
     assert (poll.runs[0].epochs, poll.runs[0].first_epoch) == (4, 2)
 
 
-def test_without_a_number_epochs_go_on_and_a_number_or_an_iterable_is_taken(look: Look) -> None:
+def test_epochs_take_nothing_a_number_or_an_iterable(look: Look) -> None:
     with gpumon.run("net") as run:
         for epoch in run.epochs(start=7):
             if epoch == 9:
@@ -106,7 +106,7 @@ def test_an_epoch_ends_however_its_loop_is_left(look: Look, leave: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["epochs", "epoch", "by hand"])
-def test_an_epoch_that_an_exception_leaves_did_not_end(look: Look, by: str) -> None:
+def test_an_epoch_left_by_an_exception_is_aborted(look: Look, by: str) -> None:
     with pytest.raises(KeyError), gpumon.run("net") as run:  # noqa: PT012  # where it raises is what is tested
         if by == "epochs":
             raise_in(run)
@@ -120,7 +120,7 @@ def test_an_epoch_that_an_exception_leaves_did_not_end(look: Look, by: str) -> N
     assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", *ends, "RUN_END"]
 
 
-def test_an_epoch_that_break_left_has_ended_whatever_fails_afterward(look: Look) -> None:
+def test_a_failure_after_break_does_not_abort_the_epoch(look: Look) -> None:
     with pytest.raises(KeyError), gpumon.run("net") as run:  # noqa: PT012
         for _ in run.epochs():
             break
@@ -129,7 +129,7 @@ def test_an_epoch_that_break_left_has_ended_whatever_fails_afterward(look: Look)
     assert "EPOCH_ABORTED" not in [mark for mark, _, _ in told(look())]
 
 
-def test_a_training_may_go_on_after_an_epoch_that_was_left(look: Look) -> None:
+def test_a_training_continues_after_an_aborted_epoch(look: Look) -> None:
     with gpumon.run("net") as run:
         with suppress(KeyError), run.epoch(0):
             raise KeyError
@@ -164,7 +164,7 @@ def test_steps_count_over_the_whole_run_and_measure_the_wait(look: Look) -> None
 
 
 @pytest.mark.parametrize("lengths", [(3, 3), (3, 9), (9, 3)])
-def test_loaders_that_are_zipped_make_one_step_of_each_pair(look: Look, lengths: tuple[int, int]) -> None:
+def test_zipped_loaders_make_one_step_per_pair(look: Look, lengths: tuple[int, int]) -> None:
     with gpumon.run("net") as run:
         for _ in zip(run.steps(range(lengths[0])), run.steps(range(lengths[1])), strict=False):
             pass
@@ -174,9 +174,7 @@ def test_loaders_that_are_zipped_make_one_step_of_each_pair(look: Look, lengths:
         assert run._board.steps == min(lengths) + 2
 
 
-def test_a_step_in_a_loop_that_counts_its_batches_is_not_counted_twice(
-    look: Look, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_step_within_steps_is_not_counted(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     with gpumon.run("net") as run:
         for _ in run.steps(range(3)):
             run.step()
@@ -198,7 +196,7 @@ def test_the_framework_may_be_imported_after_the_run_began(look: Look, monkeypat
 
 
 @pytest.mark.parametrize("within", [0, 1, 2, 5])
-def test_a_loader_within_the_loop_of_another_counts_its_own_steps(look: Look, within: int) -> None:
+def test_nested_loaders_count_their_own_steps(look: Look, within: int) -> None:
     with gpumon.run("net") as run:
         for _ in run.steps(range(3)):
             with run.phase("validate"):
@@ -206,7 +204,7 @@ def test_a_loader_within_the_loop_of_another_counts_its_own_steps(look: Look, wi
         assert run._board.steps == 3 + 3 * within
 
 
-def test_a_loader_whose_loop_was_left_open_changes_no_later_count(look: Look) -> None:
+def test_an_open_loop_does_not_change_later_counts(look: Look) -> None:
     with gpumon.run("net") as run:
         open_loop = iter(run.steps(range(5)))
         next(open_loop)
@@ -215,7 +213,7 @@ def test_a_loader_whose_loop_was_left_open_changes_no_later_count(look: Look) ->
         assert run._board.steps == 1 + 2 * 4
 
 
-def test_the_wait_between_epochs_is_told_at_each_end(look: Look) -> None:
+def test_the_end_of_an_epoch_has_the_wait(look: Look) -> None:
     with gpumon.run("net", epochs=1) as run:
         for _ in run.epochs():
             for _ in run.steps(iter([1])):
@@ -244,7 +242,7 @@ def test_a_loader_keeps_its_length_its_order_and_its_exceptions(look: Look) -> N
     assert look().runs[0].step == 3
 
 
-def test_phases_nest_and_come_back(look: Look) -> None:
+def test_phases_nest(look: Look) -> None:
     with gpumon.run("net", epochs=1) as run:
         for _ in run.epochs():
             with run.phase("validate"), run.phase("checkpoint"):
@@ -263,7 +261,7 @@ def test_phases_nest_and_come_back(look: Look) -> None:
     ]
 
 
-def test_more_phases_than_there_is_room_for_show_as_training(look: Look) -> None:
+def test_too_many_phases_show_as_training(look: Look) -> None:
     with gpumon.run("net") as run:
         for number in range(40):
             with run.phase(f"p{number}"):
@@ -284,9 +282,7 @@ def test_hand_written_loops_have_epoch_and_step(look: Look) -> None:
     assert not run.on
 
 
-def test_metrics_show_and_more_than_eight_are_left_out_with_one_warning(
-    look: Look, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_than_eight_metrics_are_one_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     with gpumon.run("net") as run:
         run.log(loss=1, accuracy=0.5)
         run.log({"loss": 0.25})
@@ -300,7 +296,7 @@ def test_metrics_show_and_more_than_eight_are_left_out_with_one_warning(
     assert len(caplog.records) == 1
 
 
-def test_the_most_telling_metrics_have_room_though_others_came_before(look: Look) -> None:
+def test_informative_metrics_have_slots_although_others_came_first(look: Look) -> None:
     details = {f"completions/length_{i}": float(i) for i in range(12)}
     with gpumon.run("grpo") as run:
         run.log(details)
@@ -339,7 +335,7 @@ GRPO = (
     ],
     ids=["TRL", "TRL with evaluation", "Transformers", "Lightning"],
 )  # fmt: skip
-def test_what_people_watch_has_room_before_counters_and_times(look: Look, logs: list[list[str]], watched: str) -> None:
+def test_measures_have_slots_before_counters_and_times(look: Look, logs: list[list[str]], watched: str) -> None:
     with gpumon.run("net", epochs=2) as run:
         for _ in run.epochs():
             for names in logs:
@@ -349,7 +345,7 @@ def test_what_people_watch_has_room_before_counters_and_times(look: Look, logs: 
     assert len(shown) == 8
 
 
-def test_a_validation_that_comes_after_some_epochs_has_room_beside_details(look: Look) -> None:
+def test_a_late_validation_has_slots(look: Look) -> None:
     with gpumon.run("net", epochs=6) as run:
         for epoch in run.epochs():
             run.log({f"layer{i}/norm": 10.0 * epoch + i for i in range(12)})
@@ -363,14 +359,14 @@ def test_a_validation_that_comes_after_some_epochs_has_room_beside_details(look:
     assert all(value // 10 == epoch for epoch, row in kept.items() for name, value in row.items() if "norm" in name)
 
 
-def test_details_have_the_room_that_no_validation_took(look: Look) -> None:
+def test_details_get_the_slots_that_no_validation_uses(look: Look) -> None:
     with gpumon.run("net", epochs=3) as run:
         for epoch in run.epochs():
             run.log({f"layer{i}/norm": 10.0 * epoch + i for i in range(12)})
     assert look().runs[0].metrics == {f"layer{i}/norm": 20.0 + i for i in range(8)}
 
 
-def test_what_waits_for_room_is_kept_with_its_own_epoch(look: Look) -> None:
+def test_waiting_metrics_are_stored_with_their_own_epoch(look: Look) -> None:
     with gpumon.run("net") as run:
         for epoch in run.epochs(2):
             run.log({f"m{i}": 10.0 * epoch + i for i in range(8)})
@@ -382,14 +378,14 @@ def test_what_waits_for_room_is_kept_with_its_own_epoch(look: Look) -> None:
 
 
 @pytest.mark.parametrize("metrics", [["kl", "rewards/*"], "kl"])
-def test_the_metrics_that_are_chosen_alone_are_shown(look: Look, metrics: Any) -> None:
+def test_only_chosen_metrics_are_shown(look: Look, metrics: Any) -> None:
     with gpumon.run("grpo", metrics=metrics) as run:
         run.log({"loss": 1.0, "kl": 0.1, "rewards/a": 0.2, "rewards/b": 0.3})
         expected = {"kl"} if metrics == "kl" else {"kl", "rewards/a", "rewards/b"}
         assert set(look().runs[0].metrics) == expected
 
 
-def test_a_choice_that_makes_no_sense_is_a_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_choice_of_metrics_is_a_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     with gpumon.run("net", metrics=7) as run:  # type: ignore[arg-type]
         run.log(loss=1.0)
         assert set(look().runs[0].metrics) == {"loss"}
@@ -410,7 +406,7 @@ def test_wrong_use_in_a_running_training_never_raises(look: Look, caplog: pytest
 
 
 @pytest.mark.parametrize("number", [10**30, -(10**30), 2**31, 1.5, None, "7", math.nan, True])
-def test_an_epoch_number_that_cannot_be_kept_becomes_the_next_one(
+def test_an_invalid_epoch_number_becomes_the_next_one(
     look: Look, caplog: pytest.LogCaptureFixture, number: Any
 ) -> None:
     with gpumon.run("net") as run:
@@ -423,9 +419,7 @@ def test_an_epoch_number_that_cannot_be_kept_becomes_the_next_one(
 
 
 @pytest.mark.parametrize("steps", [1.5, 0.5, "3", True, 2**70, -1, None])
-def test_a_number_of_steps_that_cannot_be_kept_is_a_warning(
-    look: Look, caplog: pytest.LogCaptureFixture, steps: Any
-) -> None:
+def test_an_invalid_number_of_steps_is_a_warning(look: Look, caplog: pytest.LogCaptureFixture, steps: Any) -> None:
     with gpumon.run("net") as run:
         run.step(2)
         run.step(steps)
@@ -436,9 +430,7 @@ def test_a_number_of_steps_that_cannot_be_kept_is_a_warning(
 
 
 @pytest.mark.parametrize("value", [1.5, "3", 2**70, -1])
-def test_a_step_of_a_log_that_cannot_be_kept_is_a_warning(
-    look: Look, caplog: pytest.LogCaptureFixture, value: Any
-) -> None:
+def test_an_invalid_step_of_a_log_is_a_warning(look: Look, caplog: pytest.LogCaptureFixture, value: Any) -> None:
     with gpumon.run("net") as run:
         run.log({"loss": 1.0}, step=value)
         assert look().runs[0].step == 0
@@ -497,7 +489,7 @@ def any_run(request: pytest.FixtureRequest, look: Look) -> Any:
 
 
 @pytest.mark.parametrize("length", [lambda: 1 // 0, lambda: -1, lambda: 2**70, lambda: 0, lambda: 99])
-def test_a_loop_needs_no_length_of_what_it_iterates(any_run: Any, length: Callable[[], int]) -> None:
+def test_a_loop_does_not_use_the_length_of_its_iterable(any_run: Any, length: Callable[[], int]) -> None:
     assert [item for item in any_run.epochs(Iterable(length))] == ["a", "b"]  # noqa: C416  list() asks for it
     assert [item for item in any_run.steps(Iterable(length))] == ["a", "b"]  # noqa: C416
 
@@ -521,7 +513,7 @@ def test_whatever_range_accepts_is_a_number_of_epochs(any_run: Any, over: Any) -
 
 
 @pytest.mark.parametrize("over", [2.5, math.nan, -math.inf, object(), 1j])
-def test_what_is_neither_a_number_nor_iterable_raises_at_the_call(any_run: Any, over: Any) -> None:
+def test_neither_number_nor_iterable_raises_at_the_call(any_run: Any, over: Any) -> None:
     with pytest.raises(TypeError):
         any_run.epochs(over)
 
@@ -530,7 +522,7 @@ def test_infinitely_many_epochs_go_on(any_run: Any) -> None:
     assert [epoch for epoch, _ in zip(any_run.epochs(math.inf, start=3), "ab", strict=False)] == [3, 4]
 
 
-def test_what_an_iterable_raises_passes_through(any_run: Any) -> None:
+def test_exceptions_of_an_iterable_pass_through(any_run: Any) -> None:
     with pytest.raises(RuntimeError, match="no text"):
         list(any_run.epochs(Odd()))
 
@@ -539,7 +531,7 @@ ARGUMENTS = [name for name in inspect.signature(gpumon.run).parameters if name n
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
-def test_no_argument_of_run_raises_or_costs_the_run(look: Look, argument: str) -> None:
+def test_no_argument_of_run_raises(look: Look, argument: str) -> None:
     for value in ODD:
         with gpumon.run(**{argument: value}) as run:  # type: ignore[arg-type]
             assert run.on
@@ -547,7 +539,7 @@ def test_no_argument_of_run_raises_or_costs_the_run(look: Look, argument: str) -
 
 
 @pytest.mark.parametrize("argument", ["directory", "env"])
-def test_a_directory_or_environment_that_is_none_does_not_raise(
+def test_an_invalid_directory_or_environment_does_not_raise(
     argument: str, tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -558,7 +550,7 @@ def test_a_directory_or_environment_that_is_none_does_not_raise(
 
 
 @pytest.mark.parametrize("method", ["log", "config", "note", "tag", "step", "plan", "epoch", "phase", "begin_phase"])
-def test_no_method_of_a_run_raises_for_what_it_is_given(look: Look, method: str) -> None:
+def test_no_method_of_a_run_raises(look: Look, method: str) -> None:
     with gpumon.run("net") as run:
         for value in ODD:
             call = getattr(run, method)
@@ -587,7 +579,7 @@ def test_no_method_of_a_run_raises_for_what_it_is_given(look: Look, method: str)
         ("first", "", (), ""),
     ],
 )
-def test_devices_may_be_numbers_as_cuda_counts_them(
+def test_devices_may_be_cuda_numbers(
     look: Look, given: Any, listed: str, devices: tuple[str, ...], visible: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": listed}
@@ -634,7 +626,7 @@ print("trained")
 
 
 @pytest.mark.parametrize("when", ["loaded", "not loaded"])
-def test_a_training_without_a_free_descriptor_goes_on_with_a_warning(tmp_path: Path, when: str) -> None:
+def test_a_training_without_free_descriptors_continues_with_a_warning(tmp_path: Path, when: str) -> None:
     limited = ["/bin/sh", "-c", 'ulimit -n 40; exec "$0" "$@"', sys.executable, "-c", FULL, when]
     done = subprocess.run(
         limited, env={**os.environ, "GPUMON_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
@@ -686,9 +678,7 @@ def test_a_forgotten_run_ends(look: Look) -> None:
     assert look().runs[0].state.name == "FINISHED"
 
 
-def test_a_run_that_nobody_keeps_goes_on_with_the_program_and_says_so(
-    look: Look, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unassigned_run_lasts_for_the_program_with_a_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     gpumon.run("net", epochs=3)
     assert look().runs[0].state.name == "RUNNING"
     assert [record.getMessage() for record in caplog.records] == [
@@ -716,7 +706,7 @@ def test_each_call_of_a_decorated_function_is_a_run(look: Look) -> None:
 
 
 @pytest.mark.parametrize("by", ["with", "finish", "process"])
-def test_a_run_that_its_user_stops_is_interrupted(look: Look, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyboard_interrupt_ends_a_run_as_interrupted(look: Look, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if by == "with":
         with suppress(KeyboardInterrupt), gpumon.run("net"):
             raise KeyboardInterrupt
@@ -770,20 +760,20 @@ def click_error(name: str, **fields: object) -> Exception:
         (ExceptionGroup("tasks", [ValueError()]), RunState.FAILED),
     ],
 )
-def test_an_exception_of_a_library_ends_a_run_as_it_is_meant(look: Look, error: BaseException, state: RunState) -> None:
+def test_exceptions_of_libraries_end_a_run_as_intended(look: Look, error: BaseException, state: RunState) -> None:
     with suppress(type(error)), gpumon.run("net"):
         raise error
     assert look().runs[0].state is state
 
 
-def test_one_that_nothing_catches_is_a_failure(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uncaught_stop_is_a_failure(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     run = gpumon.run("net")
     monkeypatch.setattr(sys, "last_value", TrialPruned(), raising=False)
     lifetime.close_all()
     assert (look().runs[0].state, run.on) == (RunState.FAILED, False)
 
 
-def test_stop_ends_a_run_before_its_end_and_everything_after_it_works(look: Look) -> None:
+def test_a_stopped_run_ignores_later_calls(look: Look) -> None:
     with suppress(TrialPruned), gpumon.run("net", epochs=9) as run:
         for epoch in run.epochs():
             for _ in run.steps([1, 2, 3]):
@@ -855,9 +845,7 @@ def by_stop(run: ActiveRun, batches: int, at: int) -> None:
 @pytest.mark.parametrize(
     "leave", [by_return, by_break, by_interrupt, by_step, by_return_in_validation, by_finish, by_stop]
 )
-def test_an_epoch_that_is_left_in_its_middle_did_not_end(
-    look: Look, leave: Callable[[ActiveRun, int, int], None]
-) -> None:
+def test_an_epoch_left_in_its_middle_is_aborted(look: Look, leave: Callable[[ActiveRun, int, int], None]) -> None:
     with gpumon.run("net", epochs=3) as run:
         leave(run, 10, 4)
     assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == [
@@ -880,7 +868,7 @@ def stops_in_first_steps(run: ActiveRun) -> None:
 
 
 @pytest.mark.parametrize("train", [stops_without_steps, stops_in_first_steps])
-def test_an_epoch_in_which_a_run_is_stopped_did_not_end(look: Look, train: Callable[[ActiveRun], None]) -> None:
+def test_an_epoch_in_which_the_run_is_stopped_is_aborted(look: Look, train: Callable[[ActiveRun], None]) -> None:
     with gpumon.run("net", epochs=3) as run:
         train(run)
     poll = look()
@@ -925,9 +913,7 @@ def marks_of_program(look: Look, tmp_path: Path, source: str) -> tuple[list[str]
     ],
     ids=["plain", "expression", "phase", "steps"],
 )  # fmt: skip
-def test_an_epoch_that_sys_exit_leaves_did_not_end(
-    look: Look, tmp_path: Path, program: str, code: str, body: str
-) -> None:
+def test_an_epoch_left_by_sys_exit_is_aborted(look: Look, tmp_path: Path, program: str, code: str, body: str) -> None:
     if body.startswith(("with", "for")):
         body = body.replace(": if", ":\n            if")
     marks, state = marks_of_program(look, tmp_path, program.format(loop=OVER_EPOCHS, body=body.format(code)))
@@ -936,7 +922,7 @@ def test_an_epoch_that_sys_exit_leaves_did_not_end(
 
 
 @pytest.mark.parametrize("program", [IN_A_FUNCTION, AT_THE_TOP], ids=["in a function", "at the top"])
-def test_an_epoch_that_an_uncaught_exception_leaves_did_not_end(look: Look, tmp_path: Path, program: str) -> None:
+def test_an_epoch_left_by_an_uncaught_exception_is_aborted(look: Look, tmp_path: Path, program: str) -> None:
     marks, state = marks_of_program(
         look, tmp_path, program.format(loop=OVER_EPOCHS, body="if epoch == 1: raise KeyError")
     )
@@ -944,7 +930,7 @@ def test_an_epoch_that_an_uncaught_exception_leaves_did_not_end(look: Look, tmp_
     assert (marks.count("EPOCH_BEGIN"), marks[-1]) == (2, "EPOCH_ABORTED")
 
 
-def test_an_epoch_of_a_with_that_sys_exit_leaves_stops_the_run(look: Look, tmp_path: Path) -> None:
+def test_sys_exit_within_a_with_epoch_stops_the_run(look: Look, tmp_path: Path) -> None:
     source = IN_A_FUNCTION.format(loop="with run.epoch(0)", body="sys.exit(2)")
     assert marks_of_program(look, tmp_path, source) == (["EPOCH_BEGIN", "EPOCH_ABORTED"], RunState.STOPPED)
 
@@ -960,7 +946,7 @@ def test_an_epoch_of_a_with_that_sys_exit_leaves_stops_the_run(look: Look, tmp_p
     ],
     ids=["break", "variable", "walrus", "after a call"],
 )
-def test_an_epoch_that_break_leaves_has_ended(look: Look, tmp_path: Path, program: str, loop: str, body: str) -> None:
+def test_an_epoch_left_by_break_has_ended(look: Look, tmp_path: Path, program: str, loop: str, body: str) -> None:
     if program is AT_THE_TOP:
         loop = loop.replace("\n    ", "\n")
     marks, state = marks_of_program(look, tmp_path, program.format(loop=loop, body=body))
@@ -1004,7 +990,7 @@ def with_break(run: ActiveRun, lengths: Sequence[int], at: int) -> None:
     [((10, 10, 10), 4, True), ((10, 10, 10), -1, False), ((10, 8, 10), 4, False), ((10,), 4, False)],
     ids=["left", "not left", "of no fixed length", "nothing to compare it with"],
 )
-def test_an_epoch_of_a_with_that_the_steps_show_to_be_left_did_not_end(
+def test_a_with_epoch_with_too_few_steps_is_aborted(
     look: Look, leave: Callable[[ActiveRun, Sequence[int], int], None], lengths: Sequence[int], at: int, is_left: bool
 ) -> None:
     with gpumon.run("net", epochs=len(lengths)) as run:
@@ -1012,13 +998,13 @@ def test_an_epoch_of_a_with_that_the_steps_show_to_be_left_did_not_end(
     assert ("EPOCH_ABORTED" in [mark for mark, *_ in told(look())]) is is_left
 
 
-def test_a_first_epoch_of_a_with_that_left_its_loader_did_not_end_where_more_are_planned(look: Look) -> None:
+def test_a_first_with_epoch_that_left_its_loader_is_aborted(look: Look) -> None:
     with gpumon.run("net", epochs=2) as run:
         with_return(run, (10,), 4)
     assert "EPOCH_ABORTED" in [mark for mark, *_ in told(look())]
 
 
-def test_epochs_of_a_with_that_become_shorter_and_go_on_have_ended(look: Look) -> None:
+def test_with_epochs_that_become_shorter_have_ended(look: Look) -> None:
     with gpumon.run("net") as run:
         for epoch, batches in enumerate((10, 10, 5, 5, 5)):
             with run.epoch(epoch):
@@ -1059,14 +1045,14 @@ def at_the_last_batch(run: ActiveRun) -> None:
 
 
 @pytest.mark.parametrize("train", [ends_early, logs_then_ends, at_the_last_batch])
-def test_an_epoch_that_is_left_at_its_end_has_ended(look: Look, train: Callable[[ActiveRun], None]) -> None:
+def test_an_epoch_left_at_its_end_has_ended(look: Look, train: Callable[[ActiveRun], None]) -> None:
     with gpumon.run("net", epochs=3) as run:
         train(run)
     assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == ["EPOCH_BEGIN", "EPOCH_END"] * 2
 
 
 @pytest.mark.parametrize("end", ["dropped", "at exit", "finally", "finish"])
-def test_a_run_without_with_that_an_exception_left_has_not_finished(look: Look, end: str) -> None:
+def test_a_run_without_with_is_stopped_by_an_exception(look: Look, end: str) -> None:
     kept: list[ActiveRun] = []
 
     def train() -> None:
@@ -1091,14 +1077,14 @@ def test_a_run_without_with_that_an_exception_left_has_not_finished(look: Look, 
     assert look().runs[0].state is (RunState.FINISHED if end == "finish" else RunState.STOPPED)
 
 
-def test_an_exception_before_the_run_was_entered_is_its_failure(look: Look, tmp_path: Path) -> None:
+def test_an_exception_before_the_run_is_entered_is_a_failure(look: Look, tmp_path: Path) -> None:
     source = "import gpumon\n@gpumon.run('net')\ndef train(): pass\nrun = gpumon.run('late')\nraise KeyError"
     environment = {**os.environ, "GPUMON_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, check=False)
     assert [(run.name, run.state.name) for run in look().runs] == [("late", "FAILED")]
 
 
-def test_an_epoch_that_an_out_of_memory_error_left_did_not_end(look: Look) -> None:
+def test_an_epoch_left_by_an_out_of_memory_error_is_aborted(look: Look) -> None:
     # Told by its message, as of cudaMallocAsync, TensorFlow and JAX: nobody told of it before it was raised.
     kind = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
 
@@ -1113,7 +1099,7 @@ def test_an_epoch_that_an_out_of_memory_error_left_did_not_end(look: Look) -> No
     assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "OUT_OF_MEMORY", "EPOCH_ABORTED", "RUN_END"]
 
 
-def test_an_epoch_that_an_exit_left_did_not_end_though_the_run_did_not_fail(look: Look) -> None:
+def test_an_epoch_left_by_exit_0_is_aborted_and_the_run_finished(look: Look) -> None:
     def train() -> None:
         with gpumon.run("net") as run:
             for _ in run.epochs():
@@ -1140,9 +1126,7 @@ def test_a_number_may_be_of_any_numeric_type(look: Look, number: Any) -> None:
     assert seen.epoch == 5
 
 
-def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
-    look: Look, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_numbers_in_a_running_training_are_ignored(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     with gpumon.run("net", epochs=math.inf) as run:
         assert [epoch for epoch, _ in zip(run.epochs(start="1"), range(2), strict=False)] == [0, 1]  # type: ignore[call-overload]
         for steps in (math.inf, math.nan, 1 << 70, -3, None):
@@ -1157,14 +1141,14 @@ def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
     assert all(record.getMessage().startswith("gpumon: ") for record in caplog.records)
 
 
-def test_numbers_of_a_slurm_job_that_sees_only_its_own_gpus_are_left_to_the_daemon(look: Look) -> None:
+def test_numbers_of_a_constrained_slurm_job_are_not_published(look: Look) -> None:
     env = {**os.environ, "SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}
     run = gpumon.run("net", devices=[0], env=env)
     assert run._board.description.visible == ""
     run.finish()
 
 
-def test_devices_of_a_framework_are_left_to_gpumon(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+def test_device_objects_of_a_framework_are_a_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     torch = pytest.importorskip("torch", reason="the CPU build of torch is not installed")
     with gpumon.run("net", devices=torch.device("cuda")):
         assert look().runs
@@ -1179,7 +1163,7 @@ def test_a_thousand_names_are_one_short_warning(look: Look, caplog: pytest.LogCa
     assert len(record.getMessage()) < 200
 
 
-def test_steps_from_several_threads_leave_a_whole_board(look: Look) -> None:
+def test_several_threads_leave_a_consistent_board(look: Look) -> None:
     with gpumon.run("net") as run:
 
         def work(number: int) -> None:
@@ -1245,7 +1229,7 @@ def test_a_run_in_a_notebook_is_named_after_it(
     assert default_name([f"/usr/lib/python3/{kernel}", "-f", "kernel.json"], env, main) == name
 
 
-def test_a_system_without_locks_or_proc_trains_all_the_same_with_one_warning(tmp_path: Path) -> None:
+def test_a_system_without_locks_or_proc_trains_with_one_warning(tmp_path: Path) -> None:
     # As Windows: what Python does not have there is taken away before gpumon is imported.
     source = """
 import os, sys
@@ -1383,7 +1367,7 @@ class _Loader:
 
 
 @pytest.mark.parametrize(("size", "told"), [(32, 32), (None, 0), ("32", 0), (0, 0), (-1, 0), (1 << 40, 0), (True, 0)])
-def test_the_size_of_a_batch_is_told_where_the_loader_knows_it(size: object, told: int) -> None:
+def test_the_batch_size_comes_from_the_loader(size: object, told: int) -> None:
     with gpumon.run("net") as run:
         assert list(run.steps(_Loader(size))) == [0, 1]
         assert run._board.description.facts.batch == told
@@ -1400,9 +1384,7 @@ class _Bar:
 
 
 @pytest.mark.parametrize("wrap", [list, enumerate, iter, lambda loader: enumerate(_Bar(loader)), _Bar])
-def test_the_mean_batch_of_a_loader_whose_last_one_is_short_is_told_through_wrappers(
-    look: Look, wrap: Callable[[Any], Any]
-) -> None:
+def test_the_mean_batch_size_is_read_through_wrappers(look: Look, wrap: Callable[[Any], Any]) -> None:
     pytest.importorskip("torch", reason="the CPU build of torch is not installed")
     from torch.utils.data import DataLoader
 
@@ -1416,7 +1398,7 @@ def test_the_mean_batch_of_a_loader_whose_last_one_is_short_is_told_through_wrap
         assert {one.name: one.facts.batch for one in look().runs}["whole"] == 64
 
 
-def test_a_loader_whose_attributes_raise_is_gone_through_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loader_whose_attributes_raise_is_iterated_silently(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(_Loader):
         @property
         def batch_sampler(self) -> object:
@@ -1438,7 +1420,7 @@ class _Endless:
         raise TypeError("object of type '_InfiniteConstantSampler' has no len()")
 
 
-def test_the_size_of_a_batch_of_a_stream_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_batch_size_of_a_stream_is_read(caplog: pytest.LogCaptureFixture) -> None:
     class Stream(_Loader):
         def __init__(self) -> None:
             super().__init__(4)
@@ -1451,7 +1433,7 @@ def test_the_size_of_a_batch_of_a_stream_is_told(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_the_size_of_a_batch_can_be_given_and_makes_sense() -> None:
+def test_the_batch_size_can_be_passed() -> None:
     with gpumon.run("net", batch=64) as run:
         assert list(run.steps(_Loader(32))) == [0, 1]
         assert run._board.description.facts.batch == 64

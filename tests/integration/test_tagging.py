@@ -137,7 +137,7 @@ def _sampled_in(live: Live, epoch: int) -> int:
     return sum(run.epoch == epoch for frame in live.since(0) for run in frame.runs)
 
 
-def test_a_daemon_that_comes_late_still_learns_the_epochs_before_it(live_dir: Path) -> None:
+def test_a_late_daemon_reads_earlier_epochs(live_dir: Path) -> None:
     env = environment(live_dir)
     training = start(env, 20, 0.02, 0.05)
     times = json.loads(training.communicate("go\n", timeout=PATIENCE)[0])
@@ -148,7 +148,7 @@ def test_a_daemon_that_comes_late_still_learns_the_epochs_before_it(live_dir: Pa
     assert all(before <= found[epoch].monotonic_ns <= after for epoch, (before, after, _) in enumerate(times))
 
 
-def test_a_restarted_daemon_goes_on_with_the_run(live_dir: Path) -> None:
+def test_a_restarted_daemon_continues_the_run(live_dir: Path) -> None:
     env = environment(live_dir)
     live = follow(Places(explicit=str(live_dir)))
     training = start(env, 40, 0.03, 0.06)
@@ -165,7 +165,7 @@ def test_a_restarted_daemon_goes_on_with_the_run(live_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["absent", "killed", "stopped"])
-def test_the_training_is_not_affected_by_what_happens_to_the_daemon(live_dir: Path, what: str) -> None:
+def test_a_training_does_not_depend_on_the_daemon(live_dir: Path, what: str) -> None:
     env = environment(live_dir)
     if what == "absent":
         times = json.loads(start(env, 100, 0.002, 0.004).communicate("go\n", timeout=PATIENCE)[0])

@@ -74,7 +74,7 @@ def test_the_board_itself_is_good(tags: Path, reader: TagReader, valid: bytes) -
 @pytest.mark.parametrize(
     "kind", ["symlink", "fifo", "directory", "sparse", "uid", "hardlink", "writable", "short", "text"]
 )
-def test_what_is_no_board_of_its_owner_is_left_alone(
+def test_files_that_are_not_boards_of_their_owner_are_ignored(
     tags: Path, reader: TagReader, valid: bytes, tmp_path: Path, kind: str
 ) -> None:
     path = tags / f"tag.{UID}.1.00000000"
@@ -114,7 +114,7 @@ def test_what_is_no_board_of_its_owner_is_left_alone(
     assert used[0] < 1, "s of its own time; a terabyte takes more"
 
 
-def test_a_board_that_was_in_the_making_is_found_later(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_an_unfinished_board_is_found_later(tags: Path, reader: TagReader, valid: bytes) -> None:
     path = plant(tags, b"")
     assert reader.poll().runs == []
     path.write_bytes(valid)
@@ -130,9 +130,7 @@ def test_a_board_cut_short_under_the_reader_does_no_harm(tags: Path, reader: Tag
         reader.poll()
 
 
-def test_of_one_user_so_many_boards_are_read_and_the_rest_is_counted(
-    tags: Path, reader: TagReader, valid: bytes
-) -> None:
+def test_the_boards_of_a_user_are_limited_and_the_rest_counted(tags: Path, reader: TagReader, valid: bytes) -> None:
     for number in range(BOARDS_PER_USER + 10):
         plant(tags, valid, number)
     poll = reader.poll()
@@ -140,7 +138,7 @@ def test_of_one_user_so_many_boards_are_read_and_the_rest_is_counted(
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_uids_that_are_lent_to_a_user_have_no_budget_of_their_own(
+def test_subordinate_uids_share_the_budget_of_their_user(
     tags: Path, reader: TagReader, valid: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "subuid").write_text("nobody-of-this-machine:100000:65536\n4321:200000:65536\nbroken\n")
@@ -157,7 +155,7 @@ def test_uids_that_are_lent_to_a_user_have_no_budget_of_their_own(
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_boards_under_the_name_of_another_user_hide_none_of_his(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_boards_named_after_another_user_hide_no_board(tags: Path, reader: TagReader, valid: bytes) -> None:
     """More of them than are remembered, listed and opened at once; empty, so that each could be one in the making."""
     for number in range(9_000):
         path = tags / f"tag.{UID}.{number}.{number:08x}"
@@ -170,9 +168,7 @@ def test_boards_under_the_name_of_another_user_hide_none_of_his(tags: Path, read
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_a_user_with_more_files_than_are_looked_at_hides_no_other_users_boards(
-    tags: Path, reader: TagReader, valid: bytes
-) -> None:
+def test_many_files_of_a_user_hide_no_boards_of_others(tags: Path, reader: TagReader, valid: bytes) -> None:
     for number in range(1_000):
         os.chown(plant(tags, b"", number, uid=4321), 4321, 4321)
     for number in range(300):
@@ -181,7 +177,7 @@ def test_a_user_with_more_files_than_are_looked_at_hides_no_other_users_boards(
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_a_user_who_fills_a_directory_has_few_of_his_files_looked_at_in_a_poll(
+def test_invalid_files_of_a_user_are_limited_per_poll(
     tags: Path, reader: TagReader, valid: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(2_000):
@@ -198,9 +194,7 @@ def test_a_user_who_fills_a_directory_has_few_of_his_files_looked_at_in_a_poll(
     assert len(looked) <= 50
 
 
-def test_boards_of_runs_that_ended_give_way_to_new_ones_once_they_were_told(
-    tags: Path, reader: TagReader, valid: bytes
-) -> None:
+def test_boards_of_ended_runs_give_way_to_new_ones(tags: Path, reader: TagReader, valid: bytes) -> None:
     for number in range(BOARDS_PER_USER):
         plant(tags, valid, number)
     assert len(reader.poll().boundaries) > BOARDS_PER_USER
@@ -276,7 +270,7 @@ def test_extreme_numbers_with_a_right_crc_stay_in_range(
     reader.at(time.monotonic_ns())
 
 
-def test_memory_beyond_any_device_is_a_number_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_impossible_amounts_of_memory_are_read(tags: Path, reader: TagReader, valid: bytes) -> None:
     most = wire_format.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
     plant(tags, resealed(valid, memory=[most] * wire_format.MAX_MEMORY))
     (run,) = reader.poll().runs
@@ -284,7 +278,7 @@ def test_memory_beyond_any_device_is_a_number_all_the_same(tags: Path, reader: T
     assert set(run.memory) == {float((2**64 - 2) * wire_format.MAX_MEMORY)}
 
 
-def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_an_event_of_extreme_numbers_is_a_boundary(tags: Path, reader: TagReader, valid: bytes) -> None:
     last = reader_events(valid)
     event = wire_format.Event(
         wire_format.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
@@ -312,7 +306,7 @@ def reader_events(raw: bytes) -> int:
         {"name": ["x"], "epochs": 2**31, "world_size": True, "phases": [1] * 1000},
     ],
 )
-def test_words_of_a_wrong_kind_are_harmless(
+def test_description_fields_of_wrong_types_are_ignored(
     tags: Path, reader: TagReader, valid: bytes, said: dict[str, object]
 ) -> None:
     plant(tags, resealed(valid, text=json.dumps(said).encode()))
@@ -320,12 +314,12 @@ def test_words_of_a_wrong_kind_are_harmless(
     sane(run)
 
 
-def test_a_description_that_is_none_leaves_the_board_out(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_an_invalid_description_excludes_the_board(tags: Path, reader: TagReader, valid: bytes) -> None:
     plant(tags, resealed(valid, text=b"[" * 7000))
     assert reader.poll().runs == []
 
 
-def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_a_head_without_events_loses_no_events(tags: Path, reader: TagReader, valid: bytes) -> None:
     out = bytearray(valid)
     out[wire_format.EVENT_HEAD : wire_format.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
     path = plant(tags, bytes(out))
@@ -391,7 +385,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_another_users_board_cannot_name_a_gpu_that_others_use(shared: Path) -> None:
+def test_a_board_cannot_claim_a_gpu_of_another_user(shared: Path) -> None:
     reader = TagReader(Places(explicit=str(shared), uid=UID))
     with beside(STRANGER, shared) as child:
         on, pid = hear(child).split()
@@ -408,7 +402,7 @@ def test_another_users_board_cannot_name_a_gpu_that_others_use(shared: Path) -> 
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
-def test_a_run_with_the_id_of_another_users_run_is_no_rank_of_it(shared: Path) -> None:
+def test_a_run_with_the_id_of_another_user_is_not_a_rank(shared: Path) -> None:
     reader = TagReader(Places(explicit=str(shared), uid=UID))
     with gpumon.run("net", run_id="taken", directory=str(shared)), beside(STRANGER, shared) as child:
         assert hear(child).split()[0] == "True"

@@ -87,7 +87,7 @@ with gpumon.run("net", epochs=3) as run:
 """
 
 
-def test_a_run_is_seen_with_its_true_pid_and_user(start: Start, reader: TagReader) -> None:
+def test_a_run_has_its_pid_and_user_from_the_kernel(start: Start, reader: TagReader) -> None:
     child = start(WAITING.format(end="pass"))
     hear(child)
     poll = reader.poll()
@@ -118,7 +118,7 @@ def gpumon_user() -> str:
         ("raise SystemExit(2)", RunState.FAILED),
     ],
 )
-def test_how_a_run_ended_is_told(start: Start, reader: TagReader, end: str, state: RunState) -> None:
+def test_the_end_of_a_run_is_read(start: Start, reader: TagReader, end: str, state: RunState) -> None:
     child = start(WAITING.format(end=end), PYTHONFAULTHANDLER="0")
     hear(child)
     reader.poll()
@@ -181,7 +181,7 @@ def losing(start: Start) -> Callable[..., None]:
     return do
 
 
-def test_a_training_whose_descriptors_were_closed_goes_on_and_closes_none_of_others(
+def test_a_training_whose_descriptors_were_closed_continues(
     losing: Callable[..., None], reader: TagReader, tmp_path: Path
 ) -> None:
     assert reader.poll().runs[0].state is RunState.RUNNING
@@ -217,12 +217,12 @@ def test_a_program_that_replaced_itself_has_ended(start: Start, reader: TagReade
     assert reader.poll().runs[0].state is RunState.DIED
 
 
-def test_a_training_that_publishes_no_longer_has_not_died(losing: Callable[..., None], reader: TagReader) -> None:
+def test_a_training_whose_board_is_off_has_not_died(losing: Callable[..., None], reader: TagReader) -> None:
     losing("import warnings; warnings.simplefilter('ignore'); run._board._fail(RuntimeError('no'))")
     assert reader.poll().runs[0].state is RunState.RUNNING
 
 
-def test_one_that_lost_its_descriptors_and_was_killed_died(losing: Callable[..., None], reader: TagReader) -> None:
+def test_a_killed_training_without_descriptors_has_died(losing: Callable[..., None], reader: TagReader) -> None:
     losing("os.closerange(3, 64)")
     assert reader.poll().runs[0].state is RunState.RUNNING
     child: subprocess.Popen[str] = losing.child  # type: ignore[attr-defined]
@@ -256,14 +256,14 @@ def test_a_training_whose_directory_was_removed_is_found_again(
     late.close()
 
 
-def test_a_run_says_when_it_began_by_the_clock_that_nobody_sets(start: Start, reader: TagReader) -> None:
+def test_a_run_has_its_start_by_the_monotonic_clock(start: Start, reader: TagReader) -> None:
     before = time.monotonic()
     child = start(WAITING.format(end="pass"))
     hear(child)
     assert before <= reader.poll().runs[0].facts.begun <= time.monotonic()
 
 
-def test_one_look_does_not_show_a_run_that_was_over_long_ago(start: Start, tmp_path: Path) -> None:
+def test_a_single_poll_does_not_show_runs_that_ended_long_ago(start: Start, tmp_path: Path) -> None:
     child = start(WAITING.format(end="pass"))
     hear(child)
     tell(child)
@@ -277,9 +277,7 @@ def test_one_look_does_not_show_a_run_that_was_over_long_ago(start: Start, tmp_p
 
 
 @pytest.mark.parametrize(("end", "state"), [("raise SystemExit(1)", RunState.FAILED), ("kill", RunState.DIED)])
-def test_a_run_that_ended_badly_is_shown_for_as_long_as_that_is_news(
-    start: Start, tmp_path: Path, end: str, state: RunState
-) -> None:
+def test_a_failed_run_is_shown_longer(start: Start, tmp_path: Path, end: str, state: RunState) -> None:
     child = start(WAITING.format(end="pass" if end == "kill" else end))
     hear(child)
     child.kill() if end == "kill" else tell(child)
@@ -297,7 +295,7 @@ def test_a_run_that_ended_badly_is_shown_for_as_long_as_that_is_news(
     assert watching.poll().runs == []
 
 
-def test_a_rank_that_finished_is_shown_as_long_as_the_rank_that_died(start: Start, tmp_path: Path) -> None:
+def test_a_finished_rank_is_shown_as_long_as_a_dead_one(start: Start, tmp_path: Path) -> None:
     for rank, end in enumerate(("pass", "import os; os._exit(0)")):
         launched = {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
         child = start(WAITING.format(end=end), **launched, MASTER_ADDR="127.0.0.1", MASTER_PORT="1234")
@@ -317,7 +315,7 @@ def test_a_rank_that_finished_is_shown_as_long_as_the_rank_that_died(start: Star
     assert watching.poll().runs == []
 
 
-def test_a_script_that_fails_again_and_again_fills_no_list(start: Start, tmp_path: Path) -> None:
+def test_a_script_that_keeps_failing_does_not_fill_the_list(start: Start, tmp_path: Path) -> None:
     code = "import gpumon\nfor number in range(40):\n    try:\n        with gpumon.run(f'try {number}'): 1 / 0\n"
     child = start(code + "    except ZeroDivisionError: pass")
     child.wait()
@@ -330,7 +328,7 @@ def test_a_script_that_fails_again_and_again_fills_no_list(start: Start, tmp_pat
     assert {run.name for run in watching.poll().runs} == {f"try {number}" for number in range(24, 40)}, "the newest"
 
 
-def test_a_run_that_ended_before_anybody_looked_is_told_in_full(start: Start, reader: TagReader) -> None:
+def test_a_run_that_ended_before_the_first_poll_is_read_completely(start: Start, reader: TagReader) -> None:
     child = start("import gpumon\nwith gpumon.run('net', epochs=2) as run:\n    list(run.epochs())")
     child.wait()
     poll = reader.poll()
@@ -364,7 +362,7 @@ with gpumon.run("net", epochs=500) as run:
 """
 
 
-def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: TagReader) -> None:
+def test_no_epoch_of_2_to_20_ms_is_lost_at_1_hz(start: Start, reader: TagReader) -> None:
     child = start(EPOCHS)
     found: list[Boundary] = []
     ends = 0
@@ -396,7 +394,7 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
     assert [r.epoch for r in reader.at(middle)] == [490]
 
 
-def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start, reader: TagReader) -> None:
+def test_a_late_reader_reads_as_many_events_as_a_board_holds(start: Start, reader: TagReader) -> None:
     pairs = (wire_format.EVENT_COUNT - 1) // 2
     child = start(
         "import gpumon\nrun = gpumon.run('net')\n"
@@ -409,7 +407,7 @@ def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start
     assert poll.runs[0].lost_events == 0
 
 
-def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: TagReader) -> None:
+def test_overwritten_events_are_counted_as_lost(start: Start, reader: TagReader) -> None:
     child = start(
         "import gpumon\nrun = gpumon.run('net', epochs=400)\nrun.begin_epoch(0)\n"
         "for _ in range(400):\n    with run.phase('test'): pass\n"
@@ -552,7 +550,7 @@ class Later:
         raise NotImplementedError
 
 
-def test_an_ended_run_is_shown_a_minute_and_its_board_kept_ten(start: Start, tmp_path: Path) -> None:
+def test_an_ended_run_is_shown_for_a_minute_and_its_board_kept_for_ten(start: Start, tmp_path: Path) -> None:
     clock = Later()
     reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
     child = start("import gpumon\nwith gpumon.run('net'):\n    print('x', flush=True); input()")
@@ -575,9 +573,7 @@ def test_an_ended_run_is_shown_a_minute_and_its_board_kept_ten(start: Start, tmp
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_set_neither_hides_a_run_that_ended_nor_removes_its_board(
-    start: Start, tmp_path: Path, hours: int
-) -> None:
+def test_setting_the_clock_neither_hides_a_run_nor_removes_its_board(start: Start, tmp_path: Path, hours: int) -> None:
     clock = Later()
     reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
     child = start("import gpumon\nwith gpumon.run('net'):\n    print('x', flush=True); input()")
@@ -675,7 +671,7 @@ def test_events_between_the_opening_of_a_board_and_its_first_poll_are_read(
     assert [one.lost_events for one in poll.runs] == [0]
 
 
-def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_another_time_namespace_are_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
     run = gpumon.run("net")
     (path,) = boards(tmp_path)

@@ -63,7 +63,7 @@ def states(directory: Path) -> list[RunState]:
     ("error", "state"),
     [(KeyboardInterrupt(), RunState.INTERRUPTED), (ValueError(), RunState.FAILED), (None, RunState.FAILED)],
 )
-def test_a_training_that_was_stopped_ends_with_its_cell(
+def test_an_open_training_ends_with_its_cell(
     shell: Shell, hook: Hook, tmp_path: Path, error: BaseException | None, state: RunState
 ) -> None:
     hook.begin(3, 1)
@@ -72,14 +72,14 @@ def test_a_training_that_was_stopped_ends_with_its_cell(
     assert (states(tmp_path), hook.run, shell.held) == ([state], None, [])
 
 
-def test_a_training_that_ended_is_what_it_was_at_the_end_of_its_cell(shell: Shell, hook: Hook, tmp_path: Path) -> None:
+def test_an_ended_training_is_unchanged_by_its_cell(shell: Shell, hook: Hook, tmp_path: Path) -> None:
     hook.begin(3, 1)
     hook.end()
     shell.end_cell(KeyboardInterrupt())
     assert (states(tmp_path), shell.held) == ([RunState.FINISHED], [])
 
 
-def test_an_evaluation_in_a_later_cell_is_of_the_run_of_the_training(shell: Shell, hook: Hook, tmp_path: Path) -> None:
+def test_an_evaluation_in_a_later_cell_continues_the_run(shell: Shell, hook: Hook, tmp_path: Path) -> None:
     hook.begin(3, 1)
     run = hook.run
     hook.pause()
@@ -102,7 +102,7 @@ def test_a_training_in_a_thread_outlives_the_cell(shell: Shell, hook: Hook) -> N
     hook.end()
 
 
-def test_a_process_that_ends_before_a_training_that_it_began_has_not_finished_it(tmp_path: Path) -> None:
+def test_a_training_that_is_open_at_exit_has_failed(tmp_path: Path) -> None:
     # As where somebody catches the exception around `fit`, and the framework tells its callbacks nothing.
     source = (
         "from gpumon.callbacks.hook import Hook\nhook = Hook('keras', 'net')\nhook.begin(3, 1)\nhook.begin_epoch(1)"

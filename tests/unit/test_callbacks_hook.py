@@ -21,7 +21,7 @@ def live(live_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return live_dir
 
 
-def test_a_run_that_rests_ends_as_finished_with_the_next_training_of_another(live: Path) -> None:
+def test_a_paused_run_finishes_with_the_next_training(live: Path) -> None:
     first, second = Hook("test", "first"), Hook("test", "second")
     first.begin(1, 0)
     first.pause()
@@ -32,7 +32,7 @@ def test_a_run_that_rests_ends_as_finished_with_the_next_training_of_another(liv
     second.end()
 
 
-def test_one_that_goes_on_does_not_end_with_the_next_and_fails_if_nobody_ends_it(live: Path) -> None:
+def test_a_resumed_run_fails_if_it_is_dropped(live: Path) -> None:
     first, second = Hook("test", "first"), Hook("test", "second")
     first.begin(1, 0)
     first.pause()
@@ -45,7 +45,7 @@ def test_one_that_goes_on_does_not_end_with_the_next_and_fails_if_nobody_ends_it
     second.end()
 
 
-def test_a_training_that_was_dropped_has_failed_where_the_garbage_collector_comes_to_its_run_before(live: Path) -> None:
+def test_a_dropped_training_in_a_cycle_has_failed(live: Path) -> None:
     # One that has raised leaves callbacks, model and traceback in a cycle: what outlived a collection before the
     # rest was made may be finalized behind the rest.
     hook = Hook("test", "dropped")
@@ -58,7 +58,7 @@ def test_a_training_that_was_dropped_has_failed_where_the_garbage_collector_come
     assert [one.run.state for one in told(live)] == [RunState.FAILED]
 
 
-def test_a_dropped_training_does_not_end_by_the_exception_of_another(live: Path) -> None:
+def test_a_dropped_training_does_not_end_with_a_handled_exception(live: Path) -> None:
     hook = Hook("test", "dropped")
     hook.cycle = hook  # type: ignore[attr-defined]
     hook.begin(3, 0)
@@ -70,7 +70,7 @@ def test_a_dropped_training_does_not_end_by_the_exception_of_another(live: Path)
     assert [one.run.state for one in told(live)] == [RunState.FAILED]
 
 
-def test_nothing_is_said_at_the_end_of_a_process_that_keeps_what_it_began(live: Path) -> None:
+def test_open_runs_at_exit_print_nothing(live: Path) -> None:
     # Modules that something holds are emptied one by one, the last imported first: what json has outlives gpumon's.
     script = """
 import atexit, json, sys
@@ -99,14 +99,14 @@ json.held += [run, *sys.modules.values()]
     )  # fmt: skip
 
 
-def test_a_run_of_a_callback_that_was_dropped_before_its_first_epoch_has_failed(live: Path) -> None:
+def test_a_run_dropped_before_its_first_epoch_has_failed(live: Path) -> None:
     hook = Hook("test", "dropped")
     hook.begin(3, 0)
     hook.run = None
     assert [one.run.state for one in told(live)] == [RunState.FAILED], "nobody kept it for the rest of the program"
 
 
-def test_given_parameters_stand_against_those_of_the_framework(live: Path) -> None:
+def test_passed_parameters_precede_those_of_the_framework(live: Path) -> None:
     hook = Hook("test", "given", config={"learning_rate": 0.5})
     hook.begin(None, 0)
     hook.config({"learning_rate": 0.1, "optimizer": "SGD", "precision": None})
@@ -123,7 +123,7 @@ class Saver:
         return path
 
 
-def test_a_method_is_a_phase_whatever_it_raises_and_saves_whatever_the_phase_raises(
+def test_in_phase_survives_exceptions_of_method_and_phase(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     phases: list[str] = []

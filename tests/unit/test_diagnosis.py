@@ -73,7 +73,7 @@ def test_a_gpu_is_judged_by_its_rules(
     assert all(finding.subject.title == "GPU 0" for finding in found)
 
 
-def test_the_holder_of_an_idle_gpu_is_named_and_for_how_long() -> None:
+def test_an_idle_gpu_has_its_holder_and_duration() -> None:
     (finding,) = of_gpu(sample(0, **{**CALM, "memory_used": 40 * GIB}), 3700, 1)
     assert finding.summary == "idle for at least 1 h 1 min, 40.0 GiB held by ada"
     (finding,) = of_gpu(sample(0, **{**CALM, "memory_used": 40 * GIB}), 302)
@@ -81,7 +81,7 @@ def test_the_holder_of_an_idle_gpu_is_named_and_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("jump", [6 * 3600, -6 * 3600])
-def test_a_clock_that_is_set_makes_no_gpu_idle_for_longer_or_shorter(jump: int) -> None:
+def test_setting_the_clock_does_not_change_idle_times(jump: int) -> None:
     one, activity = sample(0, **{**CALM, "memory_used": 40 * GIB}), Activity()
     for number in range(1, 402):
         time_ns = TIME + (number + (jump if number > 200 else 0)) * SECOND
@@ -92,7 +92,7 @@ def test_a_clock_that_is_set_makes_no_gpu_idle_for_longer_or_shorter(jump: int) 
     assert finding.evidence == {"seconds": 400.0}
 
 
-def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
+def test_old_values_raise_no_findings() -> None:
     one = sample(0, **{**CALM, "utilization": 0.9, "temperature": 200.0, "memory_used": 79.9 * GIB})
     frame, rates = frame_of(tick(1, [one], [process()])), {"gpu.throttled_hw_thermal": 1.0}
     kinds = []
@@ -103,7 +103,7 @@ def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
     assert kinds == [["hot", "heat_throttled", "memory_nearly_full"], []]
 
 
-def test_a_gpu_whose_driver_answers_with_errors_alone_needs_attention() -> None:
+def test_a_gpu_with_only_driver_errors_is_a_finding() -> None:
     errors = {f"gpu.{name}": Availability.FAILED for name in ("utilization", "memory_used", "power", "temperature")}
     broken = sample(0)._replace(device=sample(0).device._replace(missing=errors))
     (finding,) = of_gpu(broken)
@@ -119,9 +119,7 @@ def test_a_gpu_whose_driver_answers_with_errors_alone_needs_attention() -> None:
 
 @pytest.mark.parametrize("state", [Availability.RESET_REQUIRED, Availability.LOST])
 @pytest.mark.parametrize("missing", [{"gpu.utilization", "gpu.memory_used"}, {"gpu.fan"}, {"gpu.xid"}, {PROCESSES}])
-def test_a_gpu_that_a_single_call_calls_lost_or_in_need_of_a_reset_is_found_like_one_of_which_all_do(
-    state: Availability, missing: set[str]
-) -> None:
+def test_a_single_lost_or_reset_answer_is_sufficient(state: Availability, missing: set[str]) -> None:
     whole = sample(0, **CALM)
     part = whole._replace(device=whole.device._replace(missing=dict.fromkeys(missing, state)))
     (finding,) = of_gpu(part)
@@ -132,13 +130,13 @@ def test_a_gpu_that_a_single_call_calls_lost_or_in_need_of_a_reset_is_found_like
 
 
 @pytest.mark.parametrize("why", [Availability.FAILED, Availability.NOT_SUPPORTED, Availability.NO_PERMISSION])
-def test_other_errors_of_a_single_call_are_not_about_the_whole_gpu(why: Availability) -> None:
+def test_other_single_errors_are_no_finding(why: Availability) -> None:
     whole = sample(0, **CALM)
     part = whole._replace(device=whole.device._replace(missing={"gpu.fan": why}))
     assert (part.condition, of_gpu(part)) == (Availability.OK, [])
 
 
-def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_hot_one() -> None:
+def test_findings_of_equal_severity_are_ordered_by_urgency() -> None:
     hot = sample(0, **{**CALM, "temperature": 200.0})
     stale, lost = silent(1), sample(2, Availability.LOST)
     full = sample(3, **{**CALM, "memory_used": 79.9 * GIB, "utilization": 0.9})
@@ -162,24 +160,24 @@ def silent(gpu: int, seconds: float = 12.0, **values: float) -> Sample:
         (math.nan, Availability.STALE.reason),
     ],
 )
-def test_a_gpu_that_does_not_answer_for_seconds_is_found_with_what_to_do(seconds: float, summary: str) -> None:
+def test_a_silent_gpu_is_a_finding_with_advice(seconds: float, summary: str) -> None:
     (finding,) = of_gpu(silent(0, seconds, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
     assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, summary)
     assert "dmesg" in finding.action
 
 
-def test_a_gpu_that_let_some_ticks_go_by_is_no_finding() -> None:
+def test_a_shortly_silent_gpu_is_no_finding() -> None:
     assert of_gpu(silent(0, thresholds.SILENT - 0.1, temperature=200.0)) == []
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.NO_PERMISSION])
-def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
+def test_an_unreadable_gpu_has_one_finding(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
     assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, state.reason)
 
 
 @pytest.mark.parametrize(("code", "severity"), [(48, Severity.CRITICAL), (63, Severity.WARNING)])
-def test_a_fault_of_the_card_that_the_driver_reported_is_found_with_what_to_do(code: int, severity: Severity) -> None:
+def test_an_xid_error_is_a_finding_with_advice(code: int, severity: Severity) -> None:
     (finding,) = of_gpu(sample(0, **CALM, xid=float(code)))
     assert (finding.kind, finding.severity, finding.evidence) == ("xid_error", severity, {"xid": code})
     assert finding.summary == f"XID error {code}: {xid_of(code).meaning}"
@@ -187,11 +185,11 @@ def test_a_fault_of_the_card_that_the_driver_reported_is_found_with_what_to_do(c
 
 
 @pytest.mark.parametrize("code", [0.0, math.nan, math.inf, -math.inf, -1.0])
-def test_without_a_code_there_is_no_fault(code: float) -> None:
+def test_invalid_xid_codes_are_no_fault(code: float) -> None:
     assert of_gpu(sample(0, **CALM, xid=code)) == []
 
 
-def test_a_driver_is_silent_since_it_was_asked_and_not_since_the_values_were_read() -> None:
+def test_silence_is_counted_from_the_unanswered_call() -> None:
     old = silent(0, 3600.0)
     assert of_gpu(old._replace(unanswered=0.0)) == of_gpu(old._replace(unanswered=4.9)) == []
     (finding,) = of_gpu(old._replace(unanswered=12.0))
@@ -199,7 +197,7 @@ def test_a_driver_is_silent_since_it_was_asked_and_not_since_the_values_were_rea
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE])
-def test_a_gpu_that_is_gone_after_a_fault_says_after_which(state: Availability) -> None:
+def test_an_unavailable_gpu_names_its_xid_error(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, xid=79.0))
     assert finding.kind == "unavailable"
     assert finding.summary == f"{state.reason}, after XID error 79: {xid_of(79).meaning}"
@@ -210,7 +208,7 @@ def test_a_gpu_that_is_asleep_needs_no_attention() -> None:
     assert of_gpu(sample(0, Availability.ASLEEP), seconds=302) == []
 
 
-def test_heat_that_lowers_the_clocks_is_found_where_rates_are_known() -> None:
+def test_heat_throttling_is_found_by_rates() -> None:
     (finding,) = of_gpu(sample(0, **CALM), rates={"gpu.throttled_hw_thermal": 1.0})
     assert finding.kind == "heat_throttled"
     assert finding.evidence == {"throttled_hw_thermal": 1.0}
@@ -237,7 +235,7 @@ def test_a_run_is_judged_by_its_rules(known: dict[str, Any], kinds: list[str]) -
     assert [finding.kind for finding in found] == kinds
 
 
-def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
+def test_waits_of_a_live_run_count_after_its_first_epoch() -> None:
     started = TIME / SECOND
     for epoch, kinds in ((0, []), (1, ["input_bound"])):
         one = run(epoch=epoch, started=started, wait=42.0)
@@ -249,14 +247,14 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "of"), [(10.0, "the time"), (20.0, "the training time")])
-def test_a_share_of_waits_says_of_what_it_is(seconds: float, of: str) -> None:
+def test_a_wait_share_names_the_time_it_refers_to(seconds: float, of: str) -> None:
     epoch = EpochSummary(0, 0, seconds, 40, wait=4.8, wait_of=10.0, ranks=1, utilization_from="", ended=seconds)
     share = units.number(0.48, Unit.RATIO)
     assert [found.summary for found in epoch_findings(epoch)] == [f"waits for data {share} of {of}"]
 
 
 @pytest.mark.parametrize("set_by", [3600.0, -3600.0])
-def test_a_clock_that_is_set_changes_no_share_of_a_live_run(set_by: float) -> None:
+def test_setting_the_clock_does_not_change_shares(set_by: float) -> None:
     began = 50.0
     one = run(epoch=1, started=TIME / SECOND, wait=42.0, facts=RunFacts(begun=began))
     now, ranks = TIME / SECOND + 100 + set_by, ranks_of([one])
@@ -290,7 +288,7 @@ def watched(seconds: int, busy: float, counter: str = "", rate: float = 0.0) -> 
         (250, 1.0, "throttled_sw_thermal", 0.2, []),
     ],
 )
-def test_shares_of_a_live_run_are_judged_as_those_of_a_past_one(
+def test_shares_of_a_live_run_are_judged(
     seconds: int, busy: float, counter: str, rate: float, kinds: list[str]
 ) -> None:
     history, frame = watched(seconds, busy, counter, rate)

@@ -14,26 +14,26 @@ def gone(gpu: str, summary: str = "no GPU driver answers", kind: str = "gpu") ->
     return Finding("unavailable", Severity.CRITICAL, Subject(kind, f"id-{gpu}", title), summary, "")
 
 
-def test_what_is_the_same_of_all_gpus_is_one_line() -> None:
+def test_equal_findings_of_gpus_are_one_group() -> None:
     (group,) = group_findings(gone(str(gpu)) for gpu in range(8))
     assert group.title == "GPU 0–7"
     assert group.ids == {f"id-{gpu}" for gpu in range(8)}
 
 
-def test_what_differs_stands_by_itself_in_its_order() -> None:
+def test_different_findings_are_separate_groups() -> None:
     found = [gone("3"), gone("1", "the GPU must be reset"), gone("0"), gone("5")]
     assert [group.title for group in group_findings(found)] == ["GPU 0, 3, 5", "GPU 1"]
 
 
-def test_instances_are_named_behind_whole_gpus() -> None:
+def test_instances_are_named_after_whole_gpus() -> None:
     assert [group.title for group in group_findings([gone("0:1"), gone("2"), gone("1")])] == ["GPU 1–2, 0:1"]
 
 
-def test_runs_are_never_joined() -> None:
+def test_findings_about_runs_are_not_grouped() -> None:
     assert [group.title for group in group_findings([gone("a", kind="run"), gone("b", kind="run")])] == ["a", "b"]
 
 
-def test_numbers_in_a_row_are_a_range() -> None:
+def test_consecutive_numbers_are_a_range() -> None:
     assert ranges([7, 0, 1, 2, 5]) == "0–2, 5, 7"
     assert ranges([]) == ""
 
@@ -47,11 +47,11 @@ HEAT = ("gpu.temperature", "gpu.temperature_memory")
 CAUSES = ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")
 
 
-def test_a_source_that_tells_everything_leaves_nothing_unjudged() -> None:
+def test_complete_data_leaves_nothing_unjudged() -> None:
     assert not_judged([sample()], tells_processes=True) == []
 
 
-def test_what_no_gpu_tells_is_named() -> None:
+def test_facts_missing_on_all_gpus_are_listed() -> None:
     few = sample((*HEAT, *CAUSES, "gpu.memory_total"))
     assert not_judged([few], tells_processes=False) == [
         "temperature",
@@ -63,16 +63,16 @@ def test_what_no_gpu_tells_is_named() -> None:
     assert not_judged([few, sample(HEAT[:1])], tells_processes=True) == []
 
 
-def test_of_gpus_that_do_not_answer_the_findings_tell() -> None:
+def test_silent_gpus_are_not_listed_as_unjudged() -> None:
     assert not_judged([sample(HEAT, Availability.LOST)], tells_processes=True) == []
 
 
-def test_where_no_gpu_can_be_read_nobody_says_that_nothing_needs_attention() -> None:
+def test_without_gpus_nothing_is_judged() -> None:
     assert not_judged([], tells_processes=True) == ["GPUs"]
     assert nothing_found(not_judged([], tells_processes=True)) == "No findings; not available here: GPUs."
 
 
-def test_gpus_in_one_group_keep_a_remedy_each() -> None:
+def test_a_group_has_the_action_for_each_gpu() -> None:
     found = [gone(gpu)._replace(action=f"Reset {gpu}.") for gpu in ("1", "4")]
     (group,) = group_findings(found)
     assert group.action == "GPU 1: Reset 1. GPU 4: Reset 4."

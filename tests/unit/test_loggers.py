@@ -55,7 +55,7 @@ def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[s
     return values_of(found)
 
 
-def test_an_epoch_that_was_sampled_has_all_its_values_in_base_units(tmp_path: Path) -> None:
+def test_a_sampled_epoch_has_its_values_in_base_units(tmp_path: Path) -> None:
     usage = measured(10.0, 0.9)
     values = one_epoch(tmp_path, usage, peak=31 * GIB, peak_reached=1)
     expected = {
@@ -70,17 +70,17 @@ def test_an_epoch_that_was_sampled_has_all_its_values_in_base_units(tmp_path: Pa
     }
 
 
-def test_of_an_epoch_that_was_sampled_in_part_only_what_the_training_measured_is_known(tmp_path: Path) -> None:
+def test_a_partly_sampled_epoch_has_only_values_of_the_training(tmp_path: Path) -> None:
     values = one_epoch(tmp_path, {**measured(10.0, 0.9), "sampled": 6.0})
     assert set(values) == {"gpu/wait", "gpu/epoch_seconds", "gpu/steps_per_second"}
 
 
-def test_a_bound_of_the_peak_is_no_peak(tmp_path: Path) -> None:
+def test_an_upper_bound_is_not_a_peak(tmp_path: Path) -> None:
     values = one_epoch(tmp_path, {**measured(10.0, 0.9), "run_allocated_peak": None}, peak=31 * GIB, peak_reached=0)
     assert "gpu/live_peak_bytes" not in values
 
 
-def test_a_name_ends_in_its_unit_or_is_a_share() -> None:
+def test_names_end_with_their_unit() -> None:
     for value in EPOCH_VALUES:
         if value.unit is not Unit.RATIO:
             assert value.name.endswith(f"_{value.unit.value}")
@@ -102,15 +102,13 @@ def progress(begun: int, *unsettled: int) -> str:
         (['{"course": {"next": 1, "epochs": [0]}}'], SettledEpochs(0)),
     ],
 )
-def test_an_epoch_is_settled_when_every_rank_says_so(states: list[str | None], expected: SettledEpochs) -> None:
+def test_an_epoch_is_settled_for_all_ranks(states: list[str | None], expected: SettledEpochs) -> None:
     assert reduce(SettledEpochs.combine, map(SettledEpochs.from_progress, states), SettledEpochs()) == expected
     assert not expected.has(4) or not states
 
 
 @pytest.mark.parametrize("given", ["tensorbord", "csv:", "csv", 3, 3.5, [None]])
-def test_what_is_no_logger_is_refused_in_one_line(
-    given: object, live_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_logger_is_one_warning(given: object, live_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     with gpumon.run("refused", log_to=given, directory=str(live_dir)) as run:
         assert run.on
     (record,) = caplog.records
@@ -118,16 +116,14 @@ def test_what_is_no_logger_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("given", ["3 s", -1, float("nan"), float("inf"), None])
-def test_a_wait_that_is_none_is_refused_in_one_line(
-    given: Any, live_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_log_wait_is_one_warning(given: Any, live_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     log_to = f"csv:{live_dir}/a.csv"
     with gpumon.run("refused", log_to=log_to, log_wait=given, directory=str(live_dir)) as run:
         assert run.on
     assert any(re.search(r"log_wait=.*: give seconds from 0 to 3600$", one.getMessage()) for one in caplog.records)
 
 
-def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
+def test_a_logger_that_cannot_be_created_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
@@ -138,7 +134,7 @@ def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
     assert "log_to='tensorboard:x' is left out: log_to='tensorboard' requires" in said
 
 
-def test_a_file_of_another_kind_is_not_written_to(tmp_path: Path) -> None:
+def test_a_file_with_other_columns_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "loss.csv"
     path.write_text("epoch,loss\n1,0.5\n")
     with pytest.raises(gpumon.common.errors.GpumonError, match="other columns"):
@@ -171,7 +167,7 @@ class Failing:
         raise TimeoutError("no answer")
 
 
-def test_a_logger_that_keeps_failing_gets_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_that_keeps_failing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     failing = Failing()
     log = EpochLog([failing], Places, 0.0)
     for _ in range(10):
@@ -181,7 +177,7 @@ def test_a_logger_that_keeps_failing_gets_no_more(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == ["gpumon: log_to: server failed: TimeoutError: no answer"]
 
 
-def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> None:
+def test_settled_epochs_are_read_once(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         key = book.rank(book.run())
         uuid = book.device(key)
@@ -201,7 +197,7 @@ def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0.001, 1.0), (0.2, 10.0)])
-def test_reads_that_cost_much_are_rare(
+def test_expensive_reads_are_rare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float
 ) -> None:
     times = iter((5.0, 5.0 + seconds))
@@ -253,7 +249,7 @@ class Charts:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_wandb_keeps_each_epoch_and_moves_no_step_of_the_author(explicit: bool) -> None:
+def test_wandb_keeps_epochs_and_steps_of_the_user(explicit: bool) -> None:
     charts = Charts()
     log = WandbLogger(charts)
     for number in range(5):
@@ -268,7 +264,7 @@ def test_wandb_keeps_each_epoch_and_moves_no_step_of_the_author(explicit: bool) 
     assert charts.defined == ["gpu/epoch", "gpu/*"]
 
 
-def test_where_no_run_is_active_a_line_says_so(
+def test_without_an_active_run_there_is_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
@@ -288,7 +284,7 @@ class Trainer:
     def log_metrics(self, metrics: dict[str, float], step: int) -> None: ...
 
 
-def test_the_name_of_a_framework_stands_for_its_own_loggers() -> None:
+def test_the_name_of_a_framework_means_its_loggers() -> None:
     own, other = Trainer(), Path("a.csv")
     assert with_loggers({"log_to": ["lightning", other]}, "lightning", [own])["log_to"] == [own, other]
     assert with_loggers({"log_to": "lightning"}, "lightning", [])["log_to"] is None
@@ -296,15 +292,13 @@ def test_the_name_of_a_framework_stands_for_its_own_loggers() -> None:
     assert with_loggers({}, "lightning", [own]) == {}
 
 
-def test_a_callback_can_be_pickled_whatever_it_logs_to() -> None:
+def test_a_callback_with_any_logger_can_be_pickled() -> None:
     for log_to, kept in ((Trainer(), None), ("csv:a.csv", "csv:a.csv"), (Path("a.csv"), Path("a.csv"))):
         hook = pickle.loads(pickle.dumps(Hook("torch", log_to=log_to, batch=4)))
         assert hook._settings == {"log_to": kept, "batch": 4}
 
 
-def test_a_ledger_in_the_making_is_no_problem_and_one_that_stays_unreadable_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_a_permanently_unreadable_ledger_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / LEDGER
     reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state=str(tmp_path)))
     path.touch()
@@ -318,7 +312,7 @@ def test_a_ledger_in_the_making_is_no_problem_and_one_that_stays_unreadable_is(
     assert "ledger.sqlite is damaged" in said
 
 
-def test_where_the_ledger_never_had_the_run_a_line_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_missing_in_the_ledger_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state="/var/lib/other", usual_state=True))
     reader.epoch_ended(0)
     reader.wait(0.01)

@@ -31,11 +31,11 @@ def at(time: int, boundaries: list[Boundary] = ALL) -> tuple[int, str, float, Ru
     return found and (found.epoch, found.phase, found.epoch_started, found.state)
 
 
-def test_nothing_is_in_force_before_the_run() -> None:
+def test_before_the_run_there_is_no_position() -> None:
     assert at(9) is None
 
 
-def test_each_moment_has_its_epoch_and_phase() -> None:
+def test_each_time_has_its_epoch_and_phase() -> None:
     assert at(20) == (0, "train", 20.0, RunState.RUNNING)
     assert at(26) == (0, "validate", 20.0, RunState.RUNNING)
     assert at(29) == (0, "train", 20.0, RunState.RUNNING)
@@ -44,14 +44,14 @@ def test_each_moment_has_its_epoch_and_phase() -> None:
     assert at(50) == (1, "", 40.0, RunState.FINISHED)
 
 
-def test_before_the_first_epoch_there_is_none() -> None:
+def test_before_the_first_epoch_the_epoch_is_unknown() -> None:
     found = at(15)
     assert found is not None
     assert found[:2] == (-1, "")
     assert math.isnan(found[2])
 
 
-def test_where_boundaries_are_lost_nothing_is_guessed() -> None:
+def test_lost_boundaries_make_the_epoch_unknown() -> None:
     gap = [ALL[0], ALL[1], ALL[5], ALL[6]]
     found = at(26, gap)
     assert found is not None

@@ -75,14 +75,14 @@ def test_parameters_come_from_a_dict_a_namespace_a_dataclass_and_keywords(run: A
     }  # fmt: skip
 
 
-def test_numbers_of_numpy_are_numbers_and_arrays_are_no_more_than_their_shape() -> None:
+def test_numpy_scalars_are_numbers_and_arrays_are_shapes() -> None:
     numpy = pytest.importorskip("numpy")
     given = {"a": numpy.float32(0.5), "b": numpy.int64(3), "c": numpy.zeros((2, 3)), "d": numpy.bool_(1)}
     found = parameters(given, {})
     assert found == {"a": 0.5, "b": 3, "c": "<ndarray (2, 3)>", "d": True}
 
 
-def test_fields_of_packages_for_records_are_parameters_wherever_they_stand() -> None:
+def test_fields_of_attrs_and_pydantic_are_parameters() -> None:
     attrs_like = type("Layer", (), {"__slots__": ("width",), "__attrs_attrs__": (SimpleNamespace(name="width"),)})
     pydantic_like = type("Data", (), {"__pydantic_fields__": {"path": None}, "path": "/data"})
     layer: Any = attrs_like()
@@ -104,14 +104,14 @@ class Unset(UserDict[str, Any]):
         return super().__getitem__(name)
 
 
-def test_lists_of_packages_for_configurations_are_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_configuration_packages_are_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Listed, "__module__", "omegaconf.listconfig")
     given = {"betas": Listed([0.9, 0.999]), "schedule": Listed([{"lr": 1}, {"lr": 2}]), "held": deque([1, 2])}
     assert parameters(given, {}) == {"betas": "0.9, 0.999", "schedule.0.lr": 1, "schedule.1.lr": 2, "held": "1, 2"}
     assert parameters(Listed([1, 2]), {}) == {"arguments": "1, 2"}
 
 
-def test_a_value_that_cannot_be_read_leaves_the_others() -> None:
+def test_an_unreadable_value_does_not_hide_the_others() -> None:
     assert parameters(Unset(lr=0.1, unset="???"), {}) == {"lr": 0.1, "unset": "<LookupError>"}
 
 
@@ -128,7 +128,7 @@ def test_nothing_is_read_from_a_gpu() -> None:
     assert parameters({"loss": Tensor()}, {}) == {"loss": "<Tensor>"}
 
 
-def test_what_is_given_besides_a_mapping_is_taken_as_it_is_or_told(
+def test_lists_and_objects_are_parameters_and_a_number_is_a_warning(
     run: ActiveRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.config(["train.py", "--lr", "0.1", "--token", "abc", "--api-key=def"])
@@ -156,7 +156,7 @@ def test_nothing_raises_into_the_training(run: ActiveRun, caplog: pytest.LogCapt
     assert run.on
 
 
-def test_what_has_no_room_is_cut_with_a_mark_and_one_warning(
+def test_too_many_parameters_are_cut_with_one_warning(
     run: ActiveRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "gpumon"):
@@ -169,20 +169,20 @@ def test_what_has_no_room_is_cut_with_a_mark_and_one_warning(
     assert "left out" in caplog.text
 
 
-def test_a_parameter_that_is_told_again_does_not_count_twice_as_omitted(run: ActiveRun, tmp_path: Path) -> None:
+def test_a_repeated_parameter_is_omitted_once(run: ActiveRun, tmp_path: Path) -> None:
     for _ in range(3):
         run.config({f"p{i}": i for i in range(300)})
     assert told(tmp_path).omitted == 44
 
 
-def test_what_the_user_gave_stands_against_what_the_framework_knows(run: ActiveRun, tmp_path: Path) -> None:
+def test_parameters_of_the_user_precede_those_of_the_framework(run: ActiveRun, tmp_path: Path) -> None:
     run.framework_config({"lr": 0.1, "batch": 8})
     run.config(lr=0.5)
     run.framework_config({"lr": 0.2, "batch": 16})
     assert told(tmp_path).config == {"lr": 0.5, "batch": 16}
 
 
-def test_notes_and_tags_are_kept(tmp_path: Path) -> None:
+def test_notes_and_tags_are_published(tmp_path: Path) -> None:
     with active_run.run("net", directory=str(tmp_path / "live"), env={}, tags=["baseline", "baseline"]) as run:
         run.note("with a  larger\nbatch")
         run.tag("good", " ")
@@ -268,20 +268,20 @@ def test_no_secret_reaches_the_board(run: ActiveRun, tmp_path: Path) -> None:
     assert told(tmp_path).config["hub.token"] == MASK
 
 
-def test_masking_long_odd_texts_takes_no_time_to_speak_of() -> None:
+def test_masking_of_long_texts_is_fast() -> None:
     for part in ("a", "eyJ", "a=", "-", "sk-", " ", "a:// ", "token=", "--token ", "?sig=", "?a.signature"):
         odd = part * 50_000
         assert len(masked_text(odd)) < 20_000
 
 
-def test_what_is_told_comes_back_from_its_bytes() -> None:
+def test_metadata_survives_encoding() -> None:
     about = Metadata({"a": 1, "b": "x", "c": None, "d": 0.5}, {"commit": "ab"}, (Note(3, "n"),), ("t",))
     text, kept = encode_metadata(about)
     assert kept == about
     assert decode_metadata(text) == about
 
 
-def test_what_is_told_always_has_room() -> None:
+def test_encoded_metadata_always_fits() -> None:
     wide = Metadata({f"ä{i}" * 10: "ü" * 300 for i in range(256)}, {}, tuple(Note(i, "ö" * 500) for i in range(30)), ())
     text, kept = encode_metadata(wide)
     assert len(text) <= ROOM
@@ -290,7 +290,7 @@ def test_what_is_told_always_has_room() -> None:
     assert kept.notes
 
 
-def test_a_script_whose_name_is_no_utf8_loses_no_parameters() -> None:
+def test_a_script_name_that_is_not_utf8_is_encoded() -> None:
     text, _ = encode_metadata(Metadata({"lr": 0.1}, {"script": os.fsdecode(b"tr\xe4in.py"), "torch": "2" * 20_000}))
     assert decode_metadata(text).config == {"lr": 0.1}
     assert decode_metadata(text).program["script"] == "tr\\udce4in.py"
@@ -300,7 +300,7 @@ def test_a_script_whose_name_is_no_utf8_loses_no_parameters() -> None:
     "text",
     [b"", b"[]", b"{", b'{"config": 3, "notes": {"a": 1}, "tags": "x"}', b"[" * 10000, b'{"notes": [[1], [-1, "x"]]}'],
 )
-def test_hostile_bytes_tell_nothing(text: bytes) -> None:
+def test_hostile_bytes_decode_to_no_metadata(text: bytes) -> None:
     assert decode_metadata(text) == Metadata()
 
 
@@ -313,7 +313,7 @@ def test_hostile_values_are_bounded() -> None:
     assert odd.tags == ("t",)
 
 
-def test_a_torn_text_gives_way_to_what_was_told_before(run: ActiveRun, tmp_path: Path) -> None:
+def test_a_torn_text_is_replaced_by_the_previous_one(run: ActiveRun, tmp_path: Path) -> None:
     reader = TagReader(Places(explicit=str(tmp_path / "live"), uid=os.getuid()))
     run.config(a=1)
     run.config(b=2)
@@ -361,7 +361,7 @@ def test_the_commit_is_read_without_git(tree: Path) -> None:
     assert read_commit(repository) == head
 
 
-def test_a_further_working_tree_has_its_own_commit(tree: Path, tmp_path: Path) -> None:
+def test_a_second_working_tree_has_its_own_commit(tree: Path, tmp_path: Path) -> None:
     git(tree, "worktree", "add", "-q", "-b", "other", str(tmp_path / "other"))
     (tmp_path / "other" / "more.py").write_text("pass\n")
     git(tmp_path / "other", "add", "more.py")
@@ -372,7 +372,7 @@ def test_a_further_working_tree_has_its_own_commit(tree: Path, tmp_path: Path) -
     assert is_dirty(tmp_path / "other") is False
 
 
-def test_a_tree_is_dirty_once_a_file_of_it_was_changed(tree: Path) -> None:
+def test_a_tree_with_a_changed_file_is_dirty(tree: Path) -> None:
     assert is_dirty(tree) is False
     (tree / "new.py").write_text("not added\n")
     os.utime(tree / "train.py")
@@ -385,9 +385,7 @@ def test_a_tree_is_dirty_once_a_file_of_it_was_changed(tree: Path) -> None:
     assert is_dirty(tree) is True
 
 
-def test_whether_a_tree_is_dirty_is_unknown_without_git(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_git_dirty_is_unknown(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     repository = find_repository(str(tree))
     assert repository is not None
@@ -406,7 +404,7 @@ def test_a_directory_without_a_repository_has_no_commit(tmp_path: Path) -> None:
     assert read_commit(found) == ""
 
 
-def test_the_program_is_script_commit_and_versions_and_never_its_command_line(tree: Path) -> None:
+def test_program_facts_exclude_the_command_line(tree: Path) -> None:
     torch = ModuleType("torch")
     torch.__version__ = "2.9.1"  # type: ignore[attr-defined]
     found = Program(
@@ -420,18 +418,18 @@ def test_the_program_is_script_commit_and_versions_and_never_its_command_line(tr
 
 
 @pytest.mark.parametrize("main", [{}, {"__file__": None}])
-def test_a_program_that_was_typed_in_has_neither_script_nor_commit(main: Mapping[str, Any]) -> None:
+def test_interactive_code_has_no_script_and_no_commit(main: Mapping[str, Any]) -> None:
     assert set(Program(["-c"], main, {}, {}).facts()) == {"python"}
 
 
-def test_a_notebook_is_told_by_its_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_is_recorded_by_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     found = Program(["/x/ipykernel_launcher.py"], {"__file__": "/x/y.py"}, {}, {"JPY_SESSION_NAME": "/a/b.ipynb"})
     assert found.facts()["script"] == "b"
     assert found.facts()["commit"] == git(tree, "rev-parse", "HEAD")
 
 
-def test_a_notebook_is_looked_at_for_each_run_and_a_script_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_is_inspected_for_each_run_and_a_script_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     monkeypatch.setattr(metadata, "_program", [])
     monkeypatch.setattr("sys.argv", ["/x/ipykernel_launcher.py"])
@@ -442,14 +440,14 @@ def test_a_notebook_is_looked_at_for_each_run_and_a_script_once(tree: Path, monk
     assert metadata.current_program({}) is metadata.current_program({})
 
 
-def test_an_installed_program_has_no_commit_of_what_stands_around_it(tree: Path) -> None:
+def test_an_installed_program_has_no_commit(tree: Path) -> None:
     installed = tree / "env" / "site-packages" / "package"
     installed.mkdir(parents=True)
     found = Program(["train"], {"__file__": str(installed / "train.py")}, {}, os.environ).facts()
     assert set(found) == {"script", "python"}
 
 
-def test_a_run_tells_its_program_at_its_end_at_the_latest(
+def test_program_facts_are_published_by_the_end_of_the_run(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Program([str(tree / "train.py")], {"__file__": str(tree / "train.py")}, {}, os.environ)
@@ -470,9 +468,7 @@ def test_a_run_tells_its_program_at_its_end_at_the_latest(
         (["python", "-m", "package"], ""),
     ],
 )
-def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
-    tree: Path, tmp_path: Path, words: list[str], script: str
-) -> None:
+def test_a_plain_command_has_script_and_commit_only(tree: Path, tmp_path: Path, words: list[str], script: str) -> None:
     (tmp_path / "live").mkdir(mode=0o700)
     command = CommandRun("net", Places(explicit=str(tmp_path / "live"), uid=os.getuid()),
                          command_script([word.format(tree) for word in words]))  # fmt: skip
@@ -484,7 +480,7 @@ def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
     command.withdraw()
 
 
-def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -> None:
+def test_only_local_rank_0_publishes_the_program(tmp_path: Path) -> None:
     env = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     run = active_run.run("net", directory=str(tmp_path / "live"), env=env)
     run.config(lr=0.1)
@@ -492,7 +488,7 @@ def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -
     run.finish()
 
 
-def test_a_class_that_was_meant_to_be_its_object_has_a_name() -> None:
+def test_a_class_instead_of_an_instance_is_stored_by_name() -> None:
     class Settings:
         lr = 0.1
 

@@ -54,7 +54,7 @@ def test_devices_with_memory_are_those_in_use() -> None:
     assert find_devices(modules(Cuda(reserved=(1, 1))), {}) == (ONE, TWO)
 
 
-def test_a_mig_instance_keeps_the_name_it_was_given() -> None:
+def test_a_mig_instance_keeps_its_uuid_from_the_environment() -> None:
     assert find_devices(modules(Cuda()), {"CUDA_VISIBLE_DEVICES": "MIG-abc"}) == ("MIG-abc",)
 
 
@@ -70,12 +70,12 @@ def test_a_mig_instance_keeps_the_name_it_was_given() -> None:
         ("-1", True, ()),
     ],
 )
-def test_without_torch_the_environment_may_name_them(visible: str, alone: bool, expected: tuple[str, ...]) -> None:
+def test_without_torch_uuids_come_from_the_environment(visible: str, alone: bool, expected: tuple[str, ...]) -> None:
     assert find_devices({}, {"CUDA_VISIBLE_DEVICES": visible}, alone=alone) == expected
 
 
 @pytest.mark.parametrize("torch", [None, SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace()), object()])
-def test_a_torch_of_another_shape_does_no_harm(torch: object) -> None:
+def test_unexpected_torch_modules_are_ignored(torch: object) -> None:
     assert find_devices({"torch": torch}, {}) == ()
 
 
@@ -90,7 +90,7 @@ def test_a_torch_of_another_shape_does_no_harm(torch: object) -> None:
         (["torch", "jax", "jax._src.xla_bridge"], "jax"),
     ],
 )
-def test_the_framework_of_a_loop_by_hand_is_the_one_in_use(loaded: list[str], framework: str) -> None:
+def test_the_framework_in_use_is_detected(loaded: list[str], framework: str) -> None:
     assert detect_framework({name: SimpleNamespace(_backends={"cpu": object()}) for name in loaded}) == framework
 
 
@@ -107,7 +107,5 @@ def test_the_framework_of_a_loop_by_hand_is_the_one_in_use(loaded: list[str], fr
         ({"SLURM_JOB_GPUS": "0,1"}, False),
     ],
 )
-def test_numbers_in_a_container_or_a_constrained_job_are_not_those_of_the_machine(
-    env: dict[str, str], expected: bool
-) -> None:
+def test_numbers_in_a_container_or_constrained_job_are_not_driver_numbers(env: dict[str, str], expected: bool) -> None:
     assert has_driver_numbers({**env, "CUDA_VISIBLE_DEVICES": "0"}) is expected

@@ -38,12 +38,12 @@ def values(
     return [filled.value(f"gpu.run_{key}") for key in KEYS]
 
 
-def test_what_one_process_told_stands_as_it_is() -> None:
+def test_memory_of_one_process_is_copied() -> None:
     found = values([training("a", 1)], {"a": [told_of(ONE, 5, 7, 2)]}, [holder(1, 9.0), holder(2, 100.0)])
     assert found == [5.0, 7.0, 2.0, 9.0]
 
 
-def test_what_the_processes_use_is_not_known_where_the_drivers_list_is_not_whole() -> None:
+def test_used_memory_is_unknown_with_an_incomplete_process_list() -> None:
     run = training("a", 1)
     sample = builders.sample(0, run=run.key)
     device = sample.device._replace(missing={PROCESSES: Availability.FAILED})
@@ -53,12 +53,12 @@ def test_what_the_processes_use_is_not_known_where_the_drivers_list_is_not_whole
     assert filled.value("gpu.run_allocated") == 5.0, "that was told by the run itself"
 
 
-def test_a_sample_without_a_run_is_the_same_object() -> None:
+def test_a_sample_without_a_run_is_unchanged() -> None:
     sample = builders.sample(0)
     assert with_run_memory([sample], [training("a", 1)], {"a": [told_of(ONE, 5)]}, ())[0] is sample
 
 
-def test_all_running_processes_of_the_run_on_the_device_add_up() -> None:
+def test_memory_is_summed_over_the_processes_of_the_run() -> None:
     runs = [
         training("a", 1), training("b", 2), training("elsewhere", 3, TWO), training("over", 4, state=RunState.DIED),
         training("other", 5, id="two"),
@@ -68,19 +68,19 @@ def test_all_running_processes_of_the_run_on_the_device_add_up() -> None:
     assert found == [10.0, 14.0, 4.0, 18.0]
 
 
-def test_the_same_id_of_another_user_is_another_run() -> None:
+def test_a_run_of_another_user_with_the_same_id_is_not_added() -> None:
     runs = [training("a", 1, user="alice"), training("b", 2, user="mallory")]
     told = {run.key: [told_of(ONE, 5, 7, 2)] for run in runs}
     assert values(runs, told, [holder(1, 9.0), holder(2, 100.0)]) == [5.0, 7.0, 2.0, 9.0]
 
 
-def test_a_process_that_tells_of_the_run_twice_counts_once() -> None:
+def test_a_process_that_reports_the_run_twice_counts_once() -> None:
     runs = [training("a", 1), training("b", 1)]
     told = {run.key: [told_of(ONE, 5, 7, 2)] for run in runs}
     assert values(runs, told, [holder(1, 9.0)]) == [5.0, 7.0, 2.0, 9.0]
 
 
-def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+def test_a_sum_with_an_unknown_value_is_unknown() -> None:
     runs = [training("a", 1), training("b", 2)]
     allocated, reserved, split, used = values(
         runs, {"a": [told_of(ONE, 5, 7, 2)], "b": [told_of(ONE, 5)]}, [holder(1, 9.0), holder(2, nan)]
@@ -90,7 +90,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     assert all(isnan(value) for value in values(runs, {"a": [told_of(ONE, 5, 7, 2)]})[:3]), "b told nothing"
 
 
-def test_what_the_driver_does_not_list_of_a_process_that_holds_memory_is_not_known() -> None:
+def test_used_memory_of_an_unlisted_process_is_unknown() -> None:
     runs = [training("a", 1), training("b", 2)]
     told = {"a": [told_of(ONE, 5, 7, 2)], "b": [told_of(ONE, 1, 1, 0)]}
     assert isnan(values(runs, told, [holder(1, 9.0)])[3])
@@ -98,24 +98,24 @@ def test_what_the_driver_does_not_list_of_a_process_that_holds_memory_is_not_kno
     assert values(runs, told, [holder(1, 9.0)])[3] == 9.0
 
 
-def test_what_a_process_uses_is_not_known_while_its_framework_holds_more_than_an_older_list_says() -> None:
+def test_used_memory_is_unknown_while_the_framework_reports_more() -> None:
     run = training("a", 1)
     assert isnan(values([run], {"a": [told_of(ONE, 5, 12, 2)]}, [holder(1, 9.0)])[3])
     assert values([run], {"a": [told_of(ONE, 5, 9, 2)]}, [holder(1, 9.0)])[3] == 9.0
 
 
-def test_nothing_told_and_nothing_listed_is_unknown_and_not_zero() -> None:
+def test_no_data_is_unknown_and_not_zero() -> None:
     assert all(isnan(value) for value in values([training("a", 1)], {}))
     assert all(isnan(value) for value in values([training("a", 0)], {}, [holder(0, 9.0)])[:3])
 
 
-def test_an_entry_is_found_by_the_mark_of_its_device() -> None:
+def test_an_entry_is_matched_by_device_mark() -> None:
     told = [told_of(TWO, 2), told_of(ONE, 1)]
     assert memory_entry(ONE, (ONE, TWO), told) == told[1]
     assert memory_entry(ONE, (ONE, TWO), told[:1]) is None
 
 
-def test_entries_without_a_mark_are_in_the_order_of_the_devices_where_there_are_as_many() -> None:
+def test_entries_without_marks_are_matched_by_order() -> None:
     told = [told_of("", 2, number=1), told_of("", 1, number=0)]
     assert memory_entry(ONE, (ONE, TWO), told) == told[1]
     assert memory_entry(TWO, (ONE, TWO), told) == told[0]
@@ -125,6 +125,6 @@ def test_entries_without_a_mark_are_in_the_order_of_the_devices_where_there_are_
     assert memory_entry(ONE, (ONE, TWO), [told[0], told_of(TWO, 3)]) is None
 
 
-def test_a_mig_instance_with_the_prefix_of_a_whole_gpu_is_the_same_device() -> None:
+def test_a_mig_uuid_with_the_prefix_of_a_gpu_is_matched() -> None:
     told = [told_of("GPU-0a", 1)]
     assert memory_entry("MIG-0a", ("MIG-0a",), told) == told[0]

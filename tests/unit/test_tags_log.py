@@ -36,7 +36,7 @@ def logged(boundaries: list[Boundary]) -> list[tuple[Mark, int, dict[str, float]
     return [(found.mark, found.epoch, dict(found.metrics)) for found in boundaries if found.metrics]
 
 
-def test_what_is_logged_in_an_open_epoch_is_kept_with_its_end(board: Board, reader: TagReader) -> None:
+def test_values_of_an_open_epoch_are_stored_with_its_end(board: Board, reader: TagReader) -> None:
     board.begin_epoch(3)
     board.log({"loss": 1.0})
     board.log({"loss": 0.5, "accuracy": 0.25})
@@ -60,7 +60,7 @@ def test_an_epoch_ends_with_its_own_numbers_only(board: Board, reader: TagReader
     assert poll.runs[0].metrics == {"loss": 0.75, "accuracy": 0.5}, "what was logged last is still shown"
 
 
-def test_what_comes_after_the_end_of_an_epoch_is_a_moment_that_belongs_to_it(board: Board, reader: TagReader) -> None:
+def test_values_after_the_end_of_an_epoch_are_a_log_event_of_it(board: Board, reader: TagReader) -> None:
     board.begin_epoch(3)
     board.log({"loss": 0.5})
     board.end_epoch()
@@ -71,7 +71,7 @@ def test_what_comes_after_the_end_of_an_epoch_is_a_moment_that_belongs_to_it(boa
     ]
 
 
-def test_what_comes_late_for_an_epoch_does_not_mix_with_the_open_one(board: Board, reader: TagReader) -> None:
+def test_late_values_do_not_mix_with_the_open_epoch(board: Board, reader: TagReader) -> None:
     board.begin_epoch(3)
     board.end_epoch()
     board.begin_epoch(4)
@@ -83,21 +83,21 @@ def test_what_comes_late_for_an_epoch_does_not_mix_with_the_open_one(board: Boar
     assert poll.runs[0].metrics == {"accuracy": 0.25, "loss": 0.5}
 
 
-def test_what_comes_for_the_open_epoch_by_its_number_is_its_own(board: Board, reader: TagReader) -> None:
+def test_values_for_the_number_of_the_open_epoch_belong_to_it(board: Board, reader: TagReader) -> None:
     board.begin_epoch(4)
     board.log({"loss": 0.5}, epoch=4)
     board.end_epoch()
     assert logged(reader.poll().boundaries) == [(Mark.EPOCH_END, 4, {"loss": 0.5})]
 
 
-def test_what_is_logged_before_the_first_epoch_belongs_to_none(board: Board, reader: TagReader) -> None:
+def test_values_before_the_first_epoch_belong_to_no_epoch(board: Board, reader: TagReader) -> None:
     board.log({"loss": 0.5})
     poll = reader.poll()
     assert [found.mark for found in poll.boundaries] == [Mark.RUN_BEGIN]
     assert poll.runs[0].metrics == {"loss": 0.5}
 
 
-def test_an_allocation_that_failed_tells_what_it_asked_for_and_what_was_free(board: Board, reader: TagReader) -> None:
+def test_a_failed_allocation_has_requested_and_free_bytes(board: Board, reader: TagReader) -> None:
     board.begin_epoch(2)
     board.out_of_memory(5 * 2**30, 2**20, "GPU-1")
     board.out_of_memory(2**64 - 1, 2**64 - 1)
@@ -108,9 +108,7 @@ def test_an_allocation_that_failed_tells_what_it_asked_for_and_what_was_free(boa
 
 
 @pytest.mark.parametrize("diverged", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_diverged_is_kept_and_is_not_the_same_as_nothing_logged(
-    board: Board, reader: TagReader, diverged: float
-) -> None:
+def test_a_diverged_loss_differs_from_no_loss(board: Board, reader: TagReader, diverged: float) -> None:
     board.begin_epoch(0)
     board.log({"loss": diverged, "accuracy": 0.5})
     run = reader.poll().runs[0]

@@ -28,7 +28,7 @@ def claim(pid: int = 7, devices: tuple[str, ...] = (), visible: str = "", order:
     return Claim(pid, 1000, "ann", devices, visible, order, ranks)
 
 
-def test_what_is_claimed_comes_first() -> None:
+def test_claimed_devices_precede_listed_ones() -> None:
     found = match_devices(claim(devices=(TWO,)), DEVICES, [process(7, ONE, "ann"), process(7, TWO, "ann")])
     assert (found.devices, found.refused) == ((TWO,), "")
 
@@ -52,11 +52,11 @@ def test_a_gpu_that_only_others_use_is_refused_with_a_reason() -> None:
 @pytest.mark.parametrize(
     "there", [[], [process(7, ONE, "")], [process(9, ONE, "")], [process(9, ONE, "ann"), process(8, ONE, "bob")]]
 )
-def test_a_claim_holds_where_nothing_speaks_against_it(there: list[Process]) -> None:
+def test_a_claim_without_contradiction_is_accepted(there: list[Process]) -> None:
     assert match_devices(claim(devices=(ONE,)), DEVICES, there).devices == (ONE,)
 
 
-def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
+def test_without_a_claim_the_driver_lists_the_devices() -> None:
     assert match_devices(claim(), DEVICES, [process(7, TWO, "ann"), process(8, ONE, "ann")]).devices == (TWO,)
     assert match_devices(claim(pid=0), DEVICES, [process(0, TWO, "ann")]).devices == ()
 
@@ -79,7 +79,7 @@ def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
         (MIXED, "9" * 300, "PCI_BUS_ID", 1, ()),
     ],
 )
-def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
+def test_numbers_are_used_only_if_they_are_driver_numbers(
     devices: list[Device], visible: str, order: str, ranks: int, expected: tuple[str, ...]
 ) -> None:
     assert match_devices(claim(visible=visible, order=order, ranks=ranks), devices, []).devices == expected
@@ -96,16 +96,16 @@ def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
         ("MIG-3333,GPU-1111", (MIG, ONE)),
     ],
 )
-def test_uuids_of_the_environment_count_as_cuda_reads_them(visible: str, expected: tuple[str, ...]) -> None:
+def test_uuids_of_the_environment_are_read_as_cuda_reads_them(visible: str, expected: tuple[str, ...]) -> None:
     named = claim(devices=visible_uuids(visible), visible=visible)
     assert match_devices(named, DEVICES, []).devices == expected
 
 
-def test_devices_that_a_framework_names_do_not_hang_on_each_other() -> None:
+def test_an_unknown_device_of_a_framework_does_not_hide_the_next() -> None:
     assert match_devices(claim(devices=("GPU-9999", TWO)), DEVICES, []).devices == (TWO,)
 
 
-def test_numbers_of_another_pid_namespace_mean_nothing_here() -> None:
+def test_numbers_of_another_pid_namespace_are_ignored() -> None:
     elsewhere = claim(visible="1")._replace(is_numbered_here=False)
     assert match_devices(elsewhere, DEVICES[:2], []).devices == ()
     assert match_devices(elsewhere, DEVICES[:2], [process(7, ONE, "ann")]).devices == (ONE,)
@@ -127,7 +127,7 @@ LISTLESS = Device(ONE, 0, "H200", missing={PROCESSES: Availability.NO_PERMISSION
         ([], DEVICES[0], False, (ONE,)),  # in a container
     ],
 )
-def test_a_doubted_claim_holds_only_where_its_user_has_or_may_have_a_process(
+def test_an_expired_claim_needs_a_process_of_its_user(
     there: list[Process], device: Device, whole: bool, expected: tuple[str, ...]
 ) -> None:
     for named in (claim(devices=(ONE,)), claim(visible="0")):
@@ -136,14 +136,14 @@ def test_a_doubted_claim_holds_only_where_its_user_has_or_may_have_a_process(
         assert bool(found.unproven) == (not expected)
 
 
-def test_a_claim_without_a_process_yields_to_what_the_driver_lists() -> None:
+def test_listed_devices_precede_a_claim_without_a_process() -> None:
     found = match_devices(claim(devices=(ONE,)), DEVICES, [process(7, TWO, "ann")])
     assert (found.devices, found.unproven) == ((TWO,), (ONE,))
     several = [process(7, TWO, "ann"), process(9, ONE, "ann")]
     assert match_devices(claim(devices=(ONE,)), DEVICES, several).devices == (ONE,), "it may have started the other"
 
 
-def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() -> None:
+def test_unproven_time_is_counted_over_all_runs_of_a_user() -> None:
     claims, alone = UnprovenClaims(), Match((ONE,), unproven=(ONE,))
     for second in range(0, 61, 20):
         claims.update(1000, alone, second * SECOND)
@@ -161,7 +161,7 @@ def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() ->
     assert not claims._times
 
 
-def test_a_user_has_no_more_time_with_lent_uids_than_with_one(tmp_path: Path) -> None:
+def test_unproven_time_is_counted_over_subordinate_uids(tmp_path: Path) -> None:
     (tmp_path / "subuid").write_text("4321:200000:65536\n")
     claims, alone = UnprovenClaims(BudgetOwners(str(tmp_path / "subuid"))), Match((ONE,), unproven=(ONE,))
     for second in range(70):
@@ -170,7 +170,7 @@ def test_a_user_has_no_more_time_with_lent_uids_than_with_one(tmp_path: Path) ->
     assert len(claims._times) == 1
 
 
-def test_many_claims_renew_no_ones_time() -> None:
+def test_many_claims_do_not_evict_unproven_times() -> None:
     claims = UnprovenClaims()
     for second in (0, 61):
         claims.update(1, Match(unproven=(ONE,)), second * SECOND)
@@ -182,7 +182,7 @@ def test_many_claims_renew_no_ones_time() -> None:
     assert claims.expired(2, [ONE]) == []
 
 
-def test_numbers_are_refused_like_any_claim() -> None:
+def test_claims_by_number_can_be_refused() -> None:
     assert match_devices(claim(visible="0"), DEVICES[:2], [process(8, ONE, "bob")]).refused
 
 
@@ -190,7 +190,7 @@ def run(key: str, started: float, gpus: tuple[str, ...], state: RunState = RunSt
     return Run(key, key, key, 1, "ann", gpus=gpus, started=started, state=state)
 
 
-def test_a_device_carries_the_run_begun_last_of_those_that_run() -> None:
+def test_a_device_gets_the_newest_running_run() -> None:
     samples = [Sample(device, Availability.OK, ()) for device in DEVICES]
     runs = [run("inner", 2, (ONE,)), run("outer", 1, (ONE, TWO)), run("over", 3, (ONE,), RunState.FINISHED)]
     assert [sample.run for sample in assign_runs(samples, runs)] == ["inner", "outer", ""]

@@ -155,7 +155,7 @@ def reader(board: Board, clock: FakeClock | None = None, **modules: Any) -> Memo
 # --- torch ---
 
 
-def test_torch_tells_every_number_of_each_device_in_use(begin: Begin) -> None:
+def test_torch_reports_each_device_in_use(begin: Begin) -> None:
     board = begin()
     second = allocator(1, 2 * 2**20, 3, 4, 5, 1)
     reader(board, torch=Torch(Cuda(BUSY, second))).read()
@@ -165,19 +165,19 @@ def test_torch_tells_every_number_of_each_device_in_use(begin: Begin) -> None:
     ]
 
 
-def test_a_device_that_holds_nothing_is_left_out_beside_one_that_does(begin: Begin) -> None:
+def test_an_empty_device_is_left_out_if_another_is_used(begin: Begin) -> None:
     board = begin()
     reader(board, torch=Torch(Cuda(allocator(0, 0, 0, 0, 0, 0), BUSY, current=0))).read()
     assert [memory.number for memory in held(board)] == [1]
 
 
-def test_before_anything_is_allocated_the_current_device_is_told(begin: Begin) -> None:
+def test_before_the_first_allocation_the_current_device_is_reported(begin: Begin) -> None:
     board = begin()
     reader(board, torch=Torch(Cuda(current=1))).read()
     assert held(board) == [Memory(1, device_mark(TWO), 0, 0, 0, 0, 0, 0, 0, 0)]
 
 
-def test_a_device_that_was_emptied_is_still_told(begin: Begin) -> None:
+def test_an_emptied_device_is_still_reported(begin: Begin) -> None:
     board, cuda, clock = begin(), Cuda(allocator(0, 0, 0, 0, 0, 0), BUSY), FakeClock()
     reading = reader(board, clock, torch=Torch(cuda))
     reading.read()
@@ -187,7 +187,7 @@ def test_a_device_that_was_emptied_is_still_told(begin: Begin) -> None:
     assert held(board) == [Memory(1, device_mark(TWO), 0, 0, 7 * GIB, 0, 0, 0, 0, 0)]
 
 
-def test_devices_that_are_not_used_are_looked_at_seldom(begin: Begin) -> None:
+def test_unused_devices_are_read_rarely(begin: Begin) -> None:
     board, cuda, clock = begin(), Cuda(BUSY), FakeClock()
     reading = reader(board, clock, torch=Torch(cuda))
     reading.read()
@@ -211,7 +211,7 @@ def test_cuda_is_never_initialized(begin: Begin) -> None:
     assert held(board) == []
 
 
-def test_what_a_version_does_not_tell_is_not_known(begin: Begin) -> None:
+def test_counters_missing_in_a_version_are_unknown(begin: Begin) -> None:
     board, stats = begin(), dict(BUSY)
     del stats["requested_bytes"], stats["num_ooms"]
     stats["inactive_split_bytes"] = {"all": {}}
@@ -220,7 +220,7 @@ def test_what_a_version_does_not_tell_is_not_known(begin: Begin) -> None:
     assert held(board) == [Memory(0, device_mark(ONE), *known)]
 
 
-def test_another_allocators_zeros_are_not_numbers(begin: Begin) -> None:
+def test_zeros_of_other_allocators_are_unknown(begin: Begin) -> None:
     board = begin()
     reader(board, torch=Torch(Cuda(allocator(6 * GIB, 8 * GIB, 7 * GIB, 0, 0, 0)))).read()
     assert held(board) == [Memory(0, device_mark(ONE), 6 * GIB, 8 * GIB, 7 * GIB)]
@@ -249,7 +249,7 @@ def test_an_accelerator_that_is_not_cuda_is_read_once_it_is_in_use(begin: Begin)
 # --- how often, and what goes wrong ---
 
 
-def test_memory_is_read_every_half_second_at_most_and_at_boundaries(begin: Begin) -> None:
+def test_memory_is_read_at_most_every_half_second_and_at_boundaries(begin: Begin) -> None:
     board, cuda, clock = begin(), Cuda(BUSY, BUSY), FakeClock()
     reading = reader(board, clock, torch=Torch(cuda))
     assert reading.due_ns == 0
@@ -262,7 +262,7 @@ def test_memory_is_read_every_half_second_at_most_and_at_boundaries(begin: Begin
     assert reading.due_ns == clock.monotonic() + EVERY
 
 
-def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_their_time(begin: Begin) -> None:
+def test_reads_at_boundaries_of_short_epochs_are_limited(begin: Begin) -> None:
     board, clock = begin(), FakeClock()
 
     class Slow(Cuda):
@@ -290,7 +290,7 @@ def peaks(board: Board) -> list[tuple[int, int]]:
     return [(e.mark, e.peak) for e in events if e is not None]
 
 
-def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Begin) -> None:
+def test_each_boundary_has_the_peak_so_far(begin: Begin) -> None:
     board, cuda = begin(), Cuda(BUSY)
     run = ActiveRun(board)
     run._memory = reader(board, torch=Torch(cuda))
@@ -308,7 +308,7 @@ def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Be
     ]
 
 
-def test_where_nothing_is_published_nothing_is_read() -> None:
+def test_a_board_that_is_off_is_not_read() -> None:
     cuda = Cuda(BUSY)
     reading = reader(Board(None, Description(name="net", id="net")), torch=Torch(cuda))
     assert reading.due_ns == NEVER
@@ -325,9 +325,7 @@ def test_after_the_end_of_a_run_nothing_is_read(begin: Begin) -> None:
     assert (cuda.read, reading.due_ns) == ([], NEVER)
 
 
-def test_a_framework_that_cannot_be_read_is_left_out_with_one_warning(
-    begin: Begin, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_framework_is_one_warning(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
     board, cuda, clock = begin(), Cuda(BUSY), FakeClock()
     modules = {"torch": Torch(cuda), "jax._src.xla_bridge": jax_with(gpu(0, bytes_in_use=5))}
     reading = MemoryReader(board, modules, clock.monotonic, OutOfMemoryReporter())
@@ -343,7 +341,7 @@ def test_a_framework_that_cannot_be_read_is_left_out_with_one_warning(
     assert "torch's memory is not shown: AttributeError" in caplog.text
 
 
-def test_what_is_no_longer_known_is_taken_back(begin: Begin) -> None:
+def test_values_that_are_no_longer_available_are_withdrawn(begin: Begin) -> None:
     board, clock = begin(), FakeClock()
     bridge = jax_with(gpu(0, bytes_in_use=5))
     reading = MemoryReader(board, {"jax._src.xla_bridge": bridge}, clock.monotonic, OutOfMemoryReporter())
@@ -356,7 +354,7 @@ def test_what_is_no_longer_known_is_taken_back(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize("torch", [None, object(), SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
-def test_modules_of_another_shape_do_no_harm(begin: Begin, torch: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_modules_are_ignored(begin: Begin, torch: object, caplog: pytest.LogCaptureFixture) -> None:
     board = begin()
     other = {"tensorflow": torch, "tensorflow.python.eager.context": torch, "jax._src.xla_bridge": torch}
     with caplog.at_level(logging.WARNING, "gpumon"):
@@ -404,7 +402,7 @@ class Config:
         (ONE[:12], [0], 1, [""]),
     ],
 )
-def test_tensorflow_tells_what_it_uses_and_at_most(
+def test_tensorflow_reports_current_and_peak(
     begin: Begin, visible: str, physical: list[int], logical: int, devices: list[str]
 ) -> None:
     board = begin(visible)
@@ -415,7 +413,7 @@ def test_tensorflow_tells_what_it_uses_and_at_most(
     ]
 
 
-def test_tensorflow_is_not_brought_up(begin: Begin) -> None:
+def test_tensorflow_is_never_initialized(begin: Begin) -> None:
     board, config = begin(), Config([0], 1, [{"current": 1, "peak": 1}])
     for context in (None, SimpleNamespace(_initialized=False)):
         config.context = context  # type: ignore[assignment]
@@ -432,7 +430,7 @@ def jax_with(*devices: object) -> Any:
     return SimpleNamespace(_backends={"cpu": cpu, "cuda": SimpleNamespace(local_devices=lambda: list(devices))})
 
 
-def test_jax_tells_what_its_pool_holds_and_never_what_it_might(begin: Begin) -> None:
+def test_jax_reports_its_pool_and_not_its_limit(begin: Begin) -> None:
     board = begin(f"{ONE},{TWO}")
     pool = gpu(
         9, 1, bytes_in_use=5, peak_bytes_in_use=7, pool_bytes=8, bytes_reserved=4, bytes_limit=99,
@@ -448,7 +446,7 @@ def test_jax_tells_what_its_pool_holds_and_never_what_it_might(begin: Begin) -> 
     ]
 
 
-def test_a_pool_smaller_than_what_is_in_it_is_not_believed(begin: Begin) -> None:
+def test_a_pool_smaller_than_its_content_is_unknown(begin: Begin) -> None:
     board = begin()
     bridge = jax_with(gpu(0, 0, bytes_in_use=5, pool_bytes=0))
     MemoryReader(board, {"jax._src.xla_bridge": bridge}, FakeClock().monotonic, OutOfMemoryReporter()).read()
@@ -458,7 +456,7 @@ def test_a_pool_smaller_than_what_is_in_it_is_not_believed(begin: Begin) -> None
 # --- out of memory ---
 
 
-def test_torchs_own_observer_tells_every_live_run_once(begin: Begin) -> None:
+def test_the_observer_of_torch_reports_once_to_each_run(begin: Begin) -> None:
     failures, torch = OutOfMemoryReporter(), Torch(Cuda(BUSY))
     first, second, ended = begin(), begin(), begin()
     for board in (first, second, ended):
@@ -473,7 +471,7 @@ def test_torchs_own_observer_tells_every_live_run_once(begin: Begin) -> None:
     assert len(marks(first)) == 1
 
 
-def test_an_error_from_before_the_observer_is_told_at_the_end(begin: Begin) -> None:
+def test_an_error_before_the_observer_is_reported_at_the_end(begin: Begin) -> None:
     failures, torch, board = OutOfMemoryReporter(), Torch(Cuda(BUSY)), begin()
     error = raised_by("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.")
     MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures).read()
@@ -501,7 +499,9 @@ def test_the_observer_never_raises_in_place_of_torch(begin: Begin, caplog: pytes
 
 
 @pytest.mark.parametrize("torch", [Torch(Cuda(BUSY), observers=False), Torch(Cuda(BUSY), refuses=True)])
-def test_without_an_observer_the_error_tells(begin: Begin, torch: Torch, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_observer_the_message_is_parsed(
+    begin: Begin, torch: Torch, caplog: pytest.LogCaptureFixture
+) -> None:
     failures, board = OutOfMemoryReporter(), begin()
     with caplog.at_level(logging.WARNING, "gpumon"):
         MemoryReader(board, {"torch": torch}, FakeClock().monotonic, failures).read()
@@ -542,7 +542,7 @@ TF_CPU = "OOM when allocating tensor with shape[1048576,16777216] and type float
         ("builtins", "MemoryError", "out of memory", None),
     ],
 )  # fmt: skip
-def test_an_error_is_known_by_its_name_and_its_words(
+def test_errors_are_recognized_by_class_and_message(
     begin: Begin, module: str, name: str, message: str, expected: tuple[int, int] | None
 ) -> None:
     failures, board = OutOfMemoryReporter(), begin()
@@ -561,7 +561,7 @@ def test_an_error_is_known_by_its_name_and_its_words(
         ("CUDA error: an illegal memory access was encountered", None),
     ],
 )  # fmt: skip
-def test_the_plain_errors_of_older_versions_of_torch_are_known_by_their_words(
+def test_errors_of_older_torch_are_recognized_by_message(
     begin: Begin, message: str, expected: tuple[int, int] | None
 ) -> None:
     failures, board = OutOfMemoryReporter(), begin()
@@ -580,7 +580,7 @@ def test_jax_on_a_cpu_runs_out_of_the_hosts_memory(begin: Begin) -> None:
     assert marks(board) == []
 
 
-def test_an_error_is_told_once_however_often_it_comes_by(begin: Begin) -> None:
+def test_an_error_is_reported_once(begin: Begin) -> None:
     failures, board = OutOfMemoryReporter(), begin()
     failures.add(board)
     error = raised_by("torch", "OutOfMemoryError", "Tried to allocate 2.00 GiB.")
@@ -591,7 +591,7 @@ def test_an_error_is_told_once_however_often_it_comes_by(begin: Begin) -> None:
     assert marks(board) == [(2 * GIB, NOT_KNOWN, 0)]
 
 
-def test_an_error_that_was_raised_from_it_tells_of_it(begin: Begin) -> None:
+def test_an_error_caused_by_it_is_reported(begin: Begin) -> None:
     failures, board = OutOfMemoryReporter(), begin()
     failures.add(board)
     outer, inner = ValueError("the batch is too large"), raised_by("torch", "OutOfMemoryError", "words")
@@ -601,7 +601,7 @@ def test_an_error_that_was_raised_from_it_tells_of_it(begin: Begin) -> None:
     assert len(marks(board)) == 1
 
 
-def test_an_error_whose_words_cannot_be_had_is_one_warning(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_without_a_readable_message_is_one_warning(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
     failures, board = OutOfMemoryReporter(), begin()
     failures.add(board)
 
@@ -614,7 +614,7 @@ def test_an_error_whose_words_cannot_be_had_is_one_warning(begin: Begin, caplog:
     assert "an out-of-memory error is not shown: ValueError: no words" in caplog.text
 
 
-def test_a_board_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
+def test_a_dropped_board_is_forgotten(tmp_path: Path) -> None:
     failures = OutOfMemoryReporter()
     failures.add(Board(lambda: str(tmp_path), Description(name="net", id="net")))
     failures.report_error(raised_by("torch", "OutOfMemoryError", "words"), {})

@@ -33,7 +33,7 @@ def trained() -> ActiveRun:
     return run
 
 
-def test_a_paused_run_has_finished_when_it_was_paused_whatever_ends_the_process(look: Callable[[], Poll]) -> None:
+def test_a_paused_run_has_finished_at_the_time_of_the_pause(look: Callable[[], Poll]) -> None:
     run = trained()
     (paused,) = look().runs
     assert (paused.state, paused.phase) == (RunState.RUNNING, "paused")
@@ -46,7 +46,7 @@ def test_a_paused_run_has_finished_when_it_was_paused_whatever_ends_the_process(
     assert end.time_ns / 1e9 <= paused.updated
 
 
-def test_a_phase_continues_a_paused_run_and_may_fail_in_it(look: Callable[[], Poll]) -> None:
+def test_a_phase_continues_a_paused_run(look: Callable[[], Poll]) -> None:
     run = trained()
     assert run.begin_phase("validate") == "paused"
     run.log({"val_loss": 0.5})
@@ -56,14 +56,14 @@ def test_a_phase_continues_a_paused_run_and_may_fail_in_it(look: Callable[[], Po
     assert [b.phase for b in poll.boundaries] == ["", "train", "", "paused", "validate", "validate", ""]
 
 
-def test_a_paused_run_may_go_on_training(look: Callable[[], Poll]) -> None:
+def test_an_epoch_continues_a_paused_run(look: Callable[[], Poll]) -> None:
     run = trained()
     run.begin_epoch(1)
     assert look().runs[0].phase == "train"
     run.end()
 
 
-def test_a_plan_is_published_once_and_what_the_user_said_stands(look: Callable[[], Poll]) -> None:
+def test_a_plan_does_not_replace_earlier_plans(look: Callable[[], Poll]) -> None:
     with gpumon.run("net", epochs=3) as run:
         run.plan(epochs=9, steps=-1)
         run.plan(steps=300.0)
@@ -76,12 +76,12 @@ def test_a_plan_is_published_once_and_what_the_user_said_stands(look: Callable[[
         assert (found.epochs, found.facts.planned_steps) == (2, 12)
 
 
-def test_steps_that_make_no_sense_are_left_aside(look: Callable[[], Poll]) -> None:
+def test_an_invalid_plan_is_ignored(look: Callable[[], Poll]) -> None:
     with gpumon.run("net", steps=-1):
         assert look().runs[0].facts.planned_steps == 0
 
 
-def test_the_end_of_a_run_tells_its_cpu_time(look: Callable[[], Poll]) -> None:
+def test_the_end_of_a_run_has_its_cpu_time(look: Callable[[], Poll]) -> None:
     with gpumon.run("net"):
         assert look().runs[0].facts.cpu_seconds == 0.0
         until = process_time() + 0.1

@@ -32,11 +32,11 @@ SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NTASKS": "4", "SLURM_
         ({"RANK": "²", "WORLD_SIZE": "2"}, (0, 0, 1)),
     ],
 )
-def test_the_place_is_what_the_launcher_says(env: dict[str, str], expected: tuple[int, int, int]) -> None:
+def test_the_rank_comes_from_the_launcher(env: dict[str, str], expected: tuple[int, int, int]) -> None:
     assert detect_rank(env)[:3] == expected
 
 
-def test_spawned_ranks_are_told_by_torch_distributed() -> None:
+def test_spawned_ranks_come_from_torch_distributed() -> None:
     group = SimpleNamespace(
         is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
     )
@@ -57,7 +57,7 @@ def test_all_ranks_share_a_run_id() -> None:
     assert len(ids(SLURM, 4, key="SLURM_PROCID")) == 1
 
 
-def test_a_second_run_has_another_id_the_same_on_every_rank() -> None:
+def test_a_second_run_has_another_id_on_all_ranks() -> None:
     second = ids(TORCHRUN, 8, begun=1)
     assert len(second) == 1
     assert second != ids(TORCHRUN, 8)
@@ -68,13 +68,13 @@ def test_ranks_on_different_machines_do_not_hash_their_parents() -> None:
         assert ids(env, 8, parent="10/1") == ids(env, 8, parent="77/2")
 
 
-def test_a_launch_on_one_machine_without_an_id_of_its_own_takes_its_parent() -> None:
+def test_a_launch_without_an_id_uses_the_parent_process() -> None:
     weak = {**TORCHRUN, "LOCAL_WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "none"}
     assert len(ids(weak, 8)) == 1
     assert ids(weak, 8, parent="10/1") != ids(weak, 8, parent="77/2")
 
 
-def test_a_later_attempt_has_the_id_of_the_first_with_its_number_behind() -> None:
+def test_a_later_attempt_has_its_number_as_suffix() -> None:
     where = detect_rank({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"})
     first = detect_rank({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
     assert run_id("net", where, 0, "1/1", 1000) == run_id("net", first, 0, "1/1", 1000), "nodes may count differently"
@@ -82,7 +82,7 @@ def test_a_later_attempt_has_the_id_of_the_first_with_its_number_behind() -> Non
     assert attempt_id("n" * ID_LENGTH, 1) == "n" * (ID_LENGTH - 2) + "~2"
 
 
-def test_a_job_that_was_requeued_has_another_id() -> None:
+def test_a_requeued_job_has_another_id() -> None:
     again = {"SLURM_RESTART_COUNT": "1"}
     assert len({*ids(SLURM, 4, key="SLURM_PROCID"), *ids({**SLURM, **again}, 4, key="SLURM_PROCID")}) == 2
     torch = {**TORCHRUN, "SLURM_JOB_ID": "99"}
@@ -103,6 +103,6 @@ def test_a_slug_is_short_and_plain() -> None:
     assert len(slug("x" * 500)) == 40
 
 
-def test_the_parent_is_named_for_ever() -> None:
+def test_the_identity_of_the_parent_is_unique() -> None:
     assert parent_identity().count("/") == 1
     assert parent_identity("/nowhere").isdigit()

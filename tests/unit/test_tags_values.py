@@ -18,7 +18,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warn, "_warned", set())
 
 
-def test_metrics_are_ranked_by_what_they_tell() -> None:
+def test_metrics_are_ranked_by_information() -> None:
     ranks: list[tuple[str, ...]] = [
         ("loss", "accuracy", "reward", "kl"),
         ("eval_loss", "val/acc", "test_f1"),

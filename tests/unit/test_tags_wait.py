@@ -32,7 +32,7 @@ def reader(tmp_path: Path, run: ActiveRun) -> Iterator[TagReader]:
     found.close()
 
 
-def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: ActiveRun, reader: TagReader) -> None:
+def test_the_wait_of_a_loop_without_a_loader_is_unknown(run: ActiveRun, reader: TagReader) -> None:
     for _ in run.epochs(1):
         run.step()
     poll = reader.poll()
@@ -41,7 +41,7 @@ def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: ActiveR
     assert math.isnan(wait_between(begin.wait, end.wait))
 
 
-def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: ActiveRun, reader: TagReader) -> None:
+def test_the_wait_of_a_phase_with_a_loader_is_known(run: ActiveRun, reader: TagReader) -> None:
     for _ in run.epochs(1):
         assert list(run.steps([1, 2])) == [1, 2]
         with run.phase("validate"):
@@ -58,7 +58,7 @@ def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: ActiveRu
     assert poll.runs[0].wait == end
 
 
-def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: ActiveRun, reader: TagReader) -> None:
+def test_a_wait_marked_unknown_stays_unknown(run: ActiveRun, reader: TagReader) -> None:
     run.begin_epoch(0)
     list(run.steps([1]))
     run.wait_unknown()

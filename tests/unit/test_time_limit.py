@@ -24,7 +24,7 @@ NOW = 1_700_000_000.0
         ({"SLURM_JOB_END_TIME": "9" * 400}, 0.0), ({"SLURM_JOB_END_TIME": "١٧"}, 0.0),
     ],
 )  # fmt: skip
-def test_the_earliest_limit_of_the_environment_counts(env: dict[str, str], limit: float) -> None:
+def test_the_earliest_time_limit_is_used(env: dict[str, str], limit: float) -> None:
     assert time_limit(env) == limit
 
 
@@ -32,12 +32,12 @@ def test_the_earliest_limit_of_the_environment_counts(env: dict[str, str], limit
     ("text", "expected"),
     [("8h", NOW + 8 * 3600), ("90s", NOW + 90), (datetime.fromtimestamp(NOW + 60, UTC).isoformat(), NOW + 60)],
 )
-def test_a_later_time_is_a_duration_from_now_or_a_date(text: str, expected: float) -> None:
+def test_a_time_limit_is_a_duration_or_a_date(text: str, expected: float) -> None:
     assert later_time(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "8", "soon", "0h", "-1h", "nanh", "2020-01-01"])
-def test_other_texts_and_times_that_have_passed_are_refused(text: str) -> None:
+def test_invalid_and_past_time_limits_are_errors(text: str) -> None:
     with pytest.raises(UsageError):
         later_time(text, NOW)
 
