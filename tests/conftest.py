@@ -8,11 +8,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from gpumon.common.paths import Places
+from gpumon.tracking import warn
+from gpumon.tracking.tag_reader import Poll, TagReader
 from tests import fuzzing
 from tests.nvml import CompilerMissing, Stub, build
 
@@ -84,6 +87,27 @@ def live_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "live"
     directory.mkdir(mode=0o700)
     return directory
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[TagReader]:
+    """Reads the boards below `tmp_path`, as a daemon does."""
+    reading = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield reading
+    reading.close()
+
+
+@pytest.fixture
+def look(reader: TagReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Poll]:
+    """Reads the runs of this process, whose boards are below `tmp_path`."""
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
+    return reader.poll
+
+
+@pytest.fixture
+def fresh_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process give each warning to authors of trainings again."""
+    monkeypatch.setattr(warn, "_warned", set())
 
 
 @pytest.fixture

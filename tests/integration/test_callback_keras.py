@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.model.frame import Mark, RunState, wait_between
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
-from tests.trainings import Told, need, told, train
+from tests.trainings import Cases, Told, need
 
 
-class Cases:
-    """What the cases' boards told, and what the framework's own hooks saw."""
-
-    def __init__(self, backend: str, live_dir: Path, *words: str) -> None:
-        self.backend = backend
-        more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
-        said = train(["-m", "tests.trainings.keras_cases", *words], live_dir, **more)
-        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
-        self._told = told(live_dir)
-
-    def all(self, case: str) -> list[Told]:
-        return [one for one in self._told if one.run.name == case]
-
-    def __getitem__(self, case: str) -> Told:
-        return self.all(case)[0]
+def cases_of(backend: str, live_dir: Path, *words: str) -> Cases:
+    more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+    return Cases("keras_cases", live_dir, *words, **more)
 
 
 @pytest.fixture(
@@ -41,14 +27,14 @@ class Cases:
 def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """On each backend. What TensorFlow makes of its own is not slow, see below; to the callback, JAX is as torch."""
     need("keras", request.param)
-    return Cases(request.param, tmp_path_factory.mktemp(request.param))
+    return cases_of(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
 def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     """Those cases of which TensorFlow makes something of its own."""
     need("keras", "tensorflow")
-    return Cases("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
+    return cases_of("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
 
 
 def ends(one: Told) -> list[tuple[int, int]]:

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
-from tests.trainings import Told, need, told, train
+from tests.trainings import Cases, need
 
 Times = Mapping[str, list[tuple[str, int]]]
-
-
-class Cases:
-    """What the cases' boards told, and what the framework's own hooks saw."""
-
-    def __init__(self, live_dir: Path) -> None:
-        said = train(["-m", "tests.trainings.lightning_cases", live_dir], live_dir)
-        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
-        self._told = told(live_dir)
-
-    def all(self, case: str) -> list[Told]:
-        return [one for one in self._told if one.run.name == case]
-
-    def __getitem__(self, case: str) -> Told:
-        (one,) = self.all(case)
-        return one
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     need("torch", "lightning", "pytorch_lightning")
-    return Cases(tmp_path_factory.mktemp("lightning"))
+    live_dir = tmp_path_factory.mktemp("lightning")
+    return Cases("lightning_cases", live_dir, live_dir)
 
 
 def test_sanity_check_epochs_and_validations_are_in_order(cases: Cases) -> None:

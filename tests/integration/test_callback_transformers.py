@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
-from tests.trainings import Told, need, told, train
-
-
-class Cases:
-    """What the cases' boards told, and what the framework's own hooks saw."""
-
-    def __init__(self, live_dir: Path) -> None:
-        said = train(["-m", "tests.trainings.transformers_cases", live_dir / "out"], live_dir)
-        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
-        self._told = told(live_dir)
-
-    def all(self, case: str) -> list[Told]:
-        return [one for one in self._told if one.run.name == case]
-
-    def __getitem__(self, case: str) -> Told:
-        return self.all(case)[0]
+from tests.trainings import Cases, need
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     need("torch", "transformers", "accelerate")
-    return Cases(tmp_path_factory.mktemp("transformers"))
+    live_dir = tmp_path_factory.mktemp("transformers")
+    return Cases("transformers_cases", live_dir, live_dir / "out")
 
 
 def test_epochs_count_from_one_and_the_evaluation_follows_each(cases: Cases) -> None:

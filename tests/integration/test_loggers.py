@@ -228,7 +228,7 @@ with gpumon.run("left alone", epochs=3, devices=sys.argv[1], log_to="csv:left.cs
             print("in epoch 1", flush=True)
         while epoch == 1 and not os.path.exists("gone"):
             time.sleep(0.02)
-        for _ in range(12):
+        for _ in range(6):
             run.step()
             time.sleep(0.1)
 """

@@ -26,26 +26,14 @@ import numpy as np
 import pytest
 
 import gpumon
-from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, RunState
-from gpumon.tracking import lifetime, warn
+from gpumon.tracking import lifetime
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.context import default_name
-from gpumon.tracking.tag_reader import Poll, TagReader
+from gpumon.tracking.tag_reader import Poll
 from gpumon.tracking.wire_format import EVENT_COUNT
 
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_warned", set())
-
-
-@pytest.fixture
-def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
-    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield reader.poll
-    reader.close()
+pytestmark = pytest.mark.usefixtures("fresh_warnings")
 
 
 Look = Callable[[], Poll]
@@ -904,14 +892,14 @@ def marks_of_program(look: Look, tmp_path: Path, source: str) -> tuple[list[str]
 
 
 @pytest.mark.parametrize("program", [IN_A_FUNCTION, AT_THE_TOP], ids=["in a function", "at the top"])
-@pytest.mark.parametrize("code", ["2", "0", "'no data'"])
 @pytest.mark.parametrize(
-    "body",
+    ("code", "body"),
     [
-        EXITS, "len([]) if epoch < 1 else sys.exit({})", "with run.phase('x'): " + EXITS,
-        "for b in run.steps([1, 2, 3]): " + EXITS.replace("epoch == 1", "(epoch, b) == (1, 2)"),
+        ("2", EXITS), ("0", EXITS), ("'no data'", EXITS), ("2", "len([]) if epoch < 1 else sys.exit({})"),
+        ("2", "with run.phase('x'): " + EXITS),
+        ("2", "for b in run.steps([1, 2, 3]): " + EXITS.replace("epoch == 1", "(epoch, b) == (1, 2)")),
     ],
-    ids=["plain", "expression", "phase", "steps"],
+    ids=["2", "0", "text", "expression", "phase", "steps"],
 )  # fmt: skip
 def test_an_epoch_left_by_sys_exit_is_aborted(look: Look, tmp_path: Path, program: str, code: str, body: str) -> None:
     if body.startswith(("with", "for")):

@@ -56,13 +56,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         child.communicate()
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[TagReader]:
-    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield found
-    found.close()
-
-
 def hear(child: subprocess.Popen[str]) -> str:
     assert child.stdout is not None
     return child.stdout.readline().strip()

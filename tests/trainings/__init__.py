@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -108,3 +109,18 @@ def told(live_dir: Path) -> list[Told]:
         for run in poll.runs
     ]
     return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic_ns))
+
+
+class Cases:
+    """The runs of a module with many trainings, by case: what their boards have, and what the framework's hooks saw."""
+
+    def __init__(self, module: str, live_dir: Path, *words: object, **more: str) -> None:
+        printed = train(["-m", f"tests.trainings.{module}", *words], live_dir, **more)
+        self.seen: dict[str, Any] = json.loads(printed.splitlines()[-1])
+        self._told = told(live_dir)
+
+    def all(self, case: str) -> list[Told]:
+        return [one for one in self._told if one.run.name == case]
+
+    def __getitem__(self, case: str) -> Told:
+        return self.all(case)[0]

@@ -83,7 +83,7 @@ class TestTraining:
 
     def test_is_not_signaled_if_it_handles_the_signal_later(self, live_dir: Path) -> None:
         later = """
-for _ in run.steps(range(30)):
+for _ in run.steps(range(15)):  # the descriptor and the handler are checked once a second
     signal.signal(signal.SIGURG, lambda *_: os._exit(3))
     time.sleep(0.1)
 """
@@ -97,7 +97,7 @@ name = next(name for name in os.listdir("/proc/self/fd") if "{NAME}" in os.readl
 os.close(int(name))
 file = os.open("{tmp_path}/checkpoint", os.O_RDWR | os.O_CREAT)
 os.dup2(file, int(name))
-for _ in run.steps(range(30)):
+for _ in run.steps(range(15)):  # the descriptor and the handler are checked once a second
     time.sleep(0.1)
 """
         with program(BEGIN + reuse + WAITS, live_dir) as training:

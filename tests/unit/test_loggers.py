@@ -31,16 +31,13 @@ from gpumon.model.metrics import Unit
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import SettledEpochs
-from gpumon.tracking import warn
 from tests.programs import environment
 from tests.runs import GIB, Book, measured
 
 PLACE = EpochPosition(epoch=7, step=70, ended=1_790_000_000.0)
 
 
-@pytest.fixture(autouse=True)
-def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_warned", set())
+pytestmark = pytest.mark.usefixtures("fresh_warnings")
 
 
 def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[str, float]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 
 import gpumon
 from gpumon.common.clock import SECOND
-from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.steps import MAX_ROWS, mark_size, row_size
 from gpumon.reports import epoch_export, html, run_export, run_json, run_text
@@ -24,7 +22,7 @@ from gpumon.storage.ledger.api import PastLedger
 from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.tracking.logged_values import RowEnd, StepMarker
 from gpumon.tracking.memory import NEVER
-from gpumon.tracking.tag_reader import Poll, TagReader
+from gpumon.tracking.tag_reader import Poll
 from gpumon.tracking.wire_format import NOT_KNOWN
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
@@ -32,14 +30,6 @@ from tests.unit.test_tags_values import Gpu, on_its_way
 from tests.unit.test_whole_runs import NOW, WATTS, kept, ticks
 
 MS = 1_000_000
-
-
-@pytest.fixture
-def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
-    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield reader.poll
-    reader.close()
 
 
 def marks(steps: int, every: int, each: int = MS) -> list[RowEnd]:

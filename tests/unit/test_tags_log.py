@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
@@ -22,13 +20,6 @@ def board(tmp_path: Path) -> Iterator[Board]:
     made = Board(lambda: str(tmp_path / "tags"), Description("net", "id"))
     yield made
     made.close()
-
-
-@pytest.fixture
-def reader(tmp_path: Path, board: Board) -> Iterator[TagReader]:
-    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield found
-    found.close()
 
 
 def logged(boundaries: list[Boundary]) -> list[tuple[Mark, int, dict[str, float]]]:

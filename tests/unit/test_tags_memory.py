@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.tracking import warn, wire_format
+from gpumon.tracking import wire_format
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
 from gpumon.tracking.description import Description
@@ -25,9 +25,7 @@ GIB = 2**30
 SECOND = 10**9
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_warned", set())
+pytestmark = pytest.mark.usefixtures("fresh_warnings")
 
 
 Begin = Callable[..., Board]

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from time import process_time
 
-import pytest
-
 import gpumon
-from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, RunState
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.lifetime import close_all
-from gpumon.tracking.tag_reader import Poll, TagReader
-
-
-@pytest.fixture
-def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
-    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield reader.poll
-    reader.close()
+from gpumon.tracking.tag_reader import Poll
 
 
 def trained() -> ActiveRun:

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.tracking import warn
 from gpumon.tracking.logged_values import PendingNumbers, metric_rank, number_of
 
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warn, "_warned", set())
+pytestmark = pytest.mark.usefixtures("fresh_warnings")
 
 
 def test_metrics_are_ranked_by_information() -> None:

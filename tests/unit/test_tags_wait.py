@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, wait_between
 from gpumon.tracking.active_run import ActiveRun
 from gpumon.tracking.board import Board
@@ -23,13 +21,6 @@ def run(tmp_path: Path) -> Iterator[ActiveRun]:
     made = ActiveRun(Board(lambda: str(tmp_path / "tags"), Description("net", "id")))
     yield made
     made.finish()
-
-
-@pytest.fixture
-def reader(tmp_path: Path, run: ActiveRun) -> Iterator[TagReader]:
-    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
-    yield found
-    found.close()
 
 
 def test_the_wait_of_a_loop_without_a_loader_is_unknown(run: ActiveRun, reader: TagReader) -> None:
