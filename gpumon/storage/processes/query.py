@@ -9,7 +9,6 @@ from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import is_known
 from gpumon.common.privacy import current_policy
 from gpumon.common.text import clean
 from gpumon.model.device import Device
@@ -23,11 +22,11 @@ from gpumon.storage.history.read import read_or_explain, read_tables
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import NAMES, PER_MEASURE, Cell, empty_cell, merge_cell, scale_cell
 from gpumon.storage.processes.reader import (
+    FileRange,
     Piece,
     RecentProcesses,
     StoredProcess,
     file_range,
-    present_numbers,
     processes_between,
     read_pieces,
     tier_spans,
@@ -61,17 +60,18 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
     """
 
     def read(db: sqlite3.Connection) -> list[HeldSpan]:
-        until, present, people = file_range(db).until, present_numbers(db), current_policy()
+        covered, people = file_range(db), current_policy()
         # The column `last` of a running process is not always up to date, so it is not part of the condition.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",
             (device, round(min(end * SECOND, _LATEST)), MAX_SPANS),
         )
-        return [
-            HeldSpan(first / SECOND, max(until, last / SECOND) if number in present else last / SECOND, pid,
-                     people.name(clean(user, _MAX_TEXT_LENGTH)) if user else "")
-            for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str)
-        ]  # fmt: skip
+        spans = []
+        for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str):
+            end_of_span = max(covered.until, last / SECOND) if number in covered.present else last / SECOND
+            name = people.name(clean(user, _MAX_TEXT_LENGTH)) if user else ""
+            spans.append(HeldSpan(first / SECOND, end_of_span, pid, name))
+        return spans
 
     spans: list[HeldSpan] = read_tables(path, read, [])
     return sorted(span for span in spans if span.end >= begin)
@@ -129,29 +129,18 @@ def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted:
     `path`: path of the history file, empty if there is none. `wanted`: selects processes.
     """
     sums = _Sums(span)
-    nothing = _FileContent([], {}, nan, frozenset())
-    content, problem = read_or_explain(path, lambda db: _read(db, span, wanted, sums), nothing)
-    until = content.until if is_known(content.until) else -inf
-    recent = RecentProcesses(frames, until, content.known, content.present, until)
+    nothing: tuple[list[StoredProcess], FileRange] = [], FileRange()
+    (known, covered), problem = read_or_explain(path, lambda db: _read(db, span, wanted, sums), nothing)
+    recent = RecentProcesses(frames, covered.until, known, covered)
     for piece in recent.pieces:
         sums.add(piece)
-    matches = {
-        process.number: process for process in (*content.known, *recent.new.values()) if _is_wanted(process, wanted)
-    }
+    matches = {process.number: process for process in (*known, *recent.new.values()) if _is_wanted(process, wanted)}
     uses = [
         _use(process._replace(last=max(process.last, sums.last.get(number, process.last))), sums.cells[number])
         for number, process in matches.items()
         if number in sums.cells
     ]
     return ProcessWindow(span, sorted(uses, key=lambda use: (use.process.first, use.process[1:3])), problem)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileContent:
-    known: list[StoredProcess]
-    cells: Mapping[int, Cell]
-    until: float
-    present: Collection[int]
 
 
 class _Sums:
@@ -179,7 +168,10 @@ class _Sums:
         self.last[number] = max(seen, self.last.get(number, seen))
 
 
-def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums: _Sums) -> _FileContent:
+def _read(
+    db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums: _Sums
+) -> tuple[list[StoredProcess], FileRange]:
+    """Add the usage in the file to `sums`. Return the processes in the window, and the times that the file covers."""
     processes = processes_between(db, span.begin, span.end)
     numbers = None if wanted == ALL else {process.number for process in processes if _is_wanted(process, wanted)}
     covered = file_range(db)
@@ -189,7 +181,7 @@ def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums:
         parts[-1] = parts[-1]._replace(end=parts[-1].end + parts[-1].shape.step)
     for piece in read_pieces(db, parts, numbers):
         sums.add(piece)
-    return _FileContent(processes, sums.cells, covered.until, present_numbers(db))
+    return processes, covered
 
 
 def _is_wanted(process: StoredProcess, wanted: ProcessFilter) -> bool:

@@ -62,14 +62,16 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """The times that the process tables of the file cover, in s since 1970. NaN if they are empty."""
+    """The times that the process tables of the file cover, in s since 1970. Missing times are NaN."""
 
     fine: float = nan
     """Start of the finer tier."""
     coarse: float = nan
     """End of the coarser tier."""
-    until: float = nan
-    """End of the newest block. Later data is only in frames."""
+    until: float = -inf
+    """End of the newest block; -inf if there is none. Later data is only in frames."""
+    present: frozenset[int] = frozenset()
+    """Numbers of the processes that were running at this time."""
 
 
 def file_range(db: sqlite3.Connection) -> FileRange:
@@ -83,7 +85,7 @@ def file_range(db: sqlite3.Connection) -> FileRange:
     ((coarse,),) = db.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ifnull(?, end)", (_COARSE.number, until)
     )
-    return FileRange(_seconds(fine), _seconds(coarse), _seconds(until))
+    return FileRange(_seconds(fine), _seconds(coarse), until / SECOND if until else -inf, _present_numbers(db))
 
 
 def last_end(db: sqlite3.Connection) -> int:
@@ -130,7 +132,7 @@ def read_tier(
             yield from (piece for piece in read if begin <= (piece.begin + piece.end) / 2 < end)
 
 
-def present_numbers(db: sqlite3.Connection) -> frozenset[int]:
+def _present_numbers(db: sqlite3.Connection) -> frozenset[int]:
     """Return the numbers of the processes in the last written span. These processes may still be running.
 
     Raises sqlite3.Error.
@@ -195,19 +197,18 @@ class RecentProcesses:
     """The processes in frames, matched with the processes that the file already has.
 
     `frames`: frames, oldest first; frames before `since` (s since 1970) are ignored. `known`: the processes in the
-    file. `until`: end of the file's data (s since 1970). `present`: numbers of the processes that were running at this
-    time. `process_key`: UUID and pid of the only process to return, None for all.
+    file. `covered`: the times that the file covers. `process_key`: UUID and pid of the only process to return, None for
+    all.
     """
 
     def __init__(
-        self, frames: Iterable[Frame], since: float, known: Sequence[StoredProcess] = (), present: Iterable[int] = (),
-        until: float = -inf, process_key: tuple[str, int] | None = None,
+        self, frames: Iterable[Frame], since: float, known: Sequence[StoredProcess] = (),
+        covered: FileRange = FileRange(), process_key: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
         self.new: dict[int, StoredProcess] = {}
         """Processes that are not in the file, by number."""
         self.pieces: list[Piece] = []
-        self._present = frozenset(present)
-        self._until = until
+        self._covered = covered
         self._newest: dict[tuple[str, int], TrackedProcess] = {}
         """The newest new process by UUID and pid."""
         self._known: dict[tuple[str, int], list[StoredProcess]] = {}
@@ -258,8 +259,9 @@ class RecentProcesses:
 
         `first`: time when it was first seen in the frames (s since 1970).
         """
-        if first > self._until - _END_TOLERANCE:  # it must directly follow the file's data
-            return process.number in self._present and first < self._until + _END_TOLERANCE
+        until = self._covered.until
+        if first > until - _END_TOLERANCE:  # it must directly follow the file's data
+            return process.number in self._covered.present and first < until + _END_TOLERANCE
         return process.first <= first + _SNAPSHOT_INTERVAL
 
 
@@ -278,21 +280,21 @@ class TierSpan(NamedTuple):
     end: float
 
 
-def tier_spans(file_range: FileRange, begin: float, end: float, step: float) -> list[TierSpan]:
+def tier_spans(covered: FileRange, begin: float, end: float, step: float) -> list[TierSpan]:
     """Return the tiers to read for the time from `begin` to `end` (s since 1970), each with its part of the time.
 
     The cells are not longer than `step` seconds if a tier has such cells. If a cell of the coarser tier lies only
     partly within the time, the finer tier is read for it if it has data of that time.
     """
-    fine = file_range.fine if is_known(file_range.fine) else inf
-    if file_range.coarse > fine:  # the coarser tier has the time before a whole cell
+    fine = covered.fine if is_known(covered.fine) else inf
+    if covered.coarse > fine:  # the coarser tier has the time before a whole cell
         fine = ceil(fine / _COARSE.step) * _COARSE.step
-    if step < _COARSE.step or not is_known(file_range.coarse):
+    if step < _COARSE.step or not is_known(covered.coarse):
         first, last = begin, min(max(fine, begin), end)
     else:
         first = ceil(begin / _COARSE.step) * _COARSE.step if begin >= fine else begin
         last = max(floor(end / _COARSE.step) * _COARSE.step if end >= fine else end, first)
-        last = min(last, max(file_range.coarse, first))
+        last = min(last, max(covered.coarse, first))
     parts = [TierSpan(_FINE, begin, first), TierSpan(_COARSE, first, last), TierSpan(_FINE, last, end)]
     return [span for span in parts if span.begin < span.end]
 

@@ -43,7 +43,7 @@ _IS_EXHAUSTED = (
     " ifnull((SELECT max(seq) FROM sqlite_sequence WHERE name = 'process'), 0)) >= ?"
 )
 _RESET_SEQUENCE = "UPDATE sqlite_sequence SET seq = (SELECT ifnull(max(id), 0) FROM process) WHERE name = 'process'"
-PUT_BLOCK = "INSERT OR REPLACE INTO process_block (tier, begin, end, data) VALUES (?, ?, ?, ?)"
+_PUT_BLOCK = "INSERT OR REPLACE INTO process_block (tier, begin, end, data) VALUES (?, ?, ?, ?)"
 _FIND_DUE_HOURS = (
     "SELECT DISTINCT begin / ?1 FROM process_block WHERE tier = ?2 AND begin < ?4 AND begin >= ?3"
     " UNION SELECT DISTINCT end / ?1 FROM process_block WHERE tier = ?2 AND end < ?4 AND end >= ?3 ORDER BY 1"
@@ -64,41 +64,6 @@ _RENAMED = ", ".join(f"{text} = ?" for text in TEXTS)
 _UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_RENAMED} WHERE id = ?"
 
 
-class ProcessRows:
-    """Finds, inserts and updates the rows of processes. Needs an open transaction. `boot`: boot id of the machine."""
-
-    def __init__(self, boot: str) -> None:
-        self._boot = boot
-
-    def number(self, connection: sqlite3.Connection, tracked: TrackedProcess) -> int:
-        """Return the id of a process in the file. Insert the process if it is not in the file yet."""
-        device = clean(tracked.device, _MAX_TEXT_LENGTH)
-        key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
-        row = connection.execute(_FIND, key).fetchone()
-        if row:
-            return int(row[0])
-        kind = clean(tracked.kind, _MAX_TEXT_LENGTH)
-        values = (
-            device,
-            tracked.pid,
-            self._boot,
-            tracked.started,
-            kind,
-            tracked.first_ns,
-            tracked.last_ns,
-            *_texts(tracked),
-        )
-        return connection.execute(_INSERT, values).lastrowid or 0
-
-    def update(self, connection: sqlite3.Connection, processes: Iterable[TrackedProcess]) -> None:
-        """Update the rows of these processes with their current fields."""
-        rows = [
-            (tracked.started, tracked.first_ns, tracked.last_ns, *_texts(tracked), tracked.number)
-            for tracked in processes
-        ]
-        connection.executemany(_UPDATE, rows)
-
-
 def _texts(tracked: TrackedProcess) -> list[str]:
     return [clean(text, _MAX_TEXT_LENGTH) for text in tracked.texts]
 
@@ -116,7 +81,7 @@ def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
         cells = _merge_spans(_spans_between(connection, hour * _HOUR, (hour + 1) * _HOUR))
         if cells:
             row = (_COARSE.number, hour * _HOUR, (hour + 1) * _HOUR, pack_cells(cells))
-            connection.execute(PUT_BLOCK, row)
+            connection.execute(_PUT_BLOCK, row)
 
 
 def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[ProcessSpan]:
@@ -193,7 +158,7 @@ class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
 
     def __init__(self) -> None:
         self._snapshots = Snapshots()
-        self._rows = ProcessRows(boot_id().hex())
+        self._boot = boot_id().hex()
         self._numbers = ProcessNumbers(self._resolve)
         self._connection: sqlite3.Connection | None = None
         self._hour = -1
@@ -263,7 +228,8 @@ class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
         hour = until_ns // _HOUR
         if hour != self._hour or self._is_stopping:
             changed += self._numbers.current()
-        self._rows.update(connection, changed)
+        fields = [(one.started, one.first_ns, one.last_ns, *_texts(one), one.number) for one in changed]
+        connection.executemany(_UPDATE, fields)
         if hour != self._hour:
             coarsen(connection, until_ns)
             self._hour = hour
@@ -271,12 +237,20 @@ class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
     def _put_block(
         self, connection: sqlite3.Connection, spans: Sequence[ProcessSpan], begin_ns: int, end_ns: int
     ) -> None:  # fmt: skip
-        connection.execute(PUT_BLOCK, (_FINE.number, begin_ns, end_ns, pack_spans(spans)))
+        connection.execute(_PUT_BLOCK, (_FINE.number, begin_ns, end_ns, pack_spans(spans)))
         self._until_ns = end_ns
 
     def _resolve(self, tracked: TrackedProcess) -> int:
-        assert self._connection is not None
-        return self._rows.number(self._connection, tracked)
+        """Return the id of a process in the file. Insert the process if it is not in the file yet."""
+        connection = self._connection
+        assert connection is not None
+        device, kind = clean(tracked.device, _MAX_TEXT_LENGTH), clean(tracked.kind, _MAX_TEXT_LENGTH)
+        key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
+        if row := connection.execute(_FIND, key).fetchone():
+            return int(row[0])
+        times = (tracked.first_ns, tracked.last_ns)
+        values = (device, tracked.pid, self._boot, tracked.started, kind, *times, *_texts(tracked))
+        return connection.execute(_INSERT, values).lastrowid or 0
 
 
 def _split_at_clock_jumps(spans: Sequence[ProcessSpan]) -> Iterator[list[ProcessSpan]]:

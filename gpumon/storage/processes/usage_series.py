@@ -22,7 +22,6 @@ from gpumon.storage.processes.reader import (
     RecentProcesses,
     StoredProcess,
     file_range,
-    present_numbers,
     processes_with_pid,
     read_pieces,
     tier_spans,
@@ -90,9 +89,8 @@ def _read(
 ) -> tuple[Grid, RecentProcesses, set[int], list[Piece]]:
     stored, covered = processes_with_pid(db, key.device, key.pid), file_range(db)
     grid = query.grid or _grid(query)
-    until = covered.until if is_known(covered.until) else -inf
-    since = -inf if grid.step < _FINE.step else until
-    recent = RecentProcesses(frames, since, stored, present_numbers(db), until, process_key=key[:2])
+    since = -inf if grid.step < _FINE.step else covered.until
+    recent = RecentProcesses(frames, since, stored, covered, key[:2])
     numbers = _matching_numbers([*stored, *recent.new.values()], key)
     cut = recent.begin if is_known(recent.begin) else inf
     # If cells are longer than buckets, read also the cells that extend beyond the ends of the window.
