@@ -39,7 +39,7 @@ def read_findings(ledgers: Ledgers, runs: Iterable[str], now: float) -> dict[str
         if ledger is None:
             continue
         count = ledger.epoch_count(run_id)
-        record = ledger.record(run_id, phases=False, times=True, ordinals=(max(0, count - NEWEST_EPOCHS), count))
+        record = ledger.record(run_id, phases=False, times=True, ordinals=range(max(0, count - NEWEST_EPOCHS), count))
         if record.run.state is RunState.RUNNING:
             epochs = aggregate.epoch_summaries(record)
             total = aggregate.run_total(record, epochs)

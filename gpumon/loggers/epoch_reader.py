@@ -188,7 +188,7 @@ class EpochReader:
     def _read_run(self, ledger: Ledger, run_id: str) -> None:
         with ledger.snapshot():
             settled = ledger.settled_epochs(run_id)
-            record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MAX_EPOCHS))
+            record = ledger.record(run_id, phases=False, ordinals=range(self._next, self._next + MAX_EPOCHS))
         # After the end of the rank, nothing shows which epochs are settled.
         is_running = not any(is_known(rank.ended) for rank in record.ranks if rank.key == self._key)
         for epoch in aggregate.epoch_summaries(record):

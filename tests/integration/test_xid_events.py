@@ -157,27 +157,6 @@ def test_gpus_that_the_driver_no_longer_lists_keep_the_error_before(stub: Stub, 
     reader.until_codes(0, 0, 0)
 
 
-def test_a_driver_that_goes_away_leaves_the_errors_before(stub: Stub, reader: Reader) -> None:
-    reader.until_codes(0, 0, 0)
-    stub.xid(1, 79)
-    reader.until_codes(0, 79, 0)
-    stub.driver_error = 9
-    until(lambda: reader.read()["states"] == [Availability.NO_DRIVER] * 3)
-    assert reader.read()["codes"][1] == 79
-
-
-def test_a_driver_that_was_loaded_anew_is_watched_again(stub: Stub, reader: Reader) -> None:
-    reader.until_codes(0, 0, 0)
-    stub.xid(0, 119)
-    reader.until_codes(119, 0, 0)
-    stub.driver_error = 9
-    until(lambda: Availability.NO_DRIVER in reader.read()["states"])
-    stub.driver_error = 0
-    reader.until_codes(0, 0, 0)
-    stub.xid(1, 95)
-    reader.until_codes(0, 95, 0)
-
-
 @pytest.mark.parametrize("is_closed_meanwhile", [False, True], ids=["for a moment", "while it is opened anew"])
 def test_a_driver_that_was_loaded_anew_more_often_than_it_has_sets_of_events_is_watched(
     stub: Stub, reader: Reader, is_closed_meanwhile: bool

@@ -12,13 +12,12 @@ import pytest
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.common.errors import GpumonError
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.reports.usage import lines
-from gpumon.storage.history.schema import TABLES, VERSION
+from gpumon.storage.history.schema import TABLES
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.hours import AccountBook
 from gpumon.storage.usage.period_totals import summary
@@ -391,19 +390,6 @@ def test_only_hours_of_the_window_are_read(path: Path) -> None:
     assert [hour.begin - MIDNIGHT for hour in found.hours] == [HOUR, 2 * HOUR]
     days = list(group_hours(found.hours, lambda hour: hour.begin // 86400))
     assert [(day * 86400 == MIDNIGHT, len(hours)) for day, hours in days] == [(True, 2)]
-
-
-def test_a_file_that_is_none_or_of_another_version_is_one_line(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"no database at all, but long enough to look like one" * 100)
-    with pytest.raises(GpumonError, match=r"is damaged .* the daemon moves it aside"):
-        read_accounts(str(path))
-    path.unlink()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    connection.close()
-    with pytest.raises(GpumonError, match=f"format {VERSION + 1}"):
-        read_accounts(str(path))
 
 
 def test_the_sums_of_a_day_are_those_of_the_truth(path: Path) -> None:

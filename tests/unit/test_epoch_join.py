@@ -200,8 +200,8 @@ class TestMergedEpochs:
     def test_are_read_in_pages(self, book: Book) -> None:
         with Ledger(str(book.path)) as ledger:
             whole, count = ledger.record(RUN), ledger.epoch_count(RUN)
-            pages = [ledger.record(RUN, ordinals=(first, first + 10)) for first in range(0, count, 10)]
-            chosen = ledger.record(RUN, chosen=[3, 50])
+            pages = [ledger.record(RUN, ordinals=range(first, first + 10)) for first in range(0, count, 10)]
+            chosen = ledger.record(RUN, ordinals=[3, 50])
         assert sorted(row for page in pages for row in page.epochs) == sorted(whole.epochs)
         each = aggregate.epoch_summaries(whole)
         assert str([epoch for page in pages for epoch in aggregate.epoch_summaries(page)]) == str(each)
@@ -240,7 +240,7 @@ class TestLostEpochs:
         shifted(book)
         with Ledger(str(book.path)) as ledger:
             record = ledger.record(RUN)
-            page = ledger.record(RUN, ordinals=(0, 2))
+            page = ledger.record(RUN, ordinals=range(2))
         summaries, phases = aggregate.epoch_summaries(record), aggregate.phase_summaries(record)
         assert [summary.epoch for summary in summaries if summary.lacks_ranks] == [0, 1, 5]
         for part in (summaries[5], phases[5][0]):

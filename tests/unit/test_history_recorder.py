@@ -17,7 +17,6 @@ from gpumon.common.clock import SECOND
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import RunState
 from gpumon.storage.events.query import read_events
-from gpumon.storage.follower import Follower
 from gpumon.storage.history import recorder as recorder_module
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
 from gpumon.storage.history.schema import HISTORY_FILE, VERSION
@@ -63,23 +62,15 @@ def feed(history: HistoryRecorder, first: int, last: int) -> None:
         history.add(tick(number, samples=(sample(0, utilization=0.5),)))
 
 
-def test_it_is_a_follower_and_its_file_is_private(path: Path) -> None:
-    history = recorder(path)
-    follower: Follower = history
-    follower.add(tick(1))
-    history.close(PATIENCE)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert kept(path) == 1
-    assert history.problem == ""
-
-
-def test_that_of_the_machine_can_be_read_by_all(path: Path) -> None:
-    history = HistoryRecorder(str(path), UID, pytest.fail, shared=True).start()
+@pytest.mark.parametrize(("shared", "mode", "journal"), [(False, 0o600, "wal"), (True, 0o644, "delete")])
+def test_only_the_file_of_the_machine_can_be_read_by_all(path: Path, shared: bool, mode: int, journal: str) -> None:
+    history = HistoryRecorder(str(path), UID, pytest.fail, shared=shared).start()
     history.add(tick(1))
     history.close(PATIENCE)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert (history.problem, kept(path)) == ("", 1)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == (journal,)
 
 
 def test_history_goes_on_over_a_restart(path: Path) -> None:
@@ -135,19 +126,6 @@ def test_a_file_that_cannot_be_written_is_said_once_and_written_when_it_can_be(p
     assert len(said) == 2
     assert "cannot write" in said[0]
     assert "is writable again" in said[1]
-
-
-def test_a_damaged_file_is_moved_aside_and_history_begins_anew(path: Path) -> None:
-    said: list[str] = []
-    path.parent.mkdir(mode=0o700)
-    path.write_bytes(b"no database at all, but long enough to look like one" * 100)
-    history = recorder(path, said.append)
-    feed(history, 1, 50)
-    history.close(PATIENCE)
-    assert kept(path) == 49
-    (line,) = said
-    assert "moved to" in line
-    assert (path.parent / "history.sqlite.damaged-1").exists()
 
 
 @pytest.mark.parametrize("is_in_log", [True, False])

@@ -17,14 +17,14 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample, Tick
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.ledger.recorder import BatchWriter, LedgerRecorder
 from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS, WHOLE_RUN
-from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, OpenRank, StoredRuns
+from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, LedgerWriter, OpenRank, StoredRuns, StoredTrace
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
 
@@ -119,6 +119,31 @@ def spread(ticks: Sequence[Tick], boundaries: Sequence[Boundary]) -> list[Tick]:
         left = left[len(due) :]
         found.append(one._replace(boundaries=due))
     return found
+
+
+def restarted(
+    before: Sequence[Tick], after: Sequence[Tick], *, in_ring: bool = True, traces: Sequence[StoredTrace] = ()
+) -> Memory:
+    """A ledger after a daemon was killed. `in_ring`: the next one finds the ticks that were not written in its ring."""
+    first, second = Memory(), Memory()
+    keep(first, before, close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [*traces])}, set(), {})
+    second.rows |= first.rows
+    recorder = LedgerRecorder(second)
+    if in_ring:
+        recorder.add_earlier(frames(before))
+    keep(second, after, recorder)
+    return second
+
+
+def frames(ticks: Sequence[Tick]) -> list[Frame]:
+    """The frames of ticks, as a ring has them."""
+    with closing(RingWriter.private(1, SECOND)) as writer:
+        for one in ticks:
+            writer.append(one)
+        with closing(RingReader(os.dup(writer.fd))) as reader:
+            return list(reader.since(0))
 
 
 def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
@@ -490,11 +515,7 @@ def test_the_peak_goes_on_over_a_restart_of_the_daemon() -> None:
         make(Mark.EPOCH_END, 20.0, 0, "", peak=5.0),
     ]  # fmt: skip
     ticks = spread([on(n) for n in range(28)], events)
-    first, second = Memory(), Memory()
-    keep(first, ticks[:16], close=False)
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
-    keep(second, ticks[18:])
+    second = restarted(ticks[:16], ticks[18:], in_ring=False)
     assert (second.row("epoch", KEY, 0)["peak"], second.row("epoch", KEY, 0)["peak_reached"]) == (5.0, 0)
 
 
@@ -553,11 +574,7 @@ def test_when_phases_were_is_kept_over_a_restart_of_the_daemon() -> None:
         events.append(make(Mark.PHASE, at, phase=phase))
     events.append(make(Mark.EPOCH_END, 22.0, phase=""))
     ticks = spread([on(n) for n in range(28)], events)
-    first, second = Memory(), Memory()
-    keep(first, ticks[:16], close=False)
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
-    keep(second, ticks[18:])
+    second = restarted(ticks[:16], ticks[18:], in_ring=False)
     assert json.loads(second.row("phase", KEY, 0, "validate")["spans"]) == [[2.0, 1.0], [18.0, 2.0]]
 
 
@@ -823,13 +840,10 @@ def test_the_energy_of_a_long_gap_is_the_run_own_where_an_epoch_ended_in_it() ->
 def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
     events = one_epoch(2.25, 27.75)
     ticks = spread([on(n, energy=float(n), power=float(n), memory_used=float(n)) for n in range(32)], events)
-    whole, first, second = Memory(), Memory(), Memory()
+    whole = Memory()
     keep(whole, ticks)
-    keep(first, ticks[:16], close=False)
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     again = [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]]  # the board tells all from the start
-    keep(second, again)
+    second = restarted(ticks[:16], again, in_ring=False)
     assert second.row("epoch", KEY, 0) == whole.row("epoch", KEY, 0)
     one, two = whole.usage(0), second.usage(0)
     assert two["energy"] == pytest.approx(one["energy"]), "the counter tells of the gap"
@@ -875,18 +889,9 @@ def test_a_damaged_row_stops_no_recording(tmp_path: Path, damage: str) -> None:
 def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
     events = one_epoch(2.25, 27.75)
     ticks = spread([on(n, energy=float(n), power=float(n), run_used=100.0 - n) for n in range(32)], events)
-    whole, first, second = Memory(), Memory(), Memory()
+    whole = Memory()
     keep(whole, ticks)
-    keep(first, ticks[:16], close=False)
-    writer = RingWriter.private(1, SECOND)
-    for one in ticks[:16]:
-        writer.append(one)
-    reader = RingReader(os.dup(writer.fd))
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
-    recorder = LedgerRecorder(second)
-    recorder.add_earlier(reader.since(0))
-    keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], recorder)
+    second = restarted(ticks[:16], [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]])
     one, two = whole.usage(0), second.usage(0)
     assert two["sampled"] == pytest.approx(one["sampled"] - 3), (
         "the last tick at 15 s says nothing of the time after it"
@@ -894,25 +899,6 @@ def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
     assert two["energy"] == pytest.approx(one["energy"])
     assert two["utilization_from"] == one["utilization_from"]
     assert two["run_used_peak"] == one["run_used_peak"]
-    reader.close()
-    writer.close()
-
-
-def restarted(before: Sequence[Tick], after: Sequence[Tick], *, in_ring: bool = True) -> Memory:
-    """A ledger after a daemon was killed. `in_ring`: the next one finds the ticks that were not written in its ring."""
-    first, second = Memory(), Memory()
-    keep(first, before, close=False)
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
-    second.rows |= first.rows
-    recorder = LedgerRecorder(second)
-    with closing(RingWriter.private(1, SECOND)) as writer:
-        for one in before:
-            writer.append(one)
-        with closing(RingReader(os.dup(writer.fd))) as reader:
-            recorder.add_earlier(reader.since(0) if in_ring else ())
-    keep(second, after, recorder)
-    return second
 
 
 class TestKilledDaemon:
@@ -974,26 +960,15 @@ def after_a_kill(events: Sequence[Boundary]) -> Memory:
     ticks = spread(
         [on(n, power=float(n), of=of._replace(metrics={"loss": float(n)}) if n else None) for n in range(32)], events
     )
-    traced, first, second = Memory(), Memory(), Memory()
+    traced = Memory()
     keep(traced, ticks[:6])
-    keep(first, ticks[:16], close=False)
     written = []
     for uuid in (GPU, ""):
         row = traced.row("trace", KEY, uuid)
         written.append(tuple(row[name] for name in ("uuid", "begun", "step", "points", "columns", "cells")))
-    writer = RingWriter.private(1, SECOND)
-    for one in ticks[:16]:
-        writer.append(one)
-    reader = RingReader(os.dup(writer.fd))
-    progress = json.loads(first.row("progress", KEY)["state"])
-    second.stored = StoredRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, written)}, set(), {})
-    recorder = LedgerRecorder(second)
-    recorder.add_earlier(reader.since(0))
     missed = [boundary for one in ticks[16:18] for boundary in one.boundaries]
-    keep(second, [ticks[18]._replace(boundaries=[*missed, *ticks[18].boundaries]), *ticks[19:]], recorder)
-    reader.close()
-    writer.close()
-    return second
+    back = ticks[18]._replace(boundaries=[*missed, *ticks[18].boundaries])
+    return restarted(ticks[:16], [back, *ticks[19:]], traces=written)
 
 
 def traced(ledger: Memory, uuid: str, name: str) -> dict[int, float]:
@@ -1028,12 +1003,8 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
         make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 5.0, 0, ""),
         make(Mark.EPOCH_BEGIN, 5.0, 1), make(Mark.EPOCH_END, 8.0, 1, ""),
     ]  # fmt: skip
-    writer = RingWriter.private(1, SECOND)
-    for number in range(7):
-        writer.append(on(number, run_used=50.0, energy=100.0 * number))
-    reader = RingReader(os.dup(writer.fd))
     recorder = LedgerRecorder(ledger)
-    recorder.add_earlier(reader.since(0))
+    recorder.add_earlier(frames([on(number, run_used=50.0, energy=100.0 * number) for number in range(7)]))
     ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]
     keep(
         ledger,
@@ -1044,8 +1015,6 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
         usage = ledger.usage(epoch)
         assert (usage["sampled"], usage["run_used_peak"]) == (3.0, 50.0)
         assert usage["energy"] == pytest.approx(300.0)
-    reader.close()
-    writer.close()
 
 
 def test_runs_left_by_an_earlier_daemon_die_when_their_process_is_gone() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from math import isnan, nan
+from math import nan
 from pathlib import Path
 
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.daemon.recorder import UsageCounters
 from gpumon.model.frame import Sample, Tick, XidEvent
@@ -20,8 +21,9 @@ from gpumon.ring.sums import Sums, SumTable
 from gpumon.ring.takeover import SUMS_ROOM, plan_layout
 from gpumon.ring.writer import RingWriter
 from gpumon.storage.usage import counters as meter_module
-from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.counters import UseMeter
+from gpumon.storage.usage.hours import AccountBook, DeviceHourKey
 from gpumon.storage.usage.running_sums import Totals, totals_from_sums
 from tests.builders import TIME, device, process, sample, tick
 
@@ -68,77 +70,49 @@ def each_second(last: int, make: Callable[[int], tuple[Sequence[Sample], Sequenc
     return [tick(second, samples, processes) for second, (samples, processes) in enumerate(made, 1)]
 
 
-def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy() -> None:
-    found = totals(metered(each_second(100, lambda s: ([on(0.8, 300.0 * s)], [process()]))))
-    one = found.devices[UUID]
-    assert one.use == DeviceUse(
-        observed=100, identified=100, judged=100, held=100, busy=100, metered=100, energy=30_000
-    )
-    assert (one.now.utilized, one.now.measured) == (pytest.approx(80.0), 100.0)
-    assert one.state is GpuState.BUSY
-    assert dict(found.users) == {(UUID, "alice"): Account("alice", 100, 100, 100, 0, 100, 30_000)}
-    assert (found.since, found.dropped, found.monotonic_ns) == (TIME / SECOND, 0, 101 * SECOND)
+def a_day_of_work() -> list[Tick]:
+    """A GPU that two users share, that hangs for a while, is idle, then free; and a time without samples."""
+    ticks = []
+    for second in [*range(301), *range(360, 400)]:
+        one = on(0.8 if second < 100 else 0.0, 300.0 * second) if second < 300 else free()
+        one = one._replace(state=Availability.STALE if 40 <= second < 60 else Availability.OK)
+        both = [process(1, sm_utilization=0.6), process(2, user="bob", sm_utilization=0.2)]
+        ticks.append(tick(second + 1, [one], both if second < 300 else []))
+    return ticks
 
 
-def test_users_of_one_gpu_share_its_busy_time_and_energy_by_kernel_time() -> None:
-    both = [process(1, sm_utilization=0.7), process(2, user="bob", sm_utilization=0.1)]
-    found = totals(metered(each_second(100, lambda s: ([on(0.8, 100.0 * s)], both))))
-    alice, bob = found.users[UUID, "alice"], found.users[UUID, "bob"]
-    assert (alice.held, bob.held) == (100, 100)
-    assert (alice.busy, bob.busy) == pytest.approx((87.5, 12.5))
-    assert (alice.energy, bob.energy) == pytest.approx((8750, 1250))
+def test_sums_are_those_of_accounts() -> None:
+    """The rules of accounts are tested in `test_accounting`."""
+    book, holders = AccountBook(lambda begin, end: [(0, (end - begin) / SECOND)]), HolderWatch()
+    for one in a_day_of_work():
+        book.add(one, holders.judged(one))
+    found = totals(metered(a_day_of_work()))
+    assert found.devices[UUID].use == DeviceUse(*book.devices[DeviceHourKey(0, UUID)])
+    assert {user: account[1:] for (_, user), account in found.users.items()} == {
+        key.user: tuple(sums) for key, sums in book.users.items()
+    }
+    assert found.devices[UUID].use.held == 280
+    assert found.users[UUID, "bob"].busy == pytest.approx(0.25 * found.devices[UUID].use.busy)
+    assert (found.since, found.dropped, found.monotonic_ns) == (TIME / SECOND, 0, 400 * SECOND)
 
 
-def test_a_gpu_that_is_held_and_idle_says_so_and_since_when() -> None:
-    found = totals(metered(each_second(1000, lambda s: ([on(0.9 if s <= 100 else 0.0)], [process()]))))
-    one = found.devices[UUID]
-    assert (one.use.busy, one.use.idle_held) == pytest.approx((160, 840), abs=1), "a minute is a pause"
-    assert (one.now.idle, one.state) == (899.0, GpuState.HELD), "since it was first seen idle"
-    alice = found.users[UUID, "alice"]
-    assert (alice.held, alice.idle_held) == (1000, one.use.idle_held)
-
-
-def test_a_free_gpu_is_observed_and_held_by_nobody() -> None:
-    found = totals(metered(each_second(50, lambda _: ([free()], []))))
-    one = found.devices[UUID]
-    assert (one.use.observed, one.use.held, one.use.busy, one.use.free) == (50, 0, 0, 50)
-    assert one.state is GpuState.FREE
-    assert found.users == {}
-
-
-@pytest.mark.parametrize(("steady", "clock"), [(1000, 1000), (1, 1000)], ids=["nobody sampled", "the machine slept"])
-def test_a_gap_counts_for_nothing(steady: int, clock: int) -> None:
-    before = each_second(10, lambda s: ([on(0.5, 10.0 * s)], [process()]))
-    last = before[-1]
-    after = [
-        last._replace(
-            monotonic_ns=last.monotonic_ns + (steady + s) * SECOND,
-            time_ns=last.time_ns + (clock + s) * SECOND,
-            samples=[on(0.5, 5000.0 + 10 * s)],
-        )
-        for s in range(11)
-    ]
-    found = totals(metered([*before, *after]))
-    one = found.devices[UUID]
-    assert (one.use.observed, one.use.held, one.now.measured) == (20, 20, 20)
-    assert one.now.utilized == pytest.approx(10)
-    assert one.use.energy == pytest.approx(200)
-    assert found.users[UUID, "alice"].held == 20
-
-
-def test_a_gpu_that_does_not_answer_counts_for_nothing() -> None:
-    def made(second: int) -> tuple[Sequence[Sample], Sequence[Process]]:
-        silent = 10 <= second < 20
-        return [on(0.5)._replace(state=Availability.STALE if silent else Availability.OK)], [process()]
-
-    one = totals(metered(each_second(30, made))).devices[UUID]
-    assert (one.use.observed, one.now.measured) == (20, 20), "a stale sample repeats what was"
-
-
-def test_a_value_that_is_missing_is_no_zero() -> None:
+def test_utilization_is_summed_where_it_is_known() -> None:
+    found = totals(metered(a_day_of_work())).devices[UUID]
+    assert (found.now.utilized, found.now.measured) == pytest.approx((0.8 * 80, 300 - 20 + 39))
     one = totals(metered(each_second(10, lambda _: ([on(nan, power=nan)], [process()])))).devices[UUID]
-    assert (one.now.measured, one.now.utilized, one.use.metered) == (0, 0, 0)
-    assert one.use.observed == 10
+    assert (one.now.measured, one.now.utilized, one.use.metered, one.use.observed) == (0, 0, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("second", "state", "idle"), [(50, GpuState.BUSY, nan), (299, GpuState.HELD, 199.0), (340, GpuState.FREE, 239.0)]
+)
+def test_the_state_is_that_of_the_last_tick(second: int, state: GpuState, idle: float) -> None:
+    def made(at: int) -> tuple[Sequence[Sample], Sequence[Process]]:
+        return ([on(0.8 if at < 100 else 0.0)], [process()]) if at < 300 else ([free()], [])
+
+    found = totals(metered(each_second(second, made))).devices[UUID]
+    assert found.state is state
+    assert found.now.idle == pytest.approx(idle, abs=1, nan_ok=True)
 
 
 def test_the_next_daemon_goes_on_from_the_sums_of_the_last() -> None:
@@ -328,8 +302,3 @@ def test_a_full_disk_is_told_and_stops_nothing(tmp_path: Path) -> None:
     counter.add(tick(2))
     assert counter.problem == "usage counters cannot be stored: No space left on device"
     ring.close()
-
-
-def test_idle_seconds_of_a_gpu_at_work_are_not_known() -> None:
-    one = totals(metered(each_second(5, lambda _: ([on()], [process()])))).devices[UUID]
-    assert isnan(one.now.idle)

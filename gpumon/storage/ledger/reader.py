@@ -166,30 +166,27 @@ class Ledger:
             return self._summary(run) if known is None else replace(known, tags=self._tags(self._as_written(run.id)))
 
     def record(
-        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,
-        sample: int = 0, chosen: Sequence[int] | None = None,
+        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: Sequence[int] | None = None,
+        sample: int = 0,
     ) -> Record:  # fmt: skip
         """Return all rows of a run except its traces. Raises GpumonError if the run does not exist or was deleted.
 
         `phases`: include phases and device usage in phases, which are two thirds of all rows. `times`: if `phases` is
-        false, include the phases other than training, without their usage. `ordinals`: read only epochs from the first
-        ordinal up to, but not including, the second. `sample`: if the run has more epochs than this, read about this
-        many evenly spaced epochs, plus the newest two and all open ones. `chosen`: read only epochs with these
-        ordinals.
+        false, include the phases other than training, without their usage. `ordinals`: read only epochs with these
+        ordinals, for example a range. `sample`: if the run has more epochs than this, read about this many evenly
+        spaced epochs, plus the newest two and all open ones.
         """
-        part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
-        bounds: tuple[object, ...] = (*(ordinals or ()),)
-        spent = part if phases else f"{part} AND phase != '{TRAINING}'"
         with self._reading_run(run_id) as run_id:
             rows = self._rows("SELECT * FROM run WHERE id = ?", run_id)
             if not rows:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
             if sample:
-                chosen = self._sampled(run_id, sample)
-            if chosen is not None:
-                part = f"rank {_RANKS} AND ordinal IN (SELECT value FROM json_each(?))"
-                spent = part if phases else f"{part} AND phase != '{TRAINING}'"
-                bounds = (json.dumps(chosen),)
+                ordinals = self._sampled(run_id, sample)
+            part, chosen = f"rank {_RANKS}", list[object]()
+            if ordinals is not None:
+                part += " AND ordinal IN (SELECT value FROM json_each(?))"
+                chosen.append(json.dumps([*ordinals]))
+            spent = part if phases else f"{part} AND phase != '{TRAINING}'"
             settled = self._settled(run_id, "JOIN")
             devices: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
@@ -206,16 +203,16 @@ class Ledger:
                 done=self._done(run, run_id),
                 ranks=[decode.rank_row(row, devices.get(row.text("key"), ())) for row in ranks],
                 epochs=epoch_rows(
-                    self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *bounds)
+                    self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)
                 ),
                 phases=phase_rows(
                     self._columns(
-                        f"SELECT * FROM phase WHERE {spent} ORDER BY rank, ordinal, seconds DESC", run_id, *bounds
+                        f"SELECT * FROM phase WHERE {spent} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
                     )
                 )
                 if phases or times
                 else [],
-                usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *bounds))],
+                usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
                 marks=[mark for row in marks if (mark := decode.mark_row(row)) is not None],
                 about=self._about(run_id),
                 outside=outside_rows(
@@ -533,23 +530,15 @@ class Ledgers:
         """Paths of the open ledgers."""
         return [ledger.path for ledger in self._open]
 
-    def runs(
-        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
-        tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
-    ) -> list[RunSummary]:  # fmt: skip
+    def runs(self, **filters: Any) -> list[RunSummary]:
         """Return the runs of all ledgers; see `Ledger.runs`."""
-        return [
-            listed
-            for _, listed in self.runs_with_ledger(
-                user=user, name=name, since=since, running=running, limit=limit, tags=tags, where=where
-            )
-        ]
+        return [summary for _, summary in self.runs_with_ledger(**filters)]
 
-    def runs_with_ledger(self, *, limit: int = 0, **chosen: Any) -> list[tuple[Ledger, RunSummary]]:
+    def runs_with_ledger(self, *, limit: int = 0, **filters: Any) -> list[tuple[Ledger, RunSummary]]:
         """Return the runs of all ledgers, each with its ledger; see `Ledger.runs`."""
         by_id: dict[str, tuple[Ledger, RunSummary]] = {}
         for ledger in self._open:
-            for summary in ledger.runs(limit=limit, **chosen):
+            for summary in ledger.runs(limit=limit, **filters):
                 if (run := summary.run).id not in by_id or run.is_more_complete_than(by_id[run.id][1].run):
                     by_id[run.id] = ledger, summary
         return sorted(by_id.values(), key=lambda pair: -pair[1].run.started)[: limit or None]

@@ -151,7 +151,7 @@ class EndedEpoch(NamedTuple):
 def ended_epoch(ledger: Ledger, run_id: str, number: int) -> EndedEpoch:
     """Return one of the last epochs of a run by its number. Raises GpumonError while its end is not in the ledger."""
     count = ledger.epoch_count(run_id)
-    record = ledger.record(run_id, phases=False, ordinals=(max(0, count - _NEWEST), count))
+    record = ledger.record(run_id, phases=False, ordinals=range(max(0, count - _NEWEST), count))
     for epoch in aggregate.epoch_summaries(record):
         if epoch.epoch == number and is_known(epoch.ended):
             return EndedEpoch(record.run, epoch.metrics)

@@ -150,7 +150,7 @@ def epochs(
 
     def read_run(ledger: Ledger, row: RunRow) -> Packed:
         total = ledger.epoch_count(row.id)
-        record = ledger.record(row.id, ordinals=(offset, offset + limit))
+        record = ledger.record(row.id, ordinals=range(offset, offset + limit))
         phases = aggregate.phase_summaries(record)
         running = row.state is RunState.RUNNING
         rows = [

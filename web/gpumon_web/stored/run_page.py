@@ -186,7 +186,7 @@ def read_epochs(ledger: Ledger, run: str, *, reads_all: bool = False) -> RunEpoc
     """Read a run; `reads_all`: read all epochs even of a long run."""
     with ledger.snapshot():
         long = None if reads_all else ledger.long_run(run, LONG, PHASES)
-        record = ledger.record(run, phases=False, times=True, chosen=_ordinals_to_read(long) if long else None)
+        record = ledger.record(run, phases=False, times=True, ordinals=_ordinals_to_read(long) if long else None)
     return RunEpochs(record, aggregate.epoch_summaries(record), long)
 
 

@@ -112,6 +112,6 @@ def _read(ledger: Ledger, run: str, begin: float | None, end: float | None) -> R
     if begin is not None and end is not None and ledger.epoch_count(run) > LONG:
         first, after = ledger.ordinals(run, begin, end)
         if 0 < after - first <= LONG:
-            record = ledger.record(run, phases=False, times=True, ordinals=(first, after))
+            record = ledger.record(run, phases=False, times=True, ordinals=range(first, after))
             return RunEpochs(record, aggregate.epoch_summaries(record))
     return read_epochs(ledger, run)
