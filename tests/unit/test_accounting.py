@@ -304,7 +304,7 @@ def test_a_gpu_that_is_silent_for_hours_leaves_nothing_that_waits() -> None:
         book.add(moment, holders.judged(moment))
         if s % 60 == 0:
             book.drain()
-        assert s <= 30 or not any(meter._stretches for meter in book._meters.values())
+        assert s <= 30 or not any(meter._spans for meter in book._meters.values())
 
 
 @pytest.mark.parametrize("interval", [0.1, 1.0, 5.0])

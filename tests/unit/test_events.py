@@ -14,7 +14,6 @@ import pytest
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.throttling import CAUSES
 from gpumon.common.clock import SECOND
-from gpumon.common.errors import GpumonError
 from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.events import BY_NAME
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
@@ -26,7 +25,7 @@ from gpumon.reports.events import details
 from gpumon.storage.events.device_watch import ClockWatch
 from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
-from gpumon.storage.history.schema import TABLES, VERSION
+from gpumon.storage.history.schema import TABLES
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
 
@@ -408,15 +407,6 @@ def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
     assert found[2].details["state"] == "failed"
 
 
-def test_a_run_of_several_ranks_is_told_with_the_gpus_of_all(path: Path) -> None:
-    def ranks(s: int) -> list[Run]:
-        first = training(RunState.RUNNING if s < 60 else RunState.FINISHED, world_size=2)
-        return [first._replace(key="other", rank=1, gpus=("GPU-0009", GPU)), first]
-
-    found = log(path, [at(s, runs=ranks(s)) for s in range(101)])
-    assert [event.details["gpus"] for event in found if "gpus" in event.details] == [[GPU, "GPU-0009"]] * 2
-
-
 def test_a_restart_writes_no_event_of_a_run_twice(path: Path) -> None:
     log(path, [at(s, runs=[training()]) for s in range(11, 51)])
     found = log(path, [at(s, runs=[training() if s < 61 else training(RunState.FINISHED)]) for s in range(55, 101)])
@@ -482,14 +472,6 @@ def test_what_a_later_version_wrote_is_read_as_far_as_it_is_known(path: Path) ->
         connection.commit()
     (painted,) = [event for event in read_events(str(path)) if event.kind.name == "gpu_painted"]
     assert (painted.kind.label, painted.details) == ("gpu painted", {})
-
-
-def test_a_file_of_another_version_is_refused(path: Path) -> None:
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(GpumonError, match=f"format {VERSION + 1}"):
-        read_events(str(path))
 
 
 def test_a_write_that_fails_loses_no_event(path: Path) -> None:

@@ -118,18 +118,17 @@ def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection:
     connection.close()
 
 
-@pytest.mark.parametrize("version", [VERSION + 1, 99])
-def test_a_ledger_of_another_version_is_kept_aside_and_a_new_one_begun(tmp_path: Path, version: int) -> None:
+def test_a_ledger_of_another_version_is_kept_aside_and_a_new_one_begun(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.sqlite"
     path.parent.mkdir(mode=0o700)
     ask(path, "CREATE TABLE run (id TEXT)")
-    ask(path, f"PRAGMA user_version = {version}")
+    ask(path, f"PRAGMA user_version = {VERSION + 1}")
     store, said, _ = begin(tmp_path)
     store.put(batch(*run_rows("r")))
     store.close()
     (line,) = said
     aside = f"{path}.other-version-1"
-    assert (f"has format {version}," in line, aside in line) == (True, True)
+    assert (f"has format {VERSION + 1}," in line, aside in line) == (True, True)
     assert ask(Path(aside), "SELECT name FROM sqlite_schema") == [("run",)]
     assert ask(path, "SELECT id FROM run") == [("r",)]
 

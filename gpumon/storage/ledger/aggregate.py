@@ -15,15 +15,15 @@ from gpumon.analysis.ranks import LoggedRank, last_logged
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger.combine import (
-    by_stretch,
+    by_epoch_and_phase,
     highest,
     lower_bounds,
     lowest,
     mean,
     over_devices,
-    seen_by,
-    seen_share,
+    sampled_share,
     totals,
+    utilization_sources,
 )
 from gpumon.storage.ledger.records import (
     EpochRow,
@@ -130,7 +130,7 @@ def _outside_measured(record: Record) -> float:
 
 
 def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummary:
-    usage = by_stretch(record.outside_usage).get((OUTSIDE_EPOCHS, phase), [])
+    usage = by_epoch_and_phase(record.outside_usage).get((OUTSIDE_EPOCHS, phase), [])
     steps = max_steps([row.steps or None for row in rows]) if not record.epochs or has_steps_outside(record) else None
     return EpochSummary(
         ordinal=OUTSIDE_EPOCHS,
@@ -141,11 +141,11 @@ def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummar
         steps=steps,
         wait=mean([row.wait for row in rows]),
         ranks=len(rows),
-        utilization_from=seen_by(usage),
+        utilization_from=utilization_sources(usage),
         values=over_devices(usage),
         wait_of=NAN if phase else _outside_measured(record),
         peak=fullest(rows, single_devices(record)),
-        sampled_share=seen_share(usage),
+        sampled_share=sampled_share(usage),
     )
 
 
@@ -158,7 +158,7 @@ was set during the epoch.
 def epoch_summaries(record: Record) -> list[EpochSummary]:
     """Return one summary for each epoch of a run, oldest first."""
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
-    usage = by_stretch(row for row in record.whole_epochs if row.ordinal != WHOLE_RUN)
+    usage = by_epoch_and_phase(row for row in record.whole_epochs if row.ordinal != WHOLE_RUN)
     groups: dict[int, list[EpochRow]] = {}
     for row in sorted(record.epochs, key=lambda row: (row.ordinal, order.get(row.rank, 0))):
         groups.setdefault(row.ordinal, []).append(row)
@@ -269,7 +269,7 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums) -> Epoc
         wait=wait,
         metrics=_last_logged(record),
         ranks=len(record.ranks),
-        utilization_from=seen_by(record.usage),
+        utilization_from=utilization_sources(record.usage),
         values=totals(record.whole_epochs),
         batch=_batch(record),
         trained=trained,
@@ -280,7 +280,7 @@ def run_total(record: Record, parts: Sequence[EpochSummary] | EpochSums) -> Epoc
                 for rank, peak in zip(record.ranks, peaks, strict=True)
             ]
         ),
-        sampled_share=seen_share(row for row in record.whole_epochs if row.ordinal == WHOLE_RUN),
+        sampled_share=sampled_share(row for row in record.whole_epochs if row.ordinal == WHOLE_RUN),
         is_open=run.ended != run.ended,
     )
 
@@ -306,10 +306,10 @@ def _rank(rank: RankRow, rows: Sequence[UsageRow], *, is_single: bool) -> EpochS
         wait=rank.wait,
         metrics=rank.metrics,
         ranks=1,
-        utilization_from=seen_by(whole),
+        utilization_from=utilization_sources(whole),
         values=totals(whole),
         peak=LivePeak(rank.peak, reached=is_single),
-        sampled_share=seen_share(whole),
+        sampled_share=sampled_share(whole),
         is_open=not is_known(rank.ended),
     )
 
@@ -393,13 +393,13 @@ def _epoch(
         wait=wait,
         metrics=metrics,
         ranks=len(rows),
-        utilization_from=seen_by(usage),
+        utilization_from=utilization_sources(usage),
         values=_combined(usage, lacks_ranks),
         batch=batch,
         trained=trained,
         wait_of=wait_of,
         peak=fullest(rows, single),
-        sampled_share=0.0 if lacks_ranks else seen_share(usage),
+        sampled_share=0.0 if lacks_ranks else sampled_share(usage),
         lacks_ranks=lacks_ranks,
         is_open=ended != ended,
         is_settled=is_settled,
@@ -432,7 +432,7 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
     The phases have the same order in all epochs, which is the order in which they were entered in the first epoch that
     has them.
     """
-    usage = by_stretch(row for row in record.usage if row.phase != WHOLE_EPOCH)
+    usage = by_epoch_and_phase(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
     single = single_devices(record)
     counted = StepCounts(record)
@@ -453,10 +453,10 @@ def phase_summaries(record: Record) -> dict[int, list[EpochSummary]]:
                 steps=max_steps([counted.phase(row) for row in rows]),
                 wait=mean([row.wait for row in rows]),
                 ranks=len(rows),
-                utilization_from=seen_by(held),
+                utilization_from=utilization_sources(held),
                 values=_combined(held, lacks_ranks),
                 peak=fullest(rows, single),
-                sampled_share=0.0 if lacks_ranks else seen_share(held),
+                sampled_share=0.0 if lacks_ranks else sampled_share(held),
                 lacks_ranks=lacks_ranks,
             )
         )
@@ -493,7 +493,7 @@ def step_summaries(record: Record) -> list[EpochSummary]:
     groups: dict[int, list[StepRow]] = {}
     for row in record.step_rows:
         groups.setdefault(row.first_step, []).append(row)
-    usage = by_stretch(record.outside_usage)
+    usage = by_epoch_and_phase(record.outside_usage)
     batch = _batch(record)
     summary: list[EpochSummary] = []
     for first, rows in groups.items():
@@ -515,12 +515,12 @@ def step_summaries(record: Record) -> list[EpochSummary]:
                 wait=mean([row.wait for row in rows]),
                 metrics=_merge_metrics(rows),
                 ranks=len(rows),
-                utilization_from=seen_by(held),
+                utilization_from=utilization_sources(held),
                 values=over_devices(held),
                 batch=batch,
                 trained=highest([row.trained for row in rows]),
                 wait_of=mean([row.wait_of for row in rows]),
-                sampled_share=seen_share(held),
+                sampled_share=sampled_share(held),
                 is_open=not all(map(is_known, ends)),
             )
         )

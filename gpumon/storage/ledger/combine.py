@@ -75,7 +75,7 @@ def lower_bounds(values: Values) -> Values:
     return known
 
 
-def seen_share(rows: Iterable[UsageRow]) -> float:
+def sampled_share(rows: Iterable[UsageRow]) -> float:
     """Return the share of time (0 to 1) covered by samples, for the rank and device with the lowest share.
 
     The share is relative to the length of each row, because ranks may run for different times. NaN if no row has a
@@ -91,7 +91,7 @@ def seen_share(rows: Iterable[UsageRow]) -> float:
     return least
 
 
-def seen_by(rows: Iterable[UsageRow]) -> str:
+def utilization_sources(rows: Iterable[UsageRow]) -> str:
     """Return the sources of the utilization in `rows`: `driver`, `ticks`, `driver, ticks`, or an empty string."""
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
@@ -155,7 +155,7 @@ _OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[float]], float]] = {
 }
 
 
-def by_stretch(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
+def by_epoch_and_phase(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
     """Group rows by epoch ordinal and phase."""
     groups: dict[tuple[int, str], list[UsageRow]] = {}
     for row in rows:

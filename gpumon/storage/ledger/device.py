@@ -19,7 +19,7 @@ from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.run import PAUSED
 from gpumon.model.vendors import PARTS
 from gpumon.storage.ledger.row_keys import OTHER
-from gpumon.storage.ledger.steps import NO_ROW, StepStretches
+from gpumon.storage.ledger.steps import NO_ROW, StepRanges
 from gpumon.storage.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.storage.ledger.usage import COUNTERS, HOLD_INTERVALS, MIN_HOLD, UsageSums, merge_sums
 
@@ -270,23 +270,23 @@ class DeviceUsage:
         added at the next reading. Likewise, if energy is missing, its growth is added at the next reading.
         """
         at = b.counters_ns
-        amounts_by_stretch: dict[tuple[int, int], list[float]] = {}
+        amounts_by_span: dict[tuple[int, int], list[float]] = {}
         uneven: set[tuple[int, int]] = set()
         for growth in self._energy.add(at, b.values[_ENERGY], b.values[_LIMIT]):
-            stretch = round(growth.begin), round(growth.end)
-            amounts_by_stretch[stretch] = [growth.joules, *_NOT_COUNTED]
+            span = round(growth.begin), round(growth.end)
+            amounts_by_span[span] = [growth.joules, *_NOT_COUNTED]
             seconds = (growth.end - growth.begin) / SECOND
             previous, self._power = self._power, growth.joules / seconds if seconds > 0 else NAN
             if seconds > _EVEN_SECONDS and not abs(self._power - previous) <= _STEADY_POWER * previous:
-                uneven.add(stretch)
+                uneven.add(span)
         since, throttled = self._throttled
         now = [b.values[i] for i in COUNTERS[1:]]
         if not throttled or (at > since and (at - since > _MAX_GAP or not is_newly_missing(throttled, now))):
             if throttled:
-                amounts = amounts_by_stretch.setdefault((since, at), [NAN, *_NOT_COUNTED])
+                amounts = amounts_by_span.setdefault((since, at), [NAN, *_NOT_COUNTED])
                 amounts[1:] = map(_growth, throttled, now)
             self._throttled = at, now
-        for (first, last), amounts in amounts_by_stretch.items():
+        for (first, last), amounts in amounts_by_span.items():
             self._add_growth(first, last, amounts, timeline, begin, end, is_even=(first, last) not in uneven)
 
     def _add_growth(
@@ -341,7 +341,7 @@ class DeviceUsage:
                 break
         self._busy_until_ns = at
 
-    def merge_step_rows(self, step_rows: StepStretches) -> None:
+    def merge_step_rows(self, step_rows: StepRanges) -> None:
         """Apply changes in the rows of steps.
 
         The sums of merged rows are merged, and the sums of deleted rows are deleted.

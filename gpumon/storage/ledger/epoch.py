@@ -88,7 +88,7 @@ class PhaseTotals(NamedTuple):
     spans: Sequence[tuple[float, float]] = ()
     """The first `MAX_SPANS` spans. For each: start in seconds after the start of the epoch, and length in seconds."""
 
-    def with_stretch(self, part: PhaseTotals, after: float) -> PhaseTotals:
+    def with_span(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """Return the totals after the phase was entered once more.
 
         `part`: totals of the additional span. `after`: its start, in seconds after the start of the epoch.

@@ -24,7 +24,7 @@ from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.run import facts_from_row
 from gpumon.storage.ledger import decode
-from gpumon.storage.ledger.combine import seen_share, totals
+from gpumon.storage.ledger.combine import sampled_share, totals
 from gpumon.storage.ledger.decode import (
     Cells,
     ResultColumns,
@@ -364,7 +364,7 @@ class Ledger:
             tags=self._tags(run_id),
             newest=self._count(newest, run_id),
             energy_least=whole[USAGE_INDEX["energy_least"]],
-            sampled_share=seen_share(rows),
+            sampled_share=sampled_share(rows),
         )
 
     def _done(self, run: RunRow, run_id: str) -> int | None:

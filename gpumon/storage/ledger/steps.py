@@ -14,11 +14,11 @@ from gpumon.storage.ledger.epoch import Moment
 
 NO_ROW = -1
 _MAX_ABSORBED = 4096
-"""Maximum number of entries in `StepStretches.absorbed`. A training process makes some hundred marks in total."""
+"""Maximum number of entries in `StepRanges.absorbed`. A training process makes some hundred marks in total."""
 
 
 @dataclass(slots=True)
-class StepStretch:
+class StepRange:
     """A row of steps: the range between two marks of the training, or several such ranges merged into one."""
 
     number: int
@@ -36,7 +36,7 @@ class StepStretch:
     metrics: dict[str, float] = field(default_factory=dict)
     """Last value of each metric logged in this range, by name."""
 
-    def absorb(self, later: StepStretch) -> None:
+    def absorb(self, later: StepRange) -> None:
         """Merge `later`, which is the next row, into this row."""
         self.end = later.end
         self.other_seconds += later.other_seconds
@@ -57,20 +57,20 @@ class StepStretch:
         }  # fmt: skip
 
     @classmethod
-    def from_json(cls, state: Sequence[Any]) -> StepStretch:
+    def from_json(cls, state: Sequence[Any]) -> StepRange:
         """Restore a row from the list of its fields."""
         number, begun_ns, begin, end, *rest = state
         return cls(number, begun_ns, Moment(*begin), Moment(*end) if end else None, *rest)
 
 
-class StepStretches:
+class StepRanges:
     """The rows of steps of a rank, oldest first.
 
     Only the newest is open. If the rank has an epoch, there are no rows.
     """
 
     def __init__(self) -> None:
-        self.rows: list[StepStretch] = []
+        self.rows: list[StepRange] = []
         self.absorbed: dict[int, int] = {}
         """For the number of each merged row, the number of the row into which it was merged."""
         self._next = 0
@@ -91,7 +91,7 @@ class StepStretches:
                 return False
             self.rows[-1].end = at
             self._merge_rows(mark_size(at.step))
-        self.rows.append(StepStretch(self._next, begun_ns, at))
+        self.rows.append(StepRange(self._next, begun_ns, at))
         self._next += 1
         return True
 
@@ -121,7 +121,7 @@ class StepStretches:
         """Delete all rows, because the training has epochs."""
         self.rows, self.absorbed = [], {}
 
-    def groups(self, steps: int) -> list[list[StepStretch]]:
+    def groups(self, steps: int) -> list[list[StepRange]]:
         """Return consecutive rows in groups. For a run with `steps` steps, each group becomes one row in the ledger."""
         return _group_rows(self.rows, row_size(steps))
 
@@ -150,14 +150,14 @@ class StepStretches:
             del self.absorbed[next(iter(self.absorbed))]
 
     @classmethod
-    def from_json(cls, state: Sequence[Any]) -> StepStretches:
+    def from_json(cls, state: Sequence[Any]) -> StepRanges:
         rows = cls()
         stored, absorbed, rows._next = state
-        rows.rows, rows.absorbed = [StepStretch.from_json(row) for row in stored], dict(absorbed)
+        rows.rows, rows.absorbed = [StepRange.from_json(row) for row in stored], dict(absorbed)
         return rows
 
 
-def join_rows(group: Sequence[StepStretch]) -> StepStretch:
+def join_rows(group: Sequence[StepRange]) -> StepRange:
     """Return consecutive rows merged into one."""
     row = replace(group[0], metrics=dict(group[0].metrics))
     for later in group[1:]:
@@ -165,9 +165,9 @@ def join_rows(group: Sequence[StepStretch]) -> StepStretch:
     return row
 
 
-def _group_rows(rows: Sequence[StepStretch], size: int) -> list[list[StepStretch]]:
+def _group_rows(rows: Sequence[StepRange], size: int) -> list[list[StepRange]]:
     """Group consecutive rows so that each group starts at a multiple of `size` steps."""
-    groups: list[list[StepStretch]] = []
+    groups: list[list[StepRange]] = []
     for row in rows:
         if groups and row.begin.step % size:
             groups[-1].append(row)

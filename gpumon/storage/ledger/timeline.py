@@ -15,7 +15,7 @@ from gpumon.model.run import PAUSED
 from gpumon.storage.ledger.epoch import Epoch, Moment, PeakCounter, PhaseTotals, join_peak
 from gpumon.storage.ledger.records import LivePeak
 from gpumon.storage.ledger.row_keys import OTHER
-from gpumon.storage.ledger.steps import NO_ROW, StepStretches
+from gpumon.storage.ledger.steps import NO_ROW, StepRanges
 
 OUTSIDE = -1
 """Ordinal of time outside epochs."""
@@ -72,7 +72,7 @@ class EpochTimeline:
         self.outside: dict[str, PhaseTotals] = {}
         """Totals of the phases outside epochs, by phase name."""
         self.outside_peaks: dict[str, LivePeak] = {}
-        self.step_rows = StepStretches()
+        self.step_rows = StepRanges()
         self._row_phase_start = Moment(0, 0, NAN)
         """Start of the current phase within the open row of steps."""
         self._phase_start = Moment(0, 0, NAN)
@@ -292,7 +292,7 @@ class EpochTimeline:
         `begun_ns`: start of the epoch or run to which the phase belongs (ns, CLOCK_MONOTONIC).
         """
         after = max(0, self._phase_start.monotonic_ns - begun_ns) / SECOND
-        return (so_far or PhaseTotals()).with_stretch(_totals_between(self._phase_start, until), after)
+        return (so_far or PhaseTotals()).with_span(_totals_between(self._phase_start, until), after)
 
     def _begin_step_row(self, boundary: Boundary, at: Moment) -> None:
         """Start a row of steps at a boundary, which is the start of the run or the end of the previous row."""
@@ -334,7 +334,7 @@ class EpochTimeline:
         timeline.outside = {name: PhaseTotals(*row) for name, row in state["outside"].items()}
         timeline.outside_peaks = {phase: LivePeak(*peak) for phase, peak in state["outside_peaks"].items()}
         timeline.step_rows, timeline._row_phase_start = (
-            StepStretches.from_json(state["rows"]),
+            StepRanges.from_json(state["rows"]),
             Moment(*state["row_since"]),
         )
         timeline.peak = PeakCounter.from_json(state["peak"])

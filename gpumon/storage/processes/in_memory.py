@@ -15,7 +15,7 @@ from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES
 from gpumon.storage.processes.blocks import MEASURES, add_values, empty_cell, read_values
 from gpumon.storage.processes.reader import Piece
-from gpumon.storage.processes.snapshot import RESTARTED
+from gpumon.storage.processes.snapshot import MAX_START_DIFFERENCE
 
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step
 """Seconds between two snapshots, the same as in the history file."""
@@ -122,4 +122,4 @@ class RecentSnapshots:
 
 def _is_same_start(a: float, b: float) -> bool:
     """Return whether two start times may belong to the same process. An unknown time equals only an unknown time."""
-    return abs(a - b) <= RESTARTED if is_known(a) and is_known(b) else is_known(a) == is_known(b)
+    return abs(a - b) <= MAX_START_DIFFERENCE if is_known(a) and is_known(b) else is_known(a) == is_known(b)

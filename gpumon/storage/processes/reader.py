@@ -17,7 +17,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.storage.processes.blocks import TEXTS, Cell, add_values, empty_cell, read_values, unpack_cells, unpack_spans
-from gpumon.storage.processes.snapshot import NO_NUMBER, RESTARTED, ProcessNumbers, Snapshots, TrackedProcess
+from gpumon.storage.processes.snapshot import MAX_START_DIFFERENCE, NO_NUMBER, ProcessNumbers, Snapshots, TrackedProcess
 from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
@@ -242,12 +242,12 @@ class RecentProcesses:
         first = tracked.first_ns / SECOND
         for process in reversed(self._known.get((tracked.device, tracked.pid), ())):
             if is_known(tracked.started) and is_known(process.started):
-                if abs(tracked.started - process.started) <= RESTARTED:
+                if abs(tracked.started - process.started) <= MAX_START_DIFFERENCE:
                     return process.number
             elif self._continues(process, first):
                 return process.number
         new = self._newest.setdefault((tracked.device, tracked.pid), tracked)
-        if abs(tracked.started - new.started) <= RESTARTED and new is not tracked:
+        if abs(tracked.started - new.started) <= MAX_START_DIFFERENCE and new is not tracked:
             return new.number  # the process was absent for a while, or its GPU did not answer
         self._newest[tracked.device, tracked.pid] = tracked
         tracked.number = -1 - len(self.new)

@@ -30,7 +30,14 @@ from gpumon.storage.processes.blocks import (
     unpack_spans,
 )
 from gpumon.storage.processes.reader import last_end
-from gpumon.storage.processes.snapshot import NO_NUMBER, RESTARTED, ProcessNumbers, Snapshot, Snapshots, TrackedProcess
+from gpumon.storage.processes.snapshot import (
+    MAX_START_DIFFERENCE,
+    NO_NUMBER,
+    ProcessNumbers,
+    Snapshot,
+    Snapshots,
+    TrackedProcess,
+)
 from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import transaction
 
@@ -245,7 +252,7 @@ class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
         connection = self._connection
         assert connection is not None
         device, kind = clean(tracked.device, _MAX_TEXT_LENGTH), clean(tracked.kind, _MAX_TEXT_LENGTH)
-        key = (tracked.pid, device, self._boot, tracked.started, RESTARTED, tracked.first_ns)
+        key = (tracked.pid, device, self._boot, tracked.started, MAX_START_DIFFERENCE, tracked.first_ns)
         if row := connection.execute(_FIND, key).fetchone():
             return int(row[0])
         times = (tracked.first_ns, tracked.last_ns)

@@ -21,7 +21,7 @@ from gpumon.storage.history.buckets import is_gap
 from gpumon.storage.history.tiers import PROCESS_SHAPES
 from gpumon.storage.processes.blocks import TEXTS, read_texts
 
-RESTARTED = 1.5
+MAX_START_DIFFERENCE = 1.5
 """Maximum seconds by which the start time of a process may differ after a daemon restart. It may differ because the
 kernel reports its boot time in whole seconds, and the boot time changes when the clock is set."""
 SNAPSHOT_INTERVAL = PROCESS_SHAPES[0].step * SECOND

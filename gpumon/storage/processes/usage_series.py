@@ -26,7 +26,7 @@ from gpumon.storage.processes.reader import (
     read_pieces,
     tier_spans,
 )
-from gpumon.storage.processes.snapshot import RESTARTED
+from gpumon.storage.processes.snapshot import MAX_START_DIFFERENCE
 
 _FINE, _COARSE = PROCESS_SHAPES
 
@@ -121,7 +121,7 @@ def _matching_numbers(processes: Iterable[StoredProcess], key: ProcessKey) -> se
     """Return the numbers of the processes that match a key."""
     candidates = [process for process in processes if (process.device, process.pid) == key[:2]]
     if is_known(key.started):
-        return {process.number for process in candidates if abs(process.started - key.started) <= RESTARTED}
+        return {process.number for process in candidates if abs(process.started - key.started) <= MAX_START_DIFFERENCE}
     unknown = [process for process in candidates if not is_known(process.started)]
     if is_known(key.first):
         return {process.number for process in unknown if abs(process.first - key.first) < 1e-3}

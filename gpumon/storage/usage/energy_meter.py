@@ -21,7 +21,7 @@ Book = Callable[[Part, float, float], object]
 parts."""
 
 
-class _Stretch(Generic[Part]):
+class _Span(Generic[Part]):
     """A span of time whose energy has not been determined yet. Times are in ns, CLOCK_MONOTONIC."""
 
     __slots__ = ("begin_ns", "end_ns", "part", "power")
@@ -43,7 +43,7 @@ class EnergyMeter(Generic[Part]):
     with equal parts are merged.
     """
 
-    __slots__ = ("_book", "_readings", "_stretches", "at_ns")
+    __slots__ = ("_book", "_readings", "_spans", "at_ns")
 
     def __init__(self, book: Book[Part]) -> None:
         self._book = book
@@ -51,28 +51,28 @@ class EnergyMeter(Generic[Part]):
         self.at_ns = 0
         """Time of the last accepted reading (ns, CLOCK_MONOTONIC), at most the time of the reading's tick; 0 before the
         first."""
-        self._stretches: list[_Stretch[Part]] = []
+        self._spans: list[_Span[Part]] = []
         """Spans after `at_ns` whose energy has not been determined yet, in chronological order."""
 
     def replace_parts(self, replace: Callable[[Part], Part]) -> None:
         """Replace the part of each waiting span by the result of `replace`."""
-        for stretch in self._stretches:
-            stretch.part = replace(stretch.part)
+        for span in self._spans:
+            span.part = replace(span.part)
 
-    def add_stretch(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
+    def add_span(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
         """Add the next span, from `begin_ns` to `end_ns` (ns, CLOCK_MONOTONIC). Its energy counts for `part`.
 
         `power`: mean power in W, from which the energy is computed if no reading arrives.
         """
-        stretches = self._stretches
-        if stretches:
-            last = stretches[-1]
+        spans = self._spans
+        if spans:
+            last = spans[-1]
             if last.part == part and last.end_ns == begin_ns:
                 whole = end_ns - last.begin_ns
                 last.power += (power - last.power) * (end_ns - begin_ns) / whole
                 last.end_ns = end_ns
                 return
-        stretches.append(_Stretch(part, begin_ns, end_ns, power))
+        spans.append(_Span(part, begin_ns, end_ns, power))
 
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
         """Add a reading of the counter.
@@ -97,10 +97,10 @@ class EnergyMeter(Generic[Part]):
         Spans after the last reading are dropped. If there was no reading at all, the energy of these spans is computed
         from power instead.
         """
-        if self._stretches and not self.at_ns:
-            self._book_power(self._stretches[-1].end_ns)
+        if self._spans and not self.at_ns:
+            self._book_power(self._spans[-1].end_ns)
         self._readings = EnergyReadings()
-        self._stretches.clear()
+        self._spans.clear()
         self.at_ns = 0
 
     def _book_joules(self, until_ns: int, joules: float) -> None:
@@ -108,25 +108,25 @@ class EnergyMeter(Generic[Part]):
 
         The growth is distributed evenly over the time since the last reading.
         """
-        length, stretches = until_ns - self.at_ns, self._stretches
-        while stretches and stretches[0].begin_ns < until_ns:
-            first = stretches[0]
+        length, spans = until_ns - self.at_ns, self._spans
+        while spans and spans[0].begin_ns < until_ns:
+            first = spans[0]
             passed = min(first.end_ns, until_ns) - first.begin_ns
             self._book(first.part, passed / SECOND, joules * passed / length)
             if first.end_ns > until_ns:
                 first.begin_ns = until_ns
                 return
-            del stretches[0]
+            del spans[0]
 
     def _book_power(self, until_ns: int) -> None:
         """Book the spans up to `until_ns` with energy computed from power. Spans without a power value are dropped."""
-        stretches = self._stretches
-        while stretches and stretches[0].begin_ns < until_ns:
-            first = stretches[0]
+        spans = self._spans
+        while spans and spans[0].begin_ns < until_ns:
+            first = spans[0]
             seconds = (min(first.end_ns, until_ns) - first.begin_ns) / SECOND
             if isfinite(first.power):
                 self._book(first.part, seconds, first.power * seconds)
             if first.end_ns > until_ns:
                 first.begin_ns = until_ns
                 return
-            del stretches[0]
+            del spans[0]

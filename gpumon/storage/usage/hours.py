@@ -179,9 +179,9 @@ class AccountBook:
             return
         if gpu.sample.state is _OK:
             part = _energy_part(hour, gpu, observed=True)
-            meter.add_stretch(part, begin_ns, end_ns, gpu.sample.values[_POWER])
+            meter.add_span(part, begin_ns, end_ns, gpu.sample.values[_POWER])
         elif (answered := self._answered.get(uuid)) is not None and meter.at_ns:
-            meter.add_stretch(_energy_part(hour, answered, observed=False), begin_ns, end_ns, NAN)
+            meter.add_span(_energy_part(hour, answered, observed=False), begin_ns, end_ns, NAN)
 
     def _read_counters(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
         """Read the energy counters of a tick. Readings that are more than `follows` seconds apart are not compared."""
