@@ -17,7 +17,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.errors import GpumonError
-from gpumon.diagnosis.advice import more_workers
+from gpumon.diagnosis.advice import MORE_WORKERS, choose
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.frame import RunState
@@ -487,7 +487,7 @@ def test_sentences_about_runs_are_whole_on_a_narrow_screen(ledger: str) -> None:
         return " ".join(" ".join(shown(ledger, (80, 60), *keys)).split())
 
     opened = said("down", "down", "down", "down", "enter")
-    assert re.search(rf"△ Waits for data 3\d % of the time\. {re.escape(more_workers('torch'))}", opened)
+    assert re.search(rf"△ Waits for data 3\d % of the time\. {re.escape(choose(MORE_WORKERS, 'torch'))}", opened)
     compared = said(*COMPARED)
     assert "95 % interval of the difference, by the epochs of each run." in compared
     assert "no daemon read the CPU packages during most of them" in compared or "CPU energy" not in compared
