@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from gpumon_tui.render.text_width import width
 from gpumon_tui.screens.accounts import AccountsScreen
 from gpumon_tui.widgets.account_table import READING
 from gpumon_web.pages.users import kept
-from gpumon_web.stored.user_hours import users_document
+from gpumon_web.stored.user_hours import read_hours
 from tests.fakes import FakeClock
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_scenes import settle
@@ -99,8 +100,7 @@ def test_hours_are_those_of_the_command_and_of_the_browser(
     history: Path, period: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines = shown(feed_of(history), period[0], prices=PRICES)
-    document = {**users_document([str(history)], period, "", "", "", NOW, {}), "missing": "", "prices": PRICES}
-    browser = kept(document).values
+    browser = kept(replace(read_hours([str(history)], period, "", "", "", NOW, {}), prices=PRICES)).values
     rows: Mapping[str, Any] = {row["key"].strip(): row for row in browser["users"]}
     assert {"bob", "carol", "dave", "unknown"} <= set(rows)
     for user, row in rows.items():

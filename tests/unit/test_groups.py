@@ -158,7 +158,7 @@ def page_of_users(
 ) -> dict[str, Any]:
     """Values of the page of users for the day of that hour, at ten o'clock."""
     packed = stored_values.account_values(
-        [str(history)], "day", "1970-01-01", "UTC", user, by, 10 * HOUR, "users", {"ada": ("0", ("GPU-a",))}, "",
+        [str(history)], 10 * HOUR, "users", ("day", "1970-01-01", "UTC", user, by), {"ada": ("0", ("GPU-a",))}, "",
         read_prices({"currency": "EUR", "gpu-hour": 2.0}), groups, caps,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(gzip.decompress(packed.body))

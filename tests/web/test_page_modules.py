@@ -26,9 +26,10 @@ from gpumon_web.live.values import PageFeed
 from gpumon_web.markup import to_html
 from gpumon_web.pages import PAGES, none
 from gpumon_web.stored import run_page
-from gpumon_web.stored.events import events_document
+from gpumon_web.stored.events import EventChoice, read_window
+from gpumon_web.stored.holder_strips import LastDay
 from gpumon_web.stored.run_list import RunFilter
-from gpumon_web.stored.user_hours import users_document
+from gpumon_web.stored.user_hours import read_hours
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
@@ -79,24 +80,22 @@ def fleet() -> Now:
         return views.now()
 
 
-def document(page: Page) -> dict[str, Any]:
+def document(page: Page) -> Any:
     """What the ledger has for a page: the list of runs, or one that goes on and runs out of memory."""
     if page.kept_of is StoredSubject.ACCOUNTS:
         with TemporaryDirectory() as directory:
             path = Path(directory) / "history.sqlite"
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
-            found = users_document(
+            return read_hours(
                 [str(path)], "week", "", "UTC", "", TIME / SECOND + 99, {"alice": ("0–2", ("GPU-1",)), "bob": ("3", ())}
             )
-            return {**found, "missing": "", "caps": []}
     if page.kept_of is StoredSubject.DAY:
-        return {"begin": 0.0, "end": 3600.0, "now": 1800.0, "strips": []}
+        return LastDay(0.0, 3600.0)
     if page.kept_of is StoredSubject.EVENTS:
         with TemporaryDirectory() as directory:
             path = Path(directory) / "history.sqlite"
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
-            found = events_document([str(path)], "", TIME / SECOND + 99)
-            return {**found, "group": "", "gpu": "", "user": "", "q": "", "missing": ""}
+            return read_window([str(path)], EventChoice(), TIME / SECOND + 99)
     if page.kept_of is StoredSubject.RUNS:
         return {
             "runs": [FINISHED, RUNNING], "total": 3011, "kept": [FINISHED["id"]], "not_kept": "", "problem": "",

@@ -149,8 +149,8 @@ class Page(NamedTuple):
     title: str
     layout: Callable[[], Component]
     live: Callable[[Now, Args], Cells] = _no_values
-    kept: Callable[[Cells], StoredValues] | None = None
-    """Computes the stored values from a document; called in the worker process, and less often than `live`."""
+    kept: Callable[[Any], StoredValues] | None = None
+    """Computes the stored values from what `kept_of` reads; called in the worker process, less often than `live`."""
     rest: Callable[[Cells], StoredValues] | None = None
     """Computes all rows of the tables for which `kept` returns only the newest; requested on demand."""
     kept_of: StoredSubject = StoredSubject.RUNS

@@ -8,10 +8,10 @@ from math import inf
 
 from gpumon.common.config import UserGroups
 from gpumon.model import units
-from gpumon.reports.usage import account_energy, device_name, hours_text, idle_note, idle_text, used_text
+from gpumon.reports.usage import account_energy, hours_text, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.period_totals import AccountGroup, UserWindow, find_account
-from gpumon_web.components.page import Cells, StoredValues
+from gpumon_web.components.page import Cells
 from gpumon_web.components.tokens import bar, line, share, tag, text
 
 USER, GROUP = "user", "group"
@@ -93,45 +93,12 @@ def held_course(user: str, days: Sequence[AccountGroup], tallest: float, window:
     return {"slots": slots, "parts": parts, "unseen": [], "until": 1, "is_bars": True, "label": label}
 
 
-def strip_row(strip: Cells, window: UserWindow, now: float, user: str) -> Cells:
-    """Return the row with a GPU's holders over time; with a `user`, all others are anonymous."""
-    device = strip["device"]
-    name = device_name(device)
-    parts = [[slot, holder if user in ("", holder) else "", *shares] for slot, holder, *shares in strip["parts"]]
-    until = (now - window.begin) / (window.end - window.begin)
-    return {
-        "key": device.uuid,
-        "gpu": name,
-        "order": device.number,
-        "strip": {
-            "slots": strip["slots"], "shift": strip["shift"], "parts": parts, "unseen": strip["unseen"],
-            "is_bars": False, "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(strip),
-            "marks": _day_marks(window),
-        },
-    }  # fmt: skip
-
-
-def strip_words(strip: Cells) -> str:
-    """Return the text of a strip: the GPU, its holders with their hours, and the unobserved time."""
-    hours: dict[str, float] = {}
-    for slot, holder, held, _ in strip["parts"]:
-        if slot < 0:  # mostly before the window
-            continue
-        hours[holder or "unknown"] = hours.get(holder or "unknown", 0.0) + held / 100 * strip["step"]
-    longest_first = sorted(hours.items(), key=lambda item: -item[1])
-    held_by = ", ".join(f"{holder} {units.hours(held)}" for holder, held in longest_first)
-    unseen = sum(percent for slot, percent, *_ in strip["unseen"] if slot >= 0) / 100 * strip["step"]
-    if unseen:
-        held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
-    return f"{device_name(strip['device'])}: {held_by or 'nobody'}"
-
-
 def _shares(window: UserWindow) -> list[float]:
     """Return the begins of days and the end of the window, as fractions of the window."""
     return [(edge - window.begin) / (window.end - window.begin) for edge in (*window.days(), window.end)]
 
 
-def _day_marks(window: UserWindow) -> list[float]:
+def day_marks(window: UserWindow) -> list[float]:
     """Return the begins of days inside the window, as fractions of it."""
     return [round(edge, 5) for edge in _shares(window)[1:-1]]
 
@@ -148,19 +115,3 @@ def ticks(window: UserWindow) -> list[Cells]:
         {"at": round((edges[index] + edges[index + 1]) / 2, 5), "text": f"{window.local_time(begins[index]):%a %-d}"}
         for index in range(0, len(begins), step)
     ]
-
-
-def last_day(document: Cells) -> StoredValues:
-    """Return the value `day`: a strip for each GPU by UUID; None without history."""
-    begin, end, now = document["begin"], document["end"], document["now"]
-    until = round((now - begin) / (end - begin), 4) if end > begin else 1
-    strips = {
-        strip["device"].uuid: {
-            "slots": strip["slots"], "shift": strip["shift"], "parts": strip["parts"], "unseen": strip["unseen"],
-            "until": until, "ends_now": True, "is_bars": False, "label": strip_words(strip),
-        }
-        for strip in document["strips"]
-    }  # fmt: skip
-    problem = document.get("problem", "")
-    unread = f"The last 24 hours of the GPUs cannot be read now: {problem}." if problem else ""
-    return StoredValues({"day": strips or None}, again=60.0, unread=unread)

@@ -22,6 +22,7 @@ from gpumon_web.fleet import gpu_ranges
 from gpumon_web.jobs import AnswerCache, Inline, Packed, Task, Work
 from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_history
+from gpumon_web.stored.events import EventChoice
 from gpumon_web.stored.user_hours import Holding
 
 CACHE_SECONDS = 10.0
@@ -52,27 +53,26 @@ class Accounts:
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows accounts or events."""
-        arguments = tuple(args.get(name, "") for name in page.kept_args)
+        selection = tuple(args.get(name, "") for name in page.kept_args)
+        key = (page.name, *selection)
         if page.kept_of is StoredSubject.DAY:
-            return self._ask(page.name, (), stored_values.day_values, page.name, work=self._quick)
-        if page.kept_of is StoredSubject.EVENTS:
-            extra = page.name, self._missing_reason(), self._running()
-            fresh = min(self._fresh, EVENTS_CACHE_SECONDS)
-            return self._ask(page.name, arguments, stored_values.event_values, *extra, fresh=fresh)
+            return self._ask(key, stored_values.day_values, page.name, work=self._quick)
         missing = self._missing_reason()
+        if page.kept_of is StoredSubject.EVENTS:
+            choice, fresh = EventChoice(*selection), min(self._fresh, EVENTS_CACHE_SECONDS)
+            return self._ask(key, stored_values.event_values, page.name, choice, missing, self._running(), fresh=fresh)
         holding = {} if missing else self._holding()  # a recording or a simulation has no holders of now
         settings = self._prices, self._groups, self._caps
-        return self._ask(page.name, arguments, stored_values.account_values, page.name, holding, missing, *settings)
+        return self._ask(key, stored_values.account_values, page.name, selection, holding, missing, *settings)
 
     def table(self, args: Args) -> Future[Packed]:
         """Return the accounts of a window as CSV."""
-        return self._ask(
-            "table", tuple(args.get(name, "") for name in _WINDOW), stored_values.accounts_csv, self._prices
-        )
+        selection = tuple(args.get(name, "") for name in _WINDOW)
+        return self._ask(("table", *selection), stored_values.accounts_csv, selection, self._prices)
 
     def caps(self) -> Future[Packed]:
         """Return the state of each cap on usage, as `gpumon history caps --json` prints it."""
-        return self._ask("caps", (), stored_values.caps_answer, self._caps, self._groups, self._prices)
+        return self._ask(("caps",), stored_values.caps_answer, self._caps, self._groups, self._prices)
 
     def window(self, args: Args) -> UserWindow:
         """Return the time window given by the arguments."""
@@ -80,16 +80,17 @@ class Accounts:
 
     def news(self, since: float | None) -> Future[Packed]:
         """Return the number of events since `since` (s since 1970) that need attention."""
-        return self._ask("news", ("" if since is None else f"{since:.0f}",), stored_values.new_events, work=self._quick)
+        whole = None if since is None else round(since)
+        return self._ask(("news", whole), stored_values.new_events, whole, work=self._quick)
 
     def _ask(
-        self, name: str, arguments: tuple[str, ...], task: Task, *extra: Any, work: Work | None = None,
-        fresh: float | None = None,
-    ) -> Future[Packed]:  # fmt: skip
+        self, key: tuple[Any, ...], task: Task, *arguments: Any, work: Work | None = None, fresh: float | None = None
+    ) -> Future[Packed]:
+        """Return the answer of a task, called with the paths of the histories, now, and `arguments`."""
         worker = work or self._work
         return self._answers.get(
-            (name, *arguments), self._fresh if fresh is None else fresh,
-            lambda _: worker.ask(task, lambda: (list(self._histories()), *arguments, self._now(), *extra)),
+            key, self._fresh if fresh is None else fresh,
+            lambda _: worker.ask(task, lambda: (list(self._histories()), self._now(), *arguments)),
         )  # fmt: skip
 
     def _missing_reason(self) -> str | Cells:

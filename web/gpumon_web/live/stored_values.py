@@ -5,7 +5,8 @@ The functions that read files run in the worker process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpumon.common.caps import Caps
@@ -19,15 +20,15 @@ from gpumon.reports.history import NO_HARDWARE
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import RunRow
 from gpumon_web.components.page import Cells, Rows, StoredValues
-from gpumon_web.components.user_rows import GROUP, USER
+from gpumon_web.components.user_rows import GROUP
 from gpumon_web.jobs import UNCHANGED, Packed, compressed, packed
 from gpumon_web.pages import PAGES
 from gpumon_web.stored.comparison import comparison_document
-from gpumon_web.stored.events import count_new_events, events_document
-from gpumon_web.stored.holder_strips import day_document
+from gpumon_web.stored.events import EventChoice, count_new_events, read_window
+from gpumon_web.stored.holder_strips import Strip, read_last_day
 from gpumon_web.stored.run_list import Live, RunFilter, run_list_document
 from gpumon_web.stored.run_page import Ring, all_rows, ledger_answer, read_epochs, run_document
-from gpumon_web.stored.user_hours import Holding, user_caps, users_csv, users_document
+from gpumon_web.stored.user_hours import Holding, read_hours, user_caps, users_csv
 
 
 def list_values(
@@ -43,7 +44,7 @@ def list_values(
     if document is None:
         return UNCHANGED
     values = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
-    return packed(_body(page, values, values["runs"]), version)
+    return packed(_body(page, values, [run["user"] for run in values["runs"]]), version)
 
 
 def run_values(
@@ -68,7 +69,7 @@ def run_values(
         "label": label,
         "is_awaited": is_awaited,
     }
-    return packed(_body(page, values, [values["run"]] if values["run"] else []), version)
+    return packed(_body(page, values, [values["run"]["user"]] if values["run"] else []), version)
 
 
 def comparison_answer(paths: Sequence[str], ids: str, by: str, now: float, missing: str) -> Packed:
@@ -78,28 +79,24 @@ def comparison_answer(paths: Sequence[str], ids: str, by: str, now: float, missi
 
 
 def account_values(
-    paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
-    holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
-    caps: Caps | None = None,
+    paths: Sequence[str], now: float, page: str, selection: Sequence[str], holding: Holding, missing: str | Cells,
+    prices: Prices | None = None, groups: UserGroups | None = None, caps: Caps | None = None,
 ) -> Packed:  # fmt: skip
     """Return the values of `page` from the accounts of a window; `missing` explains why there are none, or is empty.
 
-    Groups are not shown unless the policy shows names: a small group would reveal its members.
+    `selection`: period, day, time zone, user, and whether rows are groups. Groups are not shown unless the policy shows
+    names: a small group would reveal its members.
     """
+    period, day, zone, user, by = selection
     own_caps = user_caps(paths, caps, groups, prices, user, now) if caps else []
     groups = groups if current_policy().way == SHOWN and not user else None
-    shown_groups = groups if by == GROUP else None
-    document = {
-        **users_document(paths, period, day, zone, user, now, holding, shown_groups),
-        "missing": missing,
-        "prices": prices,
-        "groups": groups,
-        "caps": own_caps,
-        "by": GROUP if shown_groups else USER,
-    }
-    group = document["group"]
-    users = [{"user": account.user} for account in group.accounts] if group else []
-    return packed(_body(page, document, [*users, *({"user": user} for user in document["holding"])]))
+    is_by_group = groups is not None and by == GROUP
+    hours = replace(
+        read_hours(paths, period, day, zone, user, now, holding, groups if is_by_group else None),
+        missing=missing, prices=prices, groups=groups, is_by_group=is_by_group, caps=own_caps,
+    )  # fmt: skip
+    users = [account.user for account in hours.group.accounts] if hours.group else []
+    return packed(_body(page, hours, [*users, *hours.holding]))
 
 
 def caps_answer(
@@ -110,37 +107,35 @@ def caps_answer(
 
 
 def event_values(
-    paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
-    missing: str | Cells, running: frozenset[str] | None = None,
+    paths: Sequence[str], now: float, page: str, choice: EventChoice, missing: str | Cells,
+    running: frozenset[str] | None = None,
 ) -> Packed:  # fmt: skip
     """Return the values of `page` from the events of a window; `missing` explains why there are none, or is empty.
 
     `running`: ids of the runs that are running in the newest sample; None if there is none.
     """
-    document = {**events_document(paths, window, now), "running": running}
-    users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
-    users += [{"user": event.event.subject.user} for event in document["events"]]
-    return packed(
-        _body(page, {**document, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
-    )
+    found = read_window(paths, choice, now, missing, running)
+    return packed(_body(page, found, [*_holders(found.strips), *(event.event.subject.user for event in found.events)]))
 
 
 def day_values(paths: Sequence[str], now: float, page: str) -> Packed:
     """Return the values of `page` from the last 24 hours, and the `people` that a viewer can choose as themselves."""
-    document = day_document(paths, now)
-    users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
-    return packed({**_body(page, document, users), "people": document["people"]})
+    day = read_last_day(paths, now)
+    return packed({**_body(page, day, _holders(day.strips)), "people": day.people})
 
 
-def new_events(paths: Sequence[str], since: str, now: float) -> Packed:
-    """Return the number of events since `since` (s since 1970) that need attention."""
-    return packed({"count": count_new_events(paths, float(since or "inf"), now)})
+def _holders(strips: Sequence[Strip]) -> list[str]:
+    return [holder for strip in strips for _, holder, *_ in strip.parts]
 
 
-def accounts_csv(
-    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
-) -> Packed:
-    """Return the accounts of a window as CSV: of all users, or of `user`."""
+def new_events(paths: Sequence[str], now: float, since: float | None) -> Packed:
+    """Return the number of events since `since` (s since 1970) that need attention; None: of no time."""
+    return packed({"count": 0 if since is None else count_new_events(paths, since, now)})
+
+
+def accounts_csv(paths: Sequence[str], now: float, selection: Sequence[str], prices: Prices | None = None) -> Packed:
+    """Return the accounts of a window as CSV; `selection`: period, day, time zone and user, empty for all users."""
+    period, day, zone, user = selection
     return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
 
 
@@ -158,18 +153,18 @@ def remaining_run_values(
         document = {"run": run, **all_rows(run_epochs.record, prices, run_epochs.long)}
         rest = PAGES[page].rest
         assert rest is not None
-        return packed(_encode(rest(document), []))
+        return packed(_encode(rest(document)))
 
     return ledger_answer(paths, run, known_version, make)
 
 
-def _body(page: str, document: Cells, runs: Sequence[Cells]) -> Cells:
+def _body(page: str, document: Any, users: Iterable[str | None]) -> Cells:
     compute = PAGES[page].kept
     assert compute is not None
-    return _encode(compute(document), runs)
+    return _encode(compute(document), users)
 
 
-def _encode(stored: StoredValues, runs: Sequence[Cells]) -> Cells:
+def _encode(stored: StoredValues, users: Iterable[str | None] = ()) -> Cells:
     tables = {name: rows for name, rows in stored.values.items() if isinstance(rows, Rows)}
     return {
         "values": {name: value for name, value in stored.values.items() if name not in tables},
@@ -182,7 +177,7 @@ def _encode(stored: StoredValues, runs: Sequence[Cells]) -> Cells:
             for name, rows in tables.items()
         },
         "figures": dict(stored.figures),
-        "users": sorted({run["user"] or "" for run in runs} - {""}),
+        "users": sorted({user for user in users if user}),
         "again": stored.again,
         **({"unread": stored.unread} if stored.unread else {}),
     }

@@ -18,7 +18,7 @@ from gpumon.reports.usage import device_name
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_web.components.page import Cells, Column, Page, Rows, StoredSubject, StoredValues
 from gpumon_web.components.tokens import gpu_address, line, link, pick, run_address, text
-from gpumon_web.stored.events import ALL, GROUPS, HOURS, is_in_group
+from gpumon_web.stored.events import ALL, GROUPS, HOURS, EventChoice, WindowEvents, is_in_group
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -133,37 +133,36 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> StoredValues:
+def kept(document: WindowEvents) -> StoredValues:
     """Compute the strips, filters and rows."""
-    events: Sequence[LastedEvent] = document["events"]
-    devices = [strip["device"] for strip in document["strips"]]
+    events, choice, now, running = document.events, document.choice, document.now, document.running
+    devices = [strip.device for strip in document.strips]
     labels = {device.uuid: str(device.number) for device in devices if device.number >= 0}
-    group = document["group"] if document["group"] in GROUPS else ALL
-    gpu, user = document["gpu"], document["user"]
+    group = choice.group if choice.group in GROUPS else ALL
+    gpu, user = choice.gpu, choice.user
     candidates = [
         event
         for event in events
         if (not gpu or gpu in _gpus(event, labels)) and (not user or event.event.subject.user == user)
     ]
-    is_readable = document["has_history"] and not document["problem"]
+    is_readable = document.has_history and not document.problem
     counts = {name: sum(is_in_group(event.event, name) for event in candidates) for name in GROUPS}
     matches = [event for event in candidates if is_in_group(event.event, group)]
-    query, running = document["q"].strip().lower(), document.get("running")
+    query = choice.q.strip().lower()
     if query:  # also searches events beyond `MAX_ROWS`
-        matches = [event for event in matches if query in row(event, labels, document["now"], running)["search"]]
+        matches = [event for event in matches if query in row(event, labels, now, running)["search"]]
     users = sorted({event.event.subject.user for event in events} - {""})
     empty_text = _no_events_text(document, is_filtered=bool(gpu or user or query or group != ALL), count=len(events))
-    rows = [row(event, labels, document["now"], running) for event in matches[:MAX_ROWS]]
+    rows = [row(event, labels, now, running) for event in matches[:MAX_ROWS]]
     is_behind = any(
-        _is_log_current(event.event.until_ns, document["now"]) and not _goes_on(event.event, running)
-        for event in events
+        _is_log_current(event.event.until_ns, now) and not _goes_on(event.event, running) for event in events
     )
     numbers = {cells["key"]: _gpus(event, labels) for cells, event in zip(rows, matches, strict=False)}
     values = {
-        "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
-        "summary": _summary(matches, document["older"], document["now"]) if is_readable else "",
+        "title": f"Last {choice.window.replace('h', ' hours').replace('d', ' days')}",
+        "summary": _summary(matches, document.older, now) if is_readable else "",
         "windows": [
-            {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
+            {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == choice.window,
              "arg": "window", "value": name} for name in HOURS
         ],
         "groups": [
@@ -175,16 +174,14 @@ def kept(document: Cells) -> StoredValues:
         "people": pick("user", "user", user, [(name, name) for name in users]),
         "nothing": empty_text,
         "searched": query,
-        "is_without": not document["has_history"],  # nothing to filter
-        "lanes_known": bool(document["strips"]),
+        "is_without": not document.has_history,  # nothing to filter
+        "lanes_known": bool(document.strips),
         "lanes": Rows(_lanes(document, matches, labels)),
         "ticks": _ticks(document),
         "events": Rows(rows),
         "bundles": group_rows(matches[:MAX_ROWS], rows, numbers),
     }  # fmt: skip
-    return StoredValues(
-        values, again=SOON if is_behind else AGAIN, unread=str(empty_text) if document["problem"] else ""
-    )
+    return StoredValues(values, again=SOON if is_behind else AGAIN, unread=str(empty_text) if document.problem else "")
 
 
 def row(
@@ -284,53 +281,51 @@ def _summary(events: Sequence[LastedEvent], older: int, now: float) -> str | Cel
     return {"text": f"{summary}; {attention_text} {'goes' if len(ends) == 1 else 'go'} on", "old": last}
 
 
-def _no_events_text(document: Cells, *, is_filtered: bool, count: int) -> str | Cells:
-    if document["problem"]:
-        return f"The events cannot be read now: {document['problem']}."
-    if not document["has_history"]:
-        missing: str | Cells = document["missing"] or NOT_YET
-        return missing
+def _no_events_text(document: WindowEvents, *, is_filtered: bool, count: int) -> str | Cells:
+    if document.problem:
+        return f"The events cannot be read now: {document.problem}."
+    if not document.has_history:
+        return document.missing or NOT_YET
     if is_filtered:
-        return f"No matching events among the newest {count:,}." if document["older"] else "No matching events."
+        return f"No matching events among the newest {count:,}." if document.older else "No matching events."
     return "No events in this window."
 
 
-def _lanes(document: Cells, events: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
+def _lanes(document: WindowEvents, events: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
     """Return a strip for each GPU with its events, or one for all if there are many GPUs."""
-    begin, now = document["begin"], document["now"]
-    length = max(min(document["end"], now) - begin, 1.0)
+    begin, end, now, strips = document.begin, document.end, document.now, document.strips
+    length = max(min(end, now) - begin, 1.0)
 
     def mark(event: LastedEvent) -> list[Any]:
         return [round((event.event.time_ns / SECOND - begin) / length, 4), _LEVELS[event.event.severity]]
 
-    until = round(min(1.0, (now - begin) / max(document["end"] - begin, 1.0)), 4)
-    strips = document["strips"]
+    until = round(min(1.0, (now - begin) / max(end - begin, 1.0)), 4)
     if len(strips) > MAX_LANES:
-        all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in strip["unseen"] for strip in strips)]
-        strip = {"slots": strips[0]["slots"], "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
+        all_unseen = [slot for slot in strips[0].unseen if all(slot in strip.unseen for strip in strips)]
+        strip = {"slots": strips[0].slots, "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
                  "ends_now": True, "label": units.counted(len(events), "event"),
                  "events": [mark(event) for event in events]}  # fmt: skip
         return [{"key": "all", "gpu": "All GPUs", "order": 0, "strip": strip}]
     rows = []
-    for holder_strip in strips:
-        device = holder_strip["device"]
+    for holders in strips:
+        device = holders.device
         marks = [mark(event) for event in events if labels.get(device.uuid, device.uuid) in _gpus(event, labels)]
-        strip = {"slots": holder_strip["slots"], "parts": holder_strip["parts"], "unseen": holder_strip["unseen"],
-                 "is_bars": False, "until": until, "ends_now": True, "events": marks,
+        strip = {"slots": holders.slots, "parts": holders.parts, "unseen": holders.unseen, "is_bars": False,
+                 "until": until, "ends_now": True, "events": marks,
                  "label": f"{device_name(device)}: {units.counted(len(marks), 'event')}"}  # fmt: skip
         rows.append({"key": device.uuid, "gpu": device_name(device), "order": device.number, "strip": strip})
     return rows
 
 
-def _ticks(document: Cells) -> list[Cells]:
+def _ticks(document: WindowEvents) -> list[Cells]:
     """Return the times below the strips, which the scripts show in the viewer's time zone."""
-    begin, end = document["begin"], document["end"]
-    length = max(min(end, document["now"]) - begin, 1.0)
+    begin, end = document.begin, document.end
+    length = max(min(end, document.now) - begin, 1.0)
     times = [begin + (end - begin) * share / 4 for share in range(4)]
     return [{"at": round((time - begin) / length, 4), "time": time} for time in times]
 
 
 PAGE = Page(
     "events", "Events", layout, kept=kept, kept_of=StoredSubject.EVENTS,
-    kept_args={"window": "", "group": "", "gpu": "", "user": "", "q": ""},
+    kept_args=dict.fromkeys(EventChoice._fields, ""),
 )  # fmt: skip

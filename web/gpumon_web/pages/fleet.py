@@ -46,9 +46,9 @@ from gpumon_web.components.tokens import (
     run_position,
     tag,
 )
-from gpumon_web.components.user_rows import last_day
 from gpumon_web.feed import SPARK
 from gpumon_web.health import nothing_wrong
+from gpumon_web.stored.holder_strips import last_day
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

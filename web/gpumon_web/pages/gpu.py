@@ -48,8 +48,8 @@ from gpumon_web.components.tokens import (
     run_state,
     text,
 )
-from gpumon_web.components.user_rows import last_day
 from gpumon_web.health import attention
+from gpumon_web.stored.holder_strips import last_day
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -32,13 +32,14 @@ from gpumon_web.components.user_rows import (
     USER,
     account_cells,
     bar_cells,
+    day_marks,
     held_course,
     holder_choice,
     now_cells,
-    strip_row,
     ticks,
 )
-from gpumon_web.stored.user_hours import Holding
+from gpumon_web.stored.holder_strips import Strip
+from gpumon_web.stored.user_hours import Holding, UserHours
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -122,50 +123,50 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> StoredValues:
+def kept(hours: UserHours) -> StoredValues:
     """Compute the window, totals, rows of users and strips of GPUs."""
-    window: UserWindow = document["window"]
-    group = seen(document["group"])
-    is_over = window.end <= document["now"]
-    holding: Holding = document["holding"] if not is_over else {}
-    user, by, problem = document["user"], document.get("by", USER), _problem(document, window)
+    window, user, now = hours.window, hours.user, hours.now
+    group = seen(hours.group)
+    is_over = window.end <= now
+    holding = hours.holding if not is_over else {}
+    by, problem = GROUP if hours.is_by_group else USER, _problem(hours)
     rows = _add_costs(
-        _gpu_rows(document["gpus"] if group else (), user, holding, window)
+        _gpu_rows(hours.gpus if group else (), user, holding, window)
         if user
-        else _user_rows(group, document["days"] if group else (), holding, window, by),
-        document,
+        else _user_rows(group, hours.days if group else (), holding, window, by),
+        hours,
     )
     if not user and not is_over:
-        _add_caps(rows, document.get("caps", ()), document, by)
-    is_observed = group is not None or document["group"] is None
+        _add_caps(rows, hours.caps, hours, by)
+    is_observed = group is not None or hours.group is None
     tab = f"{user}, {window.title}"
     values = {
-        **_window_links(window, user, by, document["now"]),
+        **_window_links(window, user, by, now),
         "title": user or "Users",
         "tab": {"text": tab, "old": tab} if user else None,
-        "everyone": _own_facts(document, window) if user else [],
-        **holder_choice(document.get("groups"), by),
+        "everyone": _own_facts(hours) if user else [],
+        **holder_choice(hours.groups, by),
         **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
         "has_now": not is_over,
-        **({} if document["has_history"] else {"periods": [], "window": [], "holders": []}),  # no windows
+        **({} if hours.has_history else {"periods": [], "window": [], "holders": []}),  # no windows
         "problem": problem or ("" if is_observed or not rows else NOT_YET),
-        "unread": bool(document["problem"]),
+        "unread": bool(hours.problem),
         "known": group is not None,
         **(
-            headlines(group, document["before"], document["known_devices"], window, user)._asdict()
+            headlines(group, hours.before, hours.known_devices, window, user)._asdict()
             if group
             else dict.fromkeys(Headlines._fields)
         ),
         "course_title": "By hour" if window.period == "day" else "By day",
-        "nobody": _no_rows_text(document),
+        "nobody": _no_rows_text(hours),
         "users": rows,
-        **shown_costs(document.get("prices")),
-        "strips": Rows(strip_row(strip, window, document["now"], user) for strip in document["devices"]),
+        **shown_costs(hours.prices),
+        "strips": Rows(_strip_row(strip, window, now, user) for strip in hours.strips),
         "ticks": ticks(window),
     }
-    unread = problem if document["problem"] else ""
+    unread = problem if hours.problem else ""
     return StoredValues(
         values,
         again=FINISHED_INTERVAL if is_over else CURRENT_INTERVAL if is_observed else FIRST_INTERVAL,
@@ -203,19 +204,18 @@ def _window_links(window: UserWindow, user: str, by: str, now: float) -> Cells:
     }
 
 
-def _no_rows_text(document: Cells) -> str | Cells:
-    if document["problem"]:
+def _no_rows_text(hours: UserHours) -> str | Cells:
+    if hours.problem:
         return ""
-    if not document["has_history"]:
-        missing: str | Cells = document["missing"] or NOT_YET
-        return missing
-    return no_rows_text(document["group"], document["user"])
+    if not hours.has_history:
+        return hours.missing or NOT_YET
+    return no_rows_text(hours.group, hours.user)
 
 
-def _problem(document: Cells, window: UserWindow) -> str:
-    if document["problem"]:
-        return unreadable(document["problem"])
-    if window.zone or not document["has_history"]:
+def _problem(hours: UserHours) -> str:
+    if hours.problem:
+        return unreadable(hours.problem)
+    if hours.window.zone or not hours.has_history:
         return ""
     return "Days begin where the server is: it does not know the time zone of this browser."
 
@@ -238,39 +238,41 @@ def _user_rows(
     return Rows(rows)
 
 
-def _add_costs(rows: Rows, document: Cells) -> Rows:
+def _add_costs(rows: Rows, hours: UserHours) -> Rows:
     """Add the costs of the held hours to the rows, which are users, or the GPUs of one user."""
-    prices, user, charges = document.get("prices"), document["user"], dict[str, Charge]()
-    if prices:
-        groups = [group for group, _ in document["gpus"]] if user else [document["group"]]
-        for group in filter(None, groups):
-            users = price_hours(group.hours, document["known_devices"], prices).users
-            charges |= {group.device.uuid: users.get(user, Charge())} if user else users
+    prices, user, charges = hours.prices, hours.user, dict[str, Charge]()
+    if prices and user:
+        for group, _ in hours.gpus:
+            if group.device:
+                users = price_hours(group.hours, hours.known_devices, prices).users
+                charges[group.device.uuid] = users.get(user, Charge())
+    elif prices and hours.group:
+        charges.update(price_hours(hours.group.hours, hours.known_devices, prices).users)
     for row in rows:
         row.update(cost_cells(charges.get("" if row["key"] == _UNKNOWN_KEY else row["key"]), prices))
     return rows
 
 
-def _add_caps(rows: Rows, caps: Sequence[CapState], document: Cells, by: str) -> None:
+def _add_caps(rows: Rows, caps: Sequence[CapState], hours: UserHours, by: str) -> None:
     """Add the state of their caps to the notes of users or groups."""
     for row in rows:
         states = [state for state in caps if state.holder == row["key"] and state.is_group == (by == GROUP)]
-        row["note"] = [*row.get("note", ()), *(label for state in states for label in _cap_labels(state, document))]
+        row["note"] = [*row.get("note", ()), *(label for state in states for label in _cap_labels(state, hours))]
 
 
-def _cap_labels(state: CapState, document: Cells) -> list[Cells]:
+def _cap_labels(state: CapState, hours: UserHours) -> list[Cells]:
     """Return labels with the used part of a cap, and with the time at which it was or will be reached."""
-    labels = [line(tag(usage_text(state, document.get("prices"))))]
-    when = prospect(state, document["window"].zone)
+    labels = [line(tag(usage_text(state, hours.prices)))]
+    when = prospect(state, hours.window.zone)
     return [*labels, line(tag(when, "warn"))] if when else labels
 
 
-def _own_facts(document: Cells, window: UserWindow) -> list[Cells]:
+def _own_facts(hours: UserHours) -> list[Cells]:
     """Return the link to all users, and the caps that apply to the user of the page."""
-    states = document.get("caps", ()) if window.end > document["now"] else ()
+    states = hours.caps if hours.window.end > hours.now else ()
     return [
-        line(link("everyone", _address(window, ""), "")),
-        *(label for state in states for label in _cap_labels(state, document)),
+        line(link("everyone", _address(hours.window, ""), "")),
+        *(label for state in states for label in _cap_labels(state, hours)),
     ]
 
 
@@ -313,6 +315,21 @@ def _gpu_rows(
         for group, days in groups
         if group.device
     )
+
+
+def _strip_row(strip: Strip, window: UserWindow, now: float, user: str) -> Cells:
+    """Return the row with a GPU's holders over time; with a `user`, all others are anonymous."""
+    parts = [(slot, holder if user in ("", holder) else "", *shares) for slot, holder, *shares in strip.parts]
+    until = (now - window.begin) / (window.end - window.begin)
+    return {
+        "key": strip.device.uuid,
+        "gpu": device_name(strip.device),
+        "order": strip.device.number,
+        "strip": {
+            **strip.cells(), "parts": parts, "until": round(min(1.0, max(0.0, until)), 4), "label": strip.words(),
+            "marks": day_marks(window),
+        },
+    }  # fmt: skip
 
 
 PAGE = Page(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon.model.vendors import PARTS
+from gpumon.reports.usage import device_name
 from gpumon.storage.events.query import EventFilter, read_events
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.period_totals import MIN_UNSEEN
 from gpumon.storage.usage.query import HourUse, StoredDevice, by_user, read_accounts, read_users
+from gpumon_web.components.page import Cells, StoredValues
 
 DAY = 24
 """Hours of the strip of the last day."""
@@ -39,16 +43,50 @@ class Outage(NamedTuple):
     """UUID of the GPU; empty for all GPUs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Holders of a GPU in a window, in slots of whole UTC hours.
+
+    If the window begins within an hour, slot 0 is the first whole one, and slot -1 is partly before the window.
+    """
+
+    device: StoredDevice
+    slots: float
+    """Length of the window in slots."""
+    shift: float
+    """Slots from the begin of the window to slot 0."""
+    parts: Sequence[tuple[int, str, int, int | None]]
+    """Slot, user, and the held and the used time in percent of the slot; None: unknown."""
+    unseen: Sequence[Sequence[float]]
+    """Unobserved time: slot and length in percent, and its begin in the slot if that is known."""
+    step: float
+    """Seconds of a slot."""
+
+    def cells(self) -> Cells:
+        """Return the data with which the scripts draw it."""
+        return {"slots": self.slots, "shift": self.shift, "parts": self.parts, "unseen": self.unseen, "is_bars": False}
+
+    def words(self) -> str:
+        """Return its text: the GPU, its holders with their hours, and the unobserved time."""
+        hours: dict[str, float] = {}
+        for slot, holder, held, _ in self.parts:
+            if slot >= 0:  # else mostly before the window
+                hours[holder or "unknown"] = hours.get(holder or "unknown", 0.0) + held / 100 * self.step
+        longest_first = sorted(hours.items(), key=lambda item: -item[1])
+        held_by = ", ".join(f"{holder} {units.hours(held)}" for holder, held in longest_first)
+        unseen = sum(percent for slot, percent, *_ in self.unseen if slot >= 0) / 100 * self.step
+        if unseen:
+            held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
+        return f"{device_name(self.device)}: {held_by or 'nobody'}"
+
+
 def device_strip(
     hours: Sequence[HourUse], device: StoredDevice, begin: float, end: float, now: float, devices: int,
     outages: Sequence[Outage] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """Return the holders of a GPU from `begin` to `end`, in percent of each slot; time after `now` is not unobserved.
+) -> Strip:  # fmt: skip
+    """Return the holders of a GPU from `begin` to `end`; time after `now` is not unobserved.
 
     Unobserved time gets a position within its slot if `outages` account for all of it.
-
-    Slots are whole UTC hours. If the window begins within an hour, slot 0 is the first whole one, `shift` slots after
-    the begin, and slot -1 is partly before the window.
     """
     length = HOUR * slot_hours((end - begin) / HOUR, devices)
     first = -(-begin // HOUR) * HOUR
@@ -56,27 +94,24 @@ def device_strip(
     for hour in hours:
         if hour.device == device.uuid:
             slots.setdefault(int((hour.begin - first) // length), []).append(hour)
-    parts, unseen = [], []
+    parts, unseen = list[tuple[int, str, int, int | None]](), list[Sequence[float]]()
     for slot in range(-1 if first > begin else 0, ceil((end - first) / length)):
         slot_begin = first + slot * length
         slot_uses = slots.get(slot, [])
         for sums in by_user(slot_uses):
             busy = round(100 * sums.busy / length) if sums.judged else None
-            parts.append([slot, sums.user, max(1, round(100 * sums.held / length)), busy])
+            parts.append((slot, sums.user, max(1, round(100 * sums.held / length)), busy))
         expected = min(slot_begin + length, now) - slot_begin
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in slot_uses)
         if not device.uuid.startswith(PARTS) and missing > MIN_UNSEEN:
             own_outages = [outage for outage in outages if outage.device in ("", device.uuid)]
             unseen += _unseen_parts(slot, slot_begin, length, missing, own_outages)
-    return {
-        "device": device, "slots": (end - begin) / length, "shift": (first - begin) / length, "parts": parts,
-        "unseen": unseen, "step": length,
-    }  # fmt: skip
+    return Strip(device, (end - begin) / length, (first - begin) / length, parts, unseen, length)
 
 
 def _unseen_parts(
     slot: int, slot_begin: float, length: float, missing: float, outages: Sequence[Outage]
-) -> list[list[Any]]:
+) -> list[list[float]]:
     """Return the unobserved parts of a slot as [slot, length], or [slot, length, begin] if outages explain them.
 
     Lengths and begins are percentages of the slot.
@@ -128,40 +163,43 @@ def slot_hours(hours: float, devices: int) -> int:
     return next((step for step in _STEPS if hours * devices / step <= MAX_SLOTS), _STEPS[-1])
 
 
-def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[float, float, list[dict[str, Any]]]:
-    """Return begin and end of the last `count` clock hours, and a strip for each GPU. Raises GpumonError."""
-    end = (now // HOUR + 1) * HOUR
-    begin = end - count * HOUR
-    if not paths:
-        return begin, end, []
-    accounts = read_accounts(paths[0], begin, end)
-    outages = read_outages(paths[0], begin, end)
-    strips = [
+def read_strips(path: str, begin: float, end: float, now: float) -> list[Strip]:
+    """Return a strip for each GPU in a window. Raises GpumonError."""
+    since = begin - MAX_SLOT  # the first slot may begin before the window
+    accounts, outages = read_accounts(path, since, end), read_outages(path, since, end)
+    return [
         device_strip(accounts.hours, device, begin, end, now, len(accounts.devices), outages)
         for device in accounts.devices
     ]
-    return begin, end, strips
 
 
-def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict[str, Any]]]:
-    """Return begin, end and strips of exactly the last 24 hours up to now. Raises GpumonError."""
+@dataclass(frozen=True, slots=True)
+class LastDay:
+    """Strips of the last 24 hours, and the users of the last month; empty if no history can be read."""
+
+    begin: float
+    end: float
+    strips: Sequence[Strip] = ()
+    people: Sequence[str] = ()
+    problem: str = ""
+
+
+def read_last_day(paths: Sequence[str], now: float) -> LastDay:
+    """Return the last 24 hours from the most recently written history."""
     begin = now - DAY * HOUR
     if not paths:
-        return begin, now, []
-    since = begin - MAX_SLOT  # the first slot begins before the window
-    accounts, outages = read_accounts(paths[0], since, now), read_outages(paths[0], since, now)
-    strips = [
-        device_strip(accounts.hours, device, begin, now, now, len(accounts.devices), outages)
-        for device in accounts.devices
-    ]
-    return begin, now, strips
-
-
-def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the strips of the last 24 hours, and the users of the last month; empty if no history can be read."""
+        return LastDay(begin, now)
     try:
-        begin, end, strips = _last_day(paths, now)
-        people = read_users(paths[0], now - MONTH, end) if paths else []
+        return LastDay(begin, now, read_strips(paths[0], begin, now, now), read_users(paths[0], now - MONTH, now))
     except GpumonError as error:
-        return {"begin": now, "end": now, "now": now, "strips": [], "people": [], "problem": str(error)}
-    return {"begin": begin, "end": end, "now": now, "strips": strips, "people": people, "problem": ""}
+        return LastDay(now, now, problem=str(error))
+
+
+def last_day(day: LastDay) -> StoredValues:
+    """Return the value `day` of pages of GPUs: a strip for each GPU by UUID; None without history."""
+    strips = {
+        strip.device.uuid: {**strip.cells(), "until": 1, "ends_now": True, "label": strip.words()}
+        for strip in day.strips
+    }
+    unread = f"The last 24 hours of the GPUs cannot be read now: {day.problem}." if day.problem else ""
+    return StoredValues({"day": strips or None}, again=60.0, unread=unread)
