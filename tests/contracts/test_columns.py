@@ -72,7 +72,7 @@ from gpumon_web.api import openapi
 from gpumon_web.cluster import node as node_page
 from gpumon_web.cluster import tables as cluster_tables
 from gpumon_web.components import costs as web_costs
-from gpumon_web.components import layout, run_rows
+from gpumon_web.components import layout
 from gpumon_web.components.machine import Now
 from gpumon_web.components.user_rows import account_cells
 from gpumon_web.fleet import make_gpu
@@ -80,7 +80,7 @@ from gpumon_web.pages import fleet as fleet_page
 from gpumon_web.pages import gpu as gpu_page
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages import users as users_page
-from gpumon_web.stored import epoch_rows
+from gpumon_web.stored import epoch_table
 from tests.builders import frame_of, process, sample, tick
 from tests.runs import BEGAN, GIB, Book, measured
 
@@ -175,9 +175,10 @@ _BROWSER: Mapping[str, Callable[[float], str]] = {
 
 
 def browser(record: Record) -> Shown:
-    rows = epoch_rows.rows(record, epoch_summaries(record))
-    cells = run_rows.epoch_cells(rows[0], {"user": "", "state": "finished"}, run_rows.largest_values(rows))
-    by_title = {column.title: column for column in run_rows.EPOCHS}
+    epochs = epoch_summaries(record)
+    run = {"user": "", "state": "finished"}
+    cells = epoch_table.epoch_cells(epochs[0], run, epoch_table.largest_values(epochs))
+    by_title = {column.title: column for column in epoch_table.EPOCHS}
     found = {}
     for column in EPOCHS:
         if column.title in by_title:
@@ -254,7 +255,7 @@ def test_lists_of_runs_have_the_titles_of_the_table() -> None:
 def test_tables_of_ranks_have_the_titles_of_the_table(record: Record) -> None:
     columns, _ = run_tables.rank_table(record)
     assert [column.heading for column in columns] == [column.heading for column in shown(RANKS, View.COMMAND)]
-    assert [column.title for column in run_rows.RANKS] == [column.title for column in shown(RANKS, View.BROWSER)]
+    assert [column.title for column in epoch_table.RANKS] == [column.title for column in shown(RANKS, View.BROWSER)]
     assert [column.title for column in run_detail.RANK_COLUMNS[:-1]] == [c.short for c in shown(RANKS, View.TERMINAL)]
 
 
@@ -504,7 +505,7 @@ def test_a_table_is_sorted_in_the_direction_of_its_column() -> None:
     }
     browser = [
         (PROCESSES, gpu_page.COLUMNS), (GPUS, fleet_page.COLUMNS), (RUNS, runs_page.COLUMNS),
-        (USERS, users_page.COLUMNS), (RANKS, run_rows.RANKS), (TABLES["Epochs"], run_rows.EPOCHS),
+        (USERS, users_page.COLUMNS), (RANKS, epoch_table.RANKS), (TABLES["Epochs"], epoch_table.EPOCHS),
     ]  # fmt: skip
     for table, shown_columns in browser:
         falls = {column.title: column.falls for column in table}

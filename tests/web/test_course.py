@@ -143,11 +143,12 @@ def test_epochs_that_only_the_ring_knows_yet_have_a_row(book: Book) -> None:
     served = Served(ticks, [str(book.path)])
     found = served.run("net-1a2b")
     _, ended, open_one = found["epochs"]
-    assert (ended["epoch"], ended["seconds"], ended["verdict"]["text"]) == (1, 20.0, "settling")
-    assert (open_one["epoch"], open_one["seconds"], open_one["verdict"]["text"]) == (2, 9.0, "running")
+    assert (ended.epoch, ended.seconds) == (1, 20.0)
+    assert (open_one.epoch, open_one.seconds) == (2, 9.0)
     assert (found["epochs_total"], found["summary"]["ended"]) == (3, 2)
     rows = served.json("/api/kept?page=run&id=net-1a2b")["tables"]["epochs"]["cells"]
     assert rows["2"]["seconds"]["since"] == BEGAN + 40, "it goes on with the clock of the page"
+    assert [rows[key]["verdict_text"] for key in "12"] == ["settling", "running"]
 
 
 def test_a_short_open_epoch_does_not_end_as_the_one_before_it(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
+
+import pytest
 
 from gpumon.model.frame import Mark
 from gpumon.model.origin import SIMULATED, Origin
@@ -47,10 +50,9 @@ def test_an_epoch_whose_wait_nobody_measured_has_none_and_a_peak_says_whether_it
         book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal = 0")
         book.db.execute("UPDATE usage SET run_allocated_peak = 1")
         first, second = Served(ledgers=[str(book.path)]).run("net-1a2b")["epochs"]
-    assert (first["wait_share"], second["wait_share"]) == (None, 0.05)
-    assert [(one["framework_peak_reached"], one["framework_peak"] > 1) for one in (first, second)] == [
-        (True, True), (False, True),
-    ]  # fmt: skip
+    assert isnan(first.wait_share)
+    assert second.wait_share == pytest.approx(0.05)
+    assert [(one.live_peak.reached, one.framework_peak > 1) for one in (first, second)] == [(True, True), (False, True)]
 
 
 def test_runs_of_a_simulation_and_of_real_gpus_are_told_apart(tmp_path: Path) -> None:

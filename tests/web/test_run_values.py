@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.diagnosis.past_findings import verdict
+from gpumon.model.columns import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.reports import run_json
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import LivePeak
 from gpumon.storage.ledger.row_keys import WHOLE_RUN
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.components.machine import Now
 from gpumon_web.components.run_head import length_range, run_progress
-from gpumon_web.components.run_rows import MAX_LOGGED, epoch_cells, live_peak, logged_names, rank_cells
 from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live
+from gpumon_web.stored.epoch_table import MAX_LOGGED, epoch_cells, logged_names, rank_cells
 from gpumon_web.stored.run_list import run_list_document
 from gpumon_web.stored.run_page import ROWS, find_run, run_document
 from tests.builders import TIME, boundary, device, run, sample, tick
@@ -29,6 +34,7 @@ from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.web.served import Served
 
 NET = "net-1a2b"
+UNKNOWN_PEAK = LivePeak()
 
 
 def document(book: Book, of: str = NET, now: float = BEGAN + 1000) -> dict[str, Any]:
@@ -384,35 +390,42 @@ def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None
         found = document(book)
     first, second = (epoch_cells(one, found["run"]) for one in found["epochs"])
     assert isinstance(first["seconds"], float | int)
-    assert second["seconds"] == {"since": found["epochs"][1]["begun"]}
-    assert [one["is_open"] for one in found["epochs"]] == [False, True]
+    assert second["seconds"] == {"since": found["epochs"][1].begun}
+    assert [one.is_open for one in found["epochs"]] == [False, True]
     over = epoch_cells(found["epochs"][1], {**found["run"], "state": "died"})
     assert over["seconds"] is None
+
+
+def epoch(
+    peak: LivePeak = UNKNOWN_PEAK, *, is_open: bool = False, sampled: float = 1.0, **values: float
+) -> EpochSummary:
+    """An epoch of which only these values of `columns.USAGE` are known."""
+    return EpochSummary(
+        ordinal=0, epoch=0, phase="", begun=NAN, ended=NAN, seconds=NAN, times=1, steps=None, wait=NAN, metrics={},
+        ranks=1, utilization_from="", values=[values.get(column.key, NAN) for column in USAGE], peak=peak,
+        sampled_share=sampled, is_open=is_open,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("known", "peak", "text"),
     [
-        ({"framework_peak": 2 * GIB, "framework_peak_reached": True}, 2 * GIB, "2.0 GiB"),
-        ({"framework_peak": 2 * GIB, "framework_peak_reached": False}, 2 * GIB, "≤ 2.0 GiB"),
-        ({"run_allocated_peak": GIB, "memory_used_peak": 3 * GIB}, GIB, "≥ 1.0 GiB"),
-        ({"memory_used_peak": 3 * GIB}, 3 * GIB, "3.0 GiB"),
-        ({"framework_peak": 2 * GIB, "framework_peak_reached": True, "is_open": True}, 2 * GIB, "≥ 2.0 GiB"),
-        ({"framework_peak": 2 * GIB, "framework_peak_reached": False, "is_open": True}, 2 * GIB, "≤ 2.0 GiB"),
-        ({"memory_used_peak": 3 * GIB, "is_open": True}, 3 * GIB, "≥ 3.0 GiB"),
-        ({}, None, "–"),
+        (epoch(LivePeak(2 * GIB, reached=True)), 2 * GIB, "2.0 GiB"),
+        (epoch(LivePeak(2 * GIB, reached=False)), 2 * GIB, "≤ 2.0 GiB"),
+        (epoch(run_allocated_peak=GIB, memory_used_peak=3 * GIB), GIB, "≥ 1.0 GiB"),
+        (epoch(memory_used_peak=3 * GIB), 3 * GIB, "3.0 GiB"),
+        (epoch(LivePeak(2 * GIB, reached=True), is_open=True), 2 * GIB, "≥ 2.0 GiB"),
+        (epoch(LivePeak(2 * GIB, reached=False), is_open=True), 2 * GIB, "≤ 2.0 GiB"),
+        (epoch(memory_used_peak=3 * GIB, is_open=True), 3 * GIB, "≥ 3.0 GiB"),
+        (epoch(memory_used_peak=3 * GIB, sampled=0.5), 3 * GIB, "≥ 3.0 GiB"),
+        (epoch(), None, "–"),
+        (epoch(sampled=0.5), None, "–"),
     ],
 )
-def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | None, text: str) -> None:
-    nothing = dict.fromkeys((
-        "seconds", "ended", "begun", "utilization_mean", "idle_share", "wait_share", "beside", "framework_peak",
-        "framework_peak_reached", "run_allocated_peak", "memory_used_peak", "energy",
-    ))  # fmt: skip
-    verdict = {"kind": "", "text": "fine", "level": "ok"}
-    cells = epoch_cells({**nothing, **known, "ordinal": 0, "epoch": 0, "metrics": {}, "verdict": verdict},
-                  {"user": None, "state": "finished"})  # fmt: skip
+def test_a_peak_says_whether_it_is_a_bound(known: EpochSummary, peak: float | None, text: str) -> None:
+    cells = epoch_cells(known, {"user": None, "state": "finished"})
     assert (cells["peak_bytes"], cells["peak"]) == (peak, text)
-    assert cells["utilization"][0]["line"][0]["text"] == "–"
+    assert cells["utilization"][0]["line"][0]["text"].endswith("–")
 
 
 @pytest.mark.parametrize("has_waits", [False, True])
@@ -453,7 +466,8 @@ def test_the_peak_of_a_rank_that_goes_on_may_still_rise(state: str, peak: str) -
 
 
 def test_logged_metrics_have_a_column_each_and_no_more_than_four() -> None:
-    rows = [{"metrics": {"loss": 1.0}}, {"metrics": dict.fromkeys(("loss", "a", "b", "c", "d"), 1.0)}]
+    names = ("loss", "a", "b", "c", "d")
+    rows = [replace(epoch(), metrics=metrics) for metrics in ({"loss": 1.0}, dict.fromkeys(names, 1.0))]
     assert logged_names(rows) == ["loss", "a", "b", "c"]
     assert len(logged_names(rows)) == MAX_LOGGED
 
@@ -554,9 +568,3 @@ def test_the_peaks_of_epochs_say_in_their_heading_of_which_memory_they_are(
     course = found.figures["course"]
     assert course is not None
     assert [one["title"] for one in course["panels"] if one["key"] == "gpu.memory_used"] == ["Device memory"]
-
-
-def test_a_peak_that_nobody_measured_is_no_bound() -> None:
-    unknown = {"framework_peak": None, "run_allocated_peak": None, "is_partly_sampled": True}
-    assert live_peak({**unknown, "memory_used_peak": None}) == ("", None)
-    assert live_peak({**unknown, "memory_used_peak": 4e9}) == ("≥ ", 4e9)

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 from gpumon.common.clock import SECOND
 from gpumon.model.run import Metadata, Note, RunFacts
 from gpumon.reports import run_json
-from gpumon.storage.ledger.metadata import about_rows
+from gpumon.storage.ledger.rank import _about_rows
 from gpumon.storage.ledger.schema import LEDGER_FILE
 from gpumon.storage.ledger.writer import Batch, write_batch
 from gpumon.storage.sqlite.write import open_to_write
@@ -54,7 +54,7 @@ class Recorded:
         if about is not None:
             connection = open_to_write(self.path, LEDGER_FILE, shared=False, uid=os.getuid(), log=pytest.fail)
             batch = Batch()
-            batch.add(about_rows(self.id, 0, about))
+            batch.add(_about_rows(self.id, 0, about))
             assert not write_batch(connection, batch)
             connection.close()
 

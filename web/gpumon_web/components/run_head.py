@@ -117,7 +117,7 @@ def run_progress(document: Cells, run: Cells) -> Cells:
     count = None if own is None else own + earlier
     done = units.count(count) + (f" of {units.count(planned)}" if planned and planned >= (count or 0) else "")
     if run["state"] == "running":
-        last = units.count(epochs[-1]["epoch"]) if epochs else units.MISSING
+        last = units.count(epochs[-1].epoch) if epochs else units.MISSING
         values = {**live_progress(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if epochs else ""}
         # The ring has these values; stored values would remain after the run.
         return {**values, "left": units.MISSING, "left_below": ""} if document.get("live") else values

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from gpumon.common.numbers import NAN, shown
 from gpumon.model import units
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.components.compare_rows import PICK_ARG, comparison_address
 from gpumon_web.components.costs import COSTS, cost_cells, shown_costs
 from gpumon_web.components.machine import Now
@@ -23,7 +25,9 @@ from gpumon_web.components.run_head import (
     run_progress,
     usage,
 )
-from gpumon_web.components.run_rows import (
+from gpumon_web.components.tokens import line, link, origin_tag, run_name, run_state, run_tab, text
+from gpumon_web.stored.epoch_rows import Part
+from gpumon_web.stored.epoch_table import (
     EPOCHS,
     NEEDED,
     RANKS,
@@ -34,11 +38,10 @@ from gpumon_web.components.run_rows import (
     logged_left_out,
     logged_names,
     measured_so_far,
+    part_cells,
     peak_title,
     rank_cells,
-    stretch_cells,
 )
-from gpumon_web.components.tokens import line, link, origin_tag, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -150,6 +153,7 @@ def kept(document: Cells) -> StoredValues:
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     epochs, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
+    outside = document.get("outside") or {}
     devices, total, particulars = document["devices"], document.get("total") or {}, document.get("about")
     about_lines, note_lines = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
@@ -160,7 +164,8 @@ def kept(document: Cells) -> StoredValues:
         else []
     )
     measured = origin_tag(run.get("label", ""), [document.get("label", "")])
-    maxima = largest_values([*epochs, *folds, *parts])
+    measured_rows = [*epochs, *folds, *(part.summary for part in parts)]
+    maxima, logging = largest_values(measured_rows), epochs or [part.summary for part in parts]
     values = {
         **dict.fromkeys(NEEDED, False),
         "title": run_name(run),
@@ -173,21 +178,22 @@ def kept(document: Cells) -> StoredValues:
         "noted": finding_notes(document, running=is_running),
         "has_ranks": bool(ranks),
         "ranks": Rows(rank_cells(row) for row in ranks),
-        "logged_names": logged_names(epochs or parts),
-        "peak_column": peak_title([*epochs, *folds, *parts]),
-        "most_energy": summary.get("most_energy") or max((row["energy"] or 0 for row in parts), default=0),
-        **_titles(is_whole, any(row["is_steps"] for row in parts)),
+        "logged_names": logged_names(logging),
+        "peak_column": peak_title(measured_rows),
+        "most_energy": summary.get("most_energy")
+        or max((shown(part.summary.value("energy")) or 0 for part in parts), default=0),
+        **_titles(is_whole, any(part.is_steps for part in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(epochs, parts, run, document),
         **{f"has_{key}": True for key in maxima if key not in STEP_COLUMNS or not (epochs or folds)},
-        "folds": Rows({**fold_cells(row, run, maxima), **cost_cells(None, prices)} for row in folds),
+        "folds": Rows({**fold_cells(fold, run, maxima, outside), **cost_cells(None, prices)} for fold in folds),
         "folded": "; ".join(
             filter(
                 None,
                 (
                     "equal neighbors are one row: means, and the highest peak" if folds else "",
                     measured_so_far(epochs[-1], run, is_live=bool(document.get("live"))) if epochs else "",
-                    logged_left_out(epochs or parts),
+                    logged_left_out(logging),
                     omitted_text(document.get("omitted", 0), is_judged=document.get("is_judged", True)),
                 ),
             )
@@ -235,20 +241,21 @@ def rest(document: Cells) -> StoredValues:
     return StoredValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
 
 
-def _rows(epochs: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
+def _rows(epochs: Sequence[EpochSummary], parts: Sequence[Part], run: Cells, document: Cells) -> Rows:
     """Return the rows of epochs, followed by rows of steps, of time outside epochs and of the whole run."""
-    last = epochs[-1]["ordinal"] if epochs else -1
-    prices, charges = document.get("prices"), document.get("charges") or {}
+    last = epochs[-1].ordinal if epochs else -1
+    prices, charges, outside = document.get("prices"), document.get("charges") or {}, document.get("outside") or {}
     is_live = bool(document.get("live"))
-    maxima = largest_values([*epochs, *parts])
-    epochs = [
-        {
-            **epoch_cells(row, run, maxima, is_live=is_live and row["ordinal"] == last),
-            **cost_cells(charges.get(row["ordinal"]), prices),
-        }
-        for row in epochs
-    ]
-    return Rows([*epochs, *({**stretch_cells(row, run, last, maxima), **cost_cells(None, prices)} for row in parts)])
+    maxima = largest_values([*epochs, *(part.summary for part in parts)])
+    rows = Rows()
+    for epoch in epochs:
+        cells = epoch_cells(
+            epoch, run, maxima, outside=outside.get(epoch.ordinal, NAN), is_live=is_live and epoch.ordinal == last
+        )
+        rows.append({**cells, **cost_cells(charges.get(epoch.ordinal), prices)})
+    for place, part in enumerate(parts):
+        rows.append({**part_cells(part, place, run, last, maxima), **cost_cells(None, prices)})
+    return rows
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:

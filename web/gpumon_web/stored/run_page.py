@@ -38,10 +38,9 @@ from gpumon_web.jobs import NOTHING, UNCHANGED, Packed, compressed
 from gpumon_web.stored.epoch_rows import (
     NO_LENGTHS,
     fold_epochs,
-    fold_rows,
     odd_epochs,
-    rows,
-    stretch_rows,
+    run_parts,
+    seconds_outside_training,
     summary,
     unfolded_epochs,
 )
@@ -126,8 +125,10 @@ def all_rows(record: Record, prices: Prices | None = None, long: LongRun | None 
         *_early_problems(run_epochs, verdicts),
         *(epoch for epoch in run_epochs.epochs if epoch.ordinal >= run_epochs.since),
     ]
-    return {"epochs": rows(record, epochs), "parts": stretch_rows(record, run_epochs.sums, total),
-            **_charges(record, epochs, prices)}  # fmt: skip
+    return {
+        "epochs": epochs, "parts": run_parts(record, run_epochs.sums, total),
+        "outside": seconds_outside_training(record), **_charges(record, epochs, prices),
+    }  # fmt: skip
 
 
 def _charges(record: Record, epochs: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
@@ -226,9 +227,10 @@ def _page(
         "schema": run_json.SCHEMA,
         "run": {**run_json.run_to_json(record.run, now), "epochs_done": record.done},
         "total": run_json.total_to_json(total),
-        "parts": stretch_rows(record, run_epochs.sums, total),
-        "epochs": rows(record, newest),
-        "folds": fold_rows(record, folds),
+        "parts": run_parts(record, run_epochs.sums, total),
+        "epochs": newest,
+        "folds": folds,
+        "outside": seconds_outside_training(record),
         "epochs_total": epochs_total,
         "omitted": epochs_total - len(early) - len(row_epochs),
         "odd": odd_epochs(run_epochs.judged, verdicts, is_all=run_epochs.long is None),
