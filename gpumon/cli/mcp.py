@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     server = MCPServer("gpumon", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     add = server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False), structured_output=False)
     for tool in (
-        tools.gpu_status, tools.list_runs, tools.show_run, tools.compare_runs, tools.gpu_usage, tools.events
+        tools.gpu_status, tools.list_runs, tools.show_run, tools.why_slow, tools.compare_runs, tools.gpu_usage,
+        tools.events,
     ):  # fmt: skip
         add(tool)
     server.run("stdio")
@@ -87,8 +88,17 @@ class Tools:
             document |= {"epochs": epochs[-_MAX_EPOCHS:], "epochs_left_out": len(epochs) - _MAX_EPOCHS}
         return json.dumps(document)
 
+    def why_slow(self, run: str) -> str:
+        """Why a run is slow: causes with evidence, what to change, the expected gain, and what could not be judged.
+
+        `run`: name or id.
+        """
+        return json.dumps(self._answer("why", self._run(run)))
+
     def compare_runs(self, baseline: str, others: list[str]) -> str:
         """Differences of runs from a baseline: time, energy and memory per epoch, each with its significance."""
+        if not others:
+            raise self._error("name at least one run to compare with the baseline")
         return json.dumps(self._answer("runs", "compare", *map(self._run, (baseline, *others))))
 
     def gpu_usage(self, since: str = "7d", by: str = "user") -> str:
@@ -115,6 +125,8 @@ class Tools:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
             raise self._error(f"no answer within {_TIMEOUT:g} s") from None
+        except (ValueError, OSError) as error:  # an argument with a NUL, or longer than a command line may be
+            raise self._error(f"cannot ask gpumon: {error}") from None
         if done.returncode not in (EXIT_OK, EXIT_NO_GPU) or not done.stdout:
             message = done.stderr.decode(errors="replace").strip()
             raise self._error(message or f"the command ended with {done.returncode}")

@@ -12,8 +12,10 @@ daemon. If CUDA_VISIBLE_DEVICES is set, only GPUs in it are used.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Collection, Sequence
@@ -62,6 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not words or not words[0]:
         raise UsageError("no command to run. Example: gpumon wait --gpus 2 -- python train.py")
+    if shutil.which(words[0]) is None and not os.path.exists(words[0]):  # said before a wait of hours
+        message, code = start_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), words[0])
+        print_message(f"gpumon: {clean(message, 1024)}")
+        return code
     places, arguments = resolve_options(arguments)
     from gpumon.launcher.free_gpus import Claims, FreeTimes, Request, visible_devices
 

@@ -199,6 +199,7 @@ def _read_url(path: str, argument: str) -> str:
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii() and url.isprintable()
+        _ = parts.port  # raises ValueError if it is no number from 0 to 65535
     except ValueError:
         is_valid = False
     if not is_valid or len(url) > _MAX_URL or " " in url:

@@ -207,9 +207,11 @@ def money(value: float, currency: str) -> str:
 
 
 def grams(value: float) -> str:
-    """Format a mass: `12 g`, `2.7 kg`, `1,204 kg`."""
+    """Format a mass: `0.12 g`, `12 g`, `2.7 kg`, `1,204 kg`."""
     if text := _non_finite(value):
         return text
+    if 0 < value < 9.95:
+        return f"{value:.2g} g"
     if value < 999.5:
         return f"{value:.0f} g"
     return f"{value / 1000:,.{0 if value >= 99_950 else 1}f} kg"

@@ -51,6 +51,8 @@ def parse_limit(text: str) -> Limit:
     is_upper = operator == ">"
     if (sign == "-") == is_upper and float(number):
         raise UsageError(f"'{text}' would fail for runs that are better and worse: {_EXAMPLE}")
+    if not is_upper and float(number) >= 100:
+        raise UsageError(f"'{text}' can never fail: nothing decreases by more than 100 %")
     return Limit(text.strip(), key, is_upper, float(f"{sign}{number}") / 100)
 
 

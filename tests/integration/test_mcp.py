@@ -61,6 +61,7 @@ def test_an_agent_reads_gpus_and_runs_and_changes_nothing(env: dict[str, str], t
             assert [run["name"] for run in listed["runs"]] == ["seven"]
             shown = json.loads(text(await client.call_tool("show_run", {"run": "seven"})))
             assert (len(shown["epochs"]), shown["epochs_left_out"]) == (50, 10)
+            assert json.loads(text(await client.call_tool("why_slow", {"run": "seven"})))["not_judged"]
             assert [event["kind"] for event in json.loads(text(await client.call_tool("events", {})))["events"]]
             assert json.loads(text(await client.call_tool("compare_runs", {"baseline": "seven", "others": ["seven"]})))
 
@@ -72,6 +73,8 @@ def test_a_wrong_question_gets_one_line_and_the_server_goes_on(env: dict[str, st
         ("show_run", {"run": "nobody"}), ("show_run", {"run": "--help"}), ("show_run", {"run": " "}),
         ("compare_runs", {"baseline": "--fail-if", "others": ["x"]}), ("list_runs", {"limit": -1}),
         ("gpu_usage", {"since": "never"}), ("gpu_usage", {"by": "--csv"}), ("events", {"since": "--help"}),
+        ("show_run", {"run": "a\x00b"}), ("show_run", {"run": "x" * 300_000}), ("why_slow", {"run": "nobody"}),
+        ("compare_runs", {"baseline": "seven", "others": []}),
     ]  # fmt: skip
 
     async def questions(client: Any) -> None:

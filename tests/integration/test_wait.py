@@ -162,7 +162,7 @@ def test_without_a_daemon_the_command_does_not_start(idle: Stub, live_dir: Path,
     assert not (tmp_path / "started").exists()
 
 
-def test_a_missing_command_is_one_line(env: dict[str, str]) -> None:
-    done = gpumon("wait", "--free-for", "0.1s", "--", "no-such-program", env=env)
+def test_a_missing_command_is_refused_before_the_wait(env: dict[str, str]) -> None:
+    done = gpumon("wait", "--gpus", 4, "--free-for", "1h", "--", "no-such-program", env=env)
     assert done.returncode == 127
-    assert "command not found" in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1

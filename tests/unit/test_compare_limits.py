@@ -52,8 +52,12 @@ def test_a_baseline_of_zero_cannot_be_checked(book: Book) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "seconds", "seconds>5", "seconds>>5%", "nonsense>5%", "seconds>-5%", "utilization_mean<5%", "name>5%"]
-)
+    "text",
+    [
+        "", "seconds", "seconds>5", "seconds>>5%", "nonsense>5%", "seconds>-5%", "utilization_mean<5%", "name>5%",
+        "seconds<-200%", "utilization_mean<-100%",
+    ],
+)  # fmt: skip
 def test_other_texts_are_no_limits(text: str) -> None:
     with pytest.raises(UsageError):
         parse_limit(text)
