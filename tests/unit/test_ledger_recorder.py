@@ -680,7 +680,7 @@ def test_a_run_that_comes_later_has_the_samples_of_the_last_half_minute_and_olde
     ends = [make(Mark.EPOCH_END, 110.0, phase=""), make(Mark.RUN_END, 111.0, phase="")]
     ticks = [on(second, power=100.0) for second in range(115)]
     recorder = keep(ledger, [one._replace(runs=()) for one in ticks[:100]], close=False)
-    assert len(recorder._unread_ticks) == 32
+    assert len(recorder._recent[GPU].samples) == 32
     ticks[100] = ticks[100]._replace(boundaries=events)
     ticks[111] = ticks[111]._replace(boundaries=ends)
     keep(ledger, ticks[100:], recorder)

@@ -169,10 +169,7 @@ class GrowthMeter:
             seconds += self._seconds
         else:
             growth, seconds = self._growth or [], self._seconds
-        if seconds == 1.0 and growth:  # the usual case
-            rates: Sequence[float] = growth
-        else:
-            rates = [grown / seconds for grown in growth] if seconds > 0 and growth else self._unknown
+        rates = [grown / seconds for grown in growth] if seconds > 0 and growth else self._unknown
         self._closed[cell] = Growth(rates, values, round(seconds, 4))  # rounded, so that complete cells are equal
         self._base, self._begin = values, border
         self._growth, self._seconds = None, 0.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from operator import add
 from typing import NamedTuple
 
@@ -86,7 +85,7 @@ def write_block(connection: sqlite3.Connection, block: SealedBlock, boot: str, *
     for stored in stored_blocks(connection, block.shape, block.number, block.number, block.subject):
         if cells := stored.cells(columns.names):
             block = _merge(block, cells, replaces)
-    names = _names_json(columns.names)
+    names = json.dumps(columns.names)
     connection.execute("INSERT OR IGNORE INTO schema (metrics) VALUES (?)", (names,))
     connection.execute(
         "INSERT OR REPLACE INTO block (tier, number, subject, boot, schema, first, last, data)"
@@ -110,8 +109,3 @@ def _merge(block: SealedBlock, stored: Mapping[int, HistoryCell], replaces: bool
             cell = fold([other, cell])
         cells[index] = cell
     return seal(Block(block.shape, block.number, block.subject, cells))
-
-
-@lru_cache
-def _names_json(names: Sequence[str]) -> str:
-    return json.dumps(names)

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from gpumon.common.clock import SECOND
@@ -328,7 +329,7 @@ class DeviceUsage:
         at = self._busy_until_ns
         if not at:
             at = busy[0][0]
-        for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
+        for monotonic, ratio in list(busy)[bisect_right(busy, at, key=itemgetter(0)) :]:
             since, to = max(at, monotonic - _MAX_BUSY_PERIOD), min(monotonic, until)
             for first, last in ((since, min(to, self._gap[0])), (max(since, self._gap[1]), to)):
                 for begun, piece_end, span in (
@@ -398,7 +399,3 @@ def _growth(before: float, after: float) -> float:
 
 def _latest(sample: DeviceSample) -> int:
     return max(sample.monotonic_ns, sample.counters_ns)
-
-
-def _first(pair: tuple[int, float]) -> int:
-    return pair[0]

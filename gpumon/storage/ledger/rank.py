@@ -333,7 +333,9 @@ class RankRecorder:
         assert self.tick is not None
         key, run, tick = self.run.key, self.run, self.tick
         duration = self._duration(self.end_ns or tick.monotonic_ns)
-        started = _ns(run.started) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
+        started = (
+            round(run.started * SECOND) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
+        )
         yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
             "source": tick.origin.source, "label": tick.origin.label, "driver": tick.driver.version,
@@ -456,7 +458,3 @@ def _about_rows(run: str, rank: int, about: Metadata) -> Iterator[LedgerRow]:
         yield LedgerRow("note", {"run": run, "time": note.time_ns, "text": note.text, "author": ""})
     for tag in about.tags:
         yield LedgerRow("tag", {"run": run, "tag": tag, "removed": 0})
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * SECOND)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -131,7 +131,7 @@ class Ledger:
             clauses.append(f"id IN (SELECT run FROM {table} WHERE {condition})")
             values += wanted
         query = f"SELECT * FROM run WHERE {' AND '.join(clauses)} ORDER BY started DESC, id LIMIT {limit or -1:d}"
-        with self._reading():
+        with self.snapshot():
             return [self._summary(decode.run_row(row)) for row in self._rows(query, *values)]
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[RunRow]:
@@ -140,13 +140,13 @@ class Ledger:
             "SELECT * FROM run WHERE substr(id, 1, length(?)) = ? OR substr(name, 1, length(?)) = ?"
             f" ORDER BY started DESC, id LIMIT {limit or -1:d}"
         )
-        with self._reading():
+        with self.snapshot():
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
     def names(self) -> list[RunNames]:
         """Return the id, user and framework of every run. With thousands of runs this is much faster than `runs`."""
         people = current_policy()
-        with self._reading():
+        with self.snapshot():
             table = self._columns("SELECT id, user, framework FROM run")
         ids, users, frameworks = table.text("id"), table.text("user"), table.text("framework")
         if people.way == SHOWN:
@@ -162,7 +162,7 @@ class Ledger:
         `known`: an earlier summary of the run, if the run is settled (`RunRow.is_settled`). Then only its tags are read
         again.
         """
-        with self._reading():
+        with self.snapshot():
             return self._summary(run) if known is None else replace(known, tags=self._tags(self._as_written(run.id)))
 
     def record(
@@ -226,10 +226,6 @@ class Ledger:
                 with_epochs=frozenset(row.text("key") for row in self._rows(_WITH_EPOCHS, run_id)),
             )
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context manager in which all queries see the same state of the ledger."""
-        return self._reading()
-
     def long_run(self, run_id: str, longer: int, phases: int) -> LongRun | None:
         """Return a summary of a run with more than `longer` epochs, or None.
 
@@ -288,7 +284,7 @@ class Ledger:
             " WHERE rank.run = ? AND logged.key = ? AND logged.type IN ('real', 'integer') AND epoch.ended > 0"
             " GROUP BY rank.key ORDER BY rank.rank, rank.key LIMIT 1"
         )
-        with self._reading():
+        with self.snapshot():
             return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
     def run_of_rank(self, rank: str) -> str:
@@ -296,7 +292,7 @@ class Ledger:
 
         `rank` is the key of the rank.
         """
-        with self._reading():
+        with self.snapshot():
             return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
 
     def settled_epochs(self, run_id: str) -> SettledEpochs:
@@ -336,7 +332,7 @@ class Ledger:
         query = (
             "SELECT trace.* FROM trace JOIN rank ON rank.key = trace.rank WHERE rank.run = ? ORDER BY rank.rank, uuid"
         )
-        with self._reading():
+        with self.snapshot():
             rows = self._rows(query, self._as_written(run_id))
             return [trace for row in rows if (trace := decode.trace_row(row)) is not None]
 
@@ -394,7 +390,7 @@ class Ledger:
 
     def metadata(self, run_id: str) -> RunMetadata:
         """Return the parameters, facts about the program, notes and tags of a run."""
-        with self._reading():
+        with self.snapshot():
             return self._about(self._as_written(run_id))
 
     def _about(self, run_id: str) -> RunMetadata:
@@ -410,7 +406,7 @@ class Ledger:
     def all_tags(self) -> dict[str, Sequence[str]]:
         """Return the tags of every run that has tags, by the id stored in the file."""
         rows: dict[str, list[Cells]] = {}
-        with self._reading():
+        with self.snapshot():
             for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag"):
                 rows.setdefault(row.text("run"), []).append(row)
         return {run_id: tag_names(tags[:_MAX_METADATA_ROWS]) for run_id, tags in rows.items()}
@@ -441,15 +437,18 @@ class Ledger:
 
         Yields the stored id of the run.
         """
-        with self._reading():
+        with self.snapshot():
             stored = self._as_written(run_id)
             if stored != self._joined:
                 self._joined, self._is_counted_differently = stored, join_run(self._db, stored)
             yield stored
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Run the enclosed queries in one read transaction. Use the open transaction if there is one."""
+    def snapshot(self) -> Iterator[None]:
+        """Let all queries in the `with` block see the same state of the ledger.
+
+        They run in one read transaction, which is the open transaction if there is one.
+        """
         try:
             if self._db.in_transaction:
                 yield

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
@@ -21,7 +20,7 @@ from gpumon.model.origin import Capability, Origin
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
-from gpumon.storage.ledger.device import SAMPLE_RETENTION, RecentSamples, device_sample
+from gpumon.storage.ledger.device import RecentSamples, device_sample
 from gpumon.storage.ledger.rank import EarlierTick, RankRecorder
 from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.writer import KEYS, Batch, OpenRank, StoredRuns
@@ -96,8 +95,6 @@ _FOREVER = 1 << 62
 _FIRST_POLLS = 3
 _CHECK_EVERY = 30 * SECOND
 _MAX_PENDING = 8192
-_MAX_UNREAD = 256
-"""Maximum number of buffered ticks without a run; enough for `SAMPLE_RETENTION` at 8 ticks a second."""
 _MAX_ENDED = 50_000
 
 
@@ -143,8 +140,6 @@ class LedgerRecorder:
         self._earlier_ticks: list[EarlierTick] = []
         """Ticks of the previous daemon, for the traces of its runs. They are deleted when all these runs were seen
         again, or after `_FIRST_POLLS` ticks."""
-        self._unread_ticks: deque[Tick] = deque()
-        """Newest ticks that are not added to `_recent` yet. Their samples are not needed before a run starts."""
         self._sampled_ns = -_FOREVER
         """Time of the last tick in `_recent`; ns, CLOCK_MONOTONIC."""
         self._sampled_interval_ns = 0
@@ -178,11 +173,7 @@ class LedgerRecorder:
             self._origin, self._is_live = tick.origin, Capability.LIVE in tick.origin.capabilities
         if not self._is_live and not self._keep:
             return
-        self._unread_ticks.append(tick)
-        if tick.runs or self._ranks or self._pending_runs or len(self._unread_ticks) >= _MAX_UNREAD:
-            self._add_samples()
-        elif len(self._unread_ticks) > 2 and self._unread_ticks[1].monotonic_ns < tick.monotonic_ns - SAMPLE_RETENTION:
-            self._unread_ticks.popleft()
+        self._add_samples(tick)
         self._withdrawn_keys += tick.withdrawn
         previous, self._previous = self._previous, tick
         if self._stored is None and (stored := self._store.stored) is not None:
@@ -255,21 +246,18 @@ class LedgerRecorder:
         self._withdrawn_keys = []
         self._store.put(batch)
 
-    def _add_samples(self) -> None:
-        ticks, self._unread_ticks = self._unread_ticks, deque()
-        for tick in ticks:
-            after_gap = self._is_after_gap(tick.monotonic_ns, tick.interval_ns)
-            self._has_sampled = True
-            for sample in tick.samples:
-                uuid = sample.device.uuid
-                recent = self._recent.get(uuid)
-                if recent is None:
-                    recent = self._recent[uuid] = RecentSamples()
-                samples = tick.utilization_samples.get(uuid, ())
-                reading = device_sample(sample, tick.monotonic_ns, tick.interval_ns, after_gap=after_gap)
-                recent.add(reading, samples, tick.monotonic_ns)
-        if ticks and len(self._recent) > len(ticks[-1].samples):
-            self._drop_gone_devices(ticks[-1])
+    def _add_samples(self, tick: Tick) -> None:
+        after_gap = self._is_after_gap(tick.monotonic_ns, tick.interval_ns)
+        self._has_sampled = True
+        for sample in tick.samples:
+            uuid = sample.device.uuid
+            recent = self._recent.get(uuid)
+            if recent is None:
+                recent = self._recent[uuid] = RecentSamples()
+            reading = device_sample(sample, tick.monotonic_ns, tick.interval_ns, after_gap=after_gap)
+            recent.add(reading, tick.utilization_samples.get(uuid, ()), tick.monotonic_ns)
+        if len(self._recent) > len(tick.samples):
+            self._drop_gone_devices(tick)
 
     def _is_after_gap(self, monotonic_ns: int, interval_ns: int) -> bool:
         """Return whether ticks are missing between the previous tick and this one."""

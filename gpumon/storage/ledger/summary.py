@@ -185,8 +185,6 @@ def fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> 
     `single`: keys of the ranks that use one device. A rank with several devices has one counter for all of them, so its
     peak is only an upper bound.
     """
-    if len(rows) == 1 and rows[0].rank in single:
-        return rows[0].peak
     return joined_peaks([row.peak if row.rank in single else row.peak._replace(reached=False) for row in rows])
 
 

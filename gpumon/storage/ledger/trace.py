@@ -45,7 +45,7 @@ class TraceRecorder:
         self.columns: list[str] = []
         self.points = 0
         self._origin = origin_ns
-        self._line = _LastLine if keeps_last else _Line
+        self._keeps_last = keeps_last
         self._lines: list[_Line] = []
         for name in columns:
             self.column(name)
@@ -55,7 +55,7 @@ class TraceRecorder:
         if name in self.columns:
             return self.columns.index(name)
         self.columns.append(name)
-        line = self._line()
+        line = _Line(self._keeps_last)
         line.grow(self.points)
         self._lines.append(line)
         return len(self.columns) - 1
@@ -121,9 +121,12 @@ class TraceRecorder:
 
 
 class _Line:
-    __slots__ = ("counts", "highs", "lows", "means")
+    """The points of one metric. `keeps_last`: `means` has the last values instead of the means."""
 
-    def __init__(self) -> None:
+    __slots__ = ("counts", "highs", "keeps_last", "lows", "means")
+
+    def __init__(self, keeps_last: bool) -> None:
+        self.keeps_last = keeps_last
         self.lows = array("f")
         self.highs = array("f")
         self.means = array("d")
@@ -139,7 +142,7 @@ class _Line:
     def add(self, at: int, value: float) -> None:
         # A huge number becomes infinite here, because lows and highs have single precision.
         count = self.counts[at] = self.counts[at] + 1
-        self.means[at] = value if count == 1 else self.means[at] + (value - self.means[at]) / count
+        self.means[at] = value if count == 1 or self.keeps_last else self.means[at] + (value - self.means[at]) / count
         if not value >= self.lows[at]:
             self.lows[at] = value
         if not value <= self.highs[at]:
@@ -157,35 +160,20 @@ class _Line:
             self.grow(1)
         a, b = self.counts[0::2], self.counts[1::2]
         pairs = zip(self.means[0::2], a, self.means[1::2], b, strict=True)
-        self.means = array("d", (self.merge_means(*pair) for pair in pairs))
+        self.means = array("d", (self._merge_means(*pair) for pair in pairs))
         self.counts = array("I", map(add, a, b))
         self.lows = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.lows)))
         self.highs = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.highs)))
 
-    @staticmethod
-    def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
-        """Return the mean of two points, given the mean and the number of values of each."""
-        if not (count_a and count_b):
-            return a if count_a else b
+    def _merge_means(self, a: float, count_a: int, b: float, count_b: int) -> float:
+        """Return the mean, or the last value, of two points, given the mean and the number of values of each."""
+        if not count_a or not count_b or self.keeps_last:
+            return b if count_b else a
         return (a * count_a + b * count_b) / (count_a + count_b)
 
     def restore(self, lows: array[float], means: array[float], highs: array[float], each: int) -> None:
         self.counts = array("I", (each if v == v else 0 for v in means))
         self.lows, self.highs, self.means = lows, highs, array("d", means)
-
-
-class _LastLine(_Line):
-    """A line with last values instead of means."""
-
-    __slots__ = ()
-
-    def add(self, at: int, value: float) -> None:
-        super().add(at, value)
-        self.means[at] = value
-
-    @staticmethod
-    def merge_means(a: float, count_a: int, b: float, count_b: int) -> float:
-        return b if count_b else a
 
 
 def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:

@@ -138,7 +138,9 @@ def write_batch(connection: sqlite3.Connection, batch: Batch, trace_room: int = 
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        rejected = sum(not _write_row(connection, row) for row in sorted(batch.rows.values(), key=_table_order))
+        rejected = sum(
+            not _write_row(connection, row) for row in sorted(batch.rows.values(), key=lambda row: _ORDER[row.table])
+        )
         for late in batch.late:
             connection.execute(
                 "UPDATE epoch SET metrics = json_patch(metrics, ?) WHERE rank = ? AND ordinal = "
@@ -222,10 +224,6 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 _table_columns: dict[str, tuple[str, ...]] = {}
-
-
-def _table_order(row: LedgerRow) -> int:
-    return _ORDER[row.table]
 
 
 def _mark_dead(connection: sqlite3.Connection, key: str, since: int) -> set[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, groupby
-from math import inf
-from operator import mul
 
 from gpumon.common.clock import SECOND
 from gpumon.common.columnar import DamagedBlock
@@ -23,7 +20,8 @@ from gpumon.storage.processes.blocks import (
     Cell,
     IndexedCell,
     ProcessSpan,
-    merge_cell,
+    add_values,
+    empty_cell,
     pack_cells,
     pack_spans,
     read_values,
@@ -103,44 +101,12 @@ def _spans_between(connection: sqlite3.Connection, begin: int, end: int) -> Iter
 
 
 def _merge_spans(spans: Iterable[ProcessSpan]) -> list[IndexedCell]:
-    merged: dict[tuple[int, int], Cell] = {}
-    for (offset, numbers), run in groupby(spans, lambda span: (_cell_index(span), span.numbers)):
-        for number, cell in zip(numbers, _merge_columns(list(run), len(numbers)), strict=True):
-            current = merged.get((number, offset))
-            if current is None:
-                merged[number, offset] = cell
-            else:
-                merge_cell(current, cell)
-    return [IndexedCell(number, offset, cell) for (number, offset), cell in merged.items()]
-
-
-def _cell_index(span: ProcessSpan) -> int:
-    return span.middle_ns // (_COARSE.step * SECOND) % _COARSE.cells
-
-
-def _merge_columns(run: Sequence[ProcessSpan], count: int) -> list[Cell]:
-    """Return the merged cell of each of the `count` processes, over spans that all have the same processes.
-
-    They are merged column by column, which is faster.
-    """
-    seconds = [span.seconds for span in run]
-    whole = sum(seconds)
-    cells = [[whole] for _ in range(count)]
-    for measure in range(len(MEASURES)):
-        values = list(chain.from_iterable(span.columns[measure] for span in run))
-        for offset, cell in enumerate(cells):
-            column = values[offset::count]
-            total = sum(map(mul, column, seconds))
-            # NaN != NaN; no call of is_known, because this runs for each process and measure.
-            if total == total:
-                cell += (whole, total, min(column), max(column))
-                continue
-            known = [(value, length) for value, length in zip(column, seconds, strict=True) if value == value]
-            cell += (
-                sum(length for _, length in known), sum(value * length for value, length in known),
-                min((value for value, _ in known), default=inf), max((value for value, _ in known), default=-inf),
-            )  # fmt: skip
-    return cells
+    cells: dict[tuple[int, int], Cell] = {}
+    for span in spans:
+        offset = span.middle_ns // (_COARSE.step * SECOND) % _COARSE.cells
+        for number, *values in zip(span.numbers, *span.columns, strict=True):
+            add_values(cells.setdefault((number, offset), empty_cell()), values, span.seconds)
+    return [IndexedCell(number, offset, cell) for (number, offset), cell in cells.items()]
 
 
 _NO_COLUMNS: Sequence[Sequence[float]] = ((),) * len(MEASURES)

@@ -8,6 +8,7 @@ arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, TypeVar
 
@@ -21,17 +22,16 @@ Book = Callable[[Part, float, float], object]
 parts."""
 
 
+@dataclass(slots=True)
 class _Span(Generic[Part]):
     """A span of time whose energy has not been determined yet. Times are in ns, CLOCK_MONOTONIC."""
 
-    __slots__ = ("begin_ns", "end_ns", "part", "power")
-
-    def __init__(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
-        self.part = part
-        self.begin_ns, self.end_ns = begin_ns, end_ns
-        self.power = power
-        """Mean power in W; NaN if not available. If no counter reading arrives, the energy is computed from the mean
-        power."""
+    part: Part
+    begin_ns: int
+    end_ns: int
+    power: float
+    """Mean power in W; NaN if not available. If no counter reading arrives, the energy is computed from the mean
+    power."""
 
 
 class EnergyMeter(Generic[Part]):
