@@ -20,7 +20,7 @@ from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import Explain, ProcessWatch, RunWatch
 from gpumon.storage.history.buckets import max_interval
-from gpumon.storage.sqlite.cells import typed_rows
+from gpumon.storage.sqlite.cells import clean_name, typed_rows
 
 _MAX_PENDING = 10_000
 """Maximum number of events that are kept in memory while the file cannot be written. If there are more, the oldest are
@@ -124,7 +124,6 @@ class EventBook:
                 self._open_events[event.kind, event.subject] = None
 
 
-_MAX_NAME_LENGTH = 100
 _MAX_TEXT_LENGTH = 600
 _MAX_DETAILS_LENGTH = 4000
 _SAME_EVENT_NS = 2 * SECOND
@@ -269,7 +268,7 @@ def _insert(connection: sqlite3.Connection, event: Event, boot: str) -> None:
 
 def _clean_subject(subject: EventSubject) -> EventSubject:
     """Return a subject whose strings are escaped and shortened for the file."""
-    return EventSubject(*(clean(part, _MAX_NAME_LENGTH) for part in subject))
+    return EventSubject(*map(clean_name, subject))
 
 
 def _json(details: Mapping[str, object]) -> str:

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.privacy import SHOWN, SOMEBODY, current_policy
 from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, parse_details
 from gpumon.model.vendors import gpu_label, is_part
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.read import read_tables
-from gpumon.storage.sqlite.cells import REAL, typed_rows
+from gpumon.storage.sqlite.cells import REAL, bounded_ns, typed_rows
 
 if TYPE_CHECKING:  # views that read no file do not need SQLite
     import sqlite3
-
-_LATEST = 2**62
-"""A time in ns since 1970 that is later than any real time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ def _condition(
 ) -> tuple[str, list[str | int]]:
     """Return the SQL condition for window, device and kinds, and its values."""
     where = ["time >= ?", "time < ?"]
-    values: list[str | int] = [_ns(begin), _ns(end)]
+    values: list[str | int] = [bounded_ns(begin), bounded_ns(end)]
     if wanted.device:
         devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
         uuids = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
@@ -155,7 +151,3 @@ def _read(
             )
         )
     return events[-limit:] if limit > 0 and not is_named else events
-
-
-def _ns(seconds: float) -> int:
-    return int(max(-_LATEST, min(_LATEST, seconds * SECOND)))

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import UNKNOWN_MODEL
-from gpumon.common.text import clean
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame
 from gpumon.model.vendors import PARTS
 from gpumon.storage.history.read import OpenFile, reading
-from gpumon.storage.sqlite.cells import typed_rows
-
-_MAX_NAME_LENGTH = 100
+from gpumon.storage.sqlite.cells import clean_name, typed_rows
 
 
 def device_table(file: OpenFile) -> dict[str, Device]:
@@ -24,9 +21,7 @@ def device_table(file: OpenFile) -> dict[str, Device]:
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_tables else ()
     # A MIG instance has no number of its own, and its position within the GPU is not stored.
     return {
-        uuid: Device(
-            uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MAX_NAME_LENGTH) or UNKNOWN_MODEL
-        )
+        uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean_name(name) or UNKNOWN_MODEL)
         for uuid, number, name in typed_rows(rows, str, int, str)
     }
 
@@ -82,8 +77,8 @@ def resolve_devices(
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a GPU that does not exist. Its message lists the `known` GPUs."""
-    listed = ", ".join(clean(name, 100) for name in dict.fromkeys(known))
-    return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs in the data: {listed or 'none'}")
+    listed = ", ".join(clean_name(name) for name in dict.fromkeys(known))
+    return UsageError(f"no such GPU: '{clean_name(name)}'. GPUs in the data: {listed or 'none'}")
 
 
 def sort_devices(

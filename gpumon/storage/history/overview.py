@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpumon.common.text import clean
 from gpumon.storage.history.read import OpenFile, reading
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
-from gpumon.storage.sqlite.cells import typed_rows
+from gpumon.storage.sqlite.cells import clean_name, typed_rows
 from gpumon.storage.sqlite.write import damaged_copies
 
 _TABLES = (
@@ -80,7 +79,7 @@ def overview(path: str) -> Overview:
             return Overview(path, _bytes(path), [], [], damaged=damaged_copies(path))
         tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
         rows = file.connection.execute(f"{' UNION '.join(_SUBJECTS)} ORDER BY 1")
-        subjects = [clean(subject, 100) for (subject,) in typed_rows(rows, str)]
+        subjects = [clean_name(subject) for (subject,) in typed_rows(rows, str)]
         others = _others(file)
     return Overview(path, _bytes(path), tiers, subjects, others, damaged_copies(path))
 

@@ -10,6 +10,7 @@ linearly between two ticks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import Any
 
 from gpumon.analysis.thresholds import SAMPLED
@@ -197,6 +198,10 @@ class SplitIntervals:
         return sum(row[0] for row in self.rows.values())
 
 
+_LISTS = ("weighed", "weights", "inside", "held", "first", "counted", "covered")
+"""Lists of numbers in `UsageSums`, in the order of `as_json`."""
+
+
 class UsageSums:
     """Sums of one device over all periods that form one row of the table `usage`."""
 
@@ -274,12 +279,8 @@ class UsageSums:
         self.sampled += other.sampled
         self.ticks.merge(other.ticks)
         self.busy.merge(other.busy)
-        for mine, its in (
-            (self.weighed, other.weighed), (self.weights, other.weights), (self.counted, other.counted),
-            (self.covered, other.covered),
-        ):  # fmt: skip
-            for i, amount in enumerate(its):
-                mine[i] += amount
+        for name in ("weighed", "weights", "counted", "covered"):
+            setattr(self, name, list(map(add, getattr(self, name), getattr(other, name))))
         for mine, its in ((self.inside, other.inside), (self.held, other.held)):
             for i, value in enumerate(its):
                 if value == value and not value <= mine[i]:
@@ -347,30 +348,26 @@ class UsageSums:
     def as_json(self) -> list[Any]:
         """Return the state as JSON values, from which `from_json` restores it. Null stands for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
-        peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
+        lists = [[None if v != v else v for v in getattr(self, name)] for name in _LISTS]
         cut = [[[until, *row] for until, row in intervals.rows.items()] for intervals in (self.estimated, self.unseen)]
-        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered, *cut,
-                self.begun, self.ended]  # fmt: skip
+        return [self.sampled, *spreads, *lists, *cut, self.begun, self.ended]
 
     @classmethod
     def from_json(cls, state: Sequence[Any]) -> UsageSums:
         """Restore sums from the result of `as_json`. Raises ValueError, TypeError or KeyError for anything else."""
         sums = cls()
-        sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *cut, begun, ended = state
-        for intervals, rows in zip((sums.estimated, sums.unseen), cut, strict=True):
+        sums.sampled, ticks, busy, *lists, estimated, unseen, begun, ended = state
+        for intervals, rows in ((sums.estimated, estimated), (sums.unseen, unseen)):
             intervals.rows = {until: row for until, *row in rows}
         if begun and ended:
             sums.add_energy_reading(tuple(begun), tuple(ended))
         for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):
             spread.bins = dict(zip(percents, seconds, strict=True))
             spread.seconds, spread.total = whole, total
-        for target, stored in (
-            (sums.weighed, weighed), (sums.weights, weights), (sums.inside, inside), (sums.held, held),
-            (sums.first, first), (sums.counted, counted), (sums.covered, covered),
-        ):  # fmt: skip
-            if len(stored) != len(target):
+        for name, stored in zip(_LISTS, lists, strict=True):
+            if len(stored) != len(getattr(sums, name)):
                 raise ValueError("other columns")
-            target[:] = [NAN if value is None else value for value in stored]
+            setattr(sums, name, [NAN if value is None else value for value in stored])
         return sums
 
 

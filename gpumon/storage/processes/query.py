@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import current_policy
-from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
@@ -32,12 +31,10 @@ from gpumon.storage.processes.reader import (
     tier_spans,
 )
 from gpumon.storage.processes.usage_series import ProcessLines, process_key, process_lines
-from gpumon.storage.sqlite.cells import typed_rows
+from gpumon.storage.sqlite.cells import bounded_ns, clean_name, typed_rows
 
 MAX_SPANS = 20_000
 """Maximum number of spans returned for a window. If there are more, only the newest are returned."""
-_MAX_TEXT_LENGTH = 100
-_LATEST = 2**62
 
 
 class HeldSpan(NamedTuple):
@@ -64,12 +61,12 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
         # The column `last` of a running process is not always up to date, so it is not part of the condition.
         rows = db.execute(
             "SELECT id, first, last, pid, user FROM process WHERE device = ? AND first <= ? ORDER BY last DESC LIMIT ?",
-            (device, round(min(end * SECOND, _LATEST)), MAX_SPANS),
+            (device, bounded_ns(end), MAX_SPANS),
         )
         spans = []
         for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str):
             end_of_span = max(covered.until, last / SECOND) if number in covered.present else last / SECOND
-            name = people.name(clean(user, _MAX_TEXT_LENGTH)) if user else ""
+            name = people.name(clean_name(user)) if user else ""
             spans.append(HeldSpan(first / SECOND, end_of_span, pid, name))
         return spans
 

@@ -12,19 +12,16 @@ from typing import Any, NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.columnar import DamagedBlock
 from gpumon.common.numbers import is_known
-from gpumon.common.text import clean
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.storage.processes.blocks import TEXTS, Cell, add_values, empty_cell, read_values, unpack_cells, unpack_spans
 from gpumon.storage.processes.snapshot import MAX_START_DIFFERENCE, NO_NUMBER, ProcessNumbers, Snapshots, TrackedProcess
-from gpumon.storage.sqlite.cells import REAL, typed_rows
+from gpumon.storage.sqlite.cells import REAL, bounded_ns, clean_name, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
 _MAX_LAG = 2 * HOUR
 """Maximum seconds by which the column `last` of a running process may be out of date."""
-_LATEST = 2**62
-_MAX_TEXT_LENGTH = 100
 _SELECT = f"SELECT id, device, pid, started, kind, first, last, {', '.join(TEXTS)} FROM process"
 
 
@@ -102,7 +99,7 @@ def processes_between(db: sqlite3.Connection, begin: float, end: float) -> list[
 
     Raises sqlite3.Error.
     """
-    rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _MAX_LAG), _ns(end)))
+    rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (bounded_ns(begin - _MAX_LAG), bounded_ns(end)))
     return _processes(rows)
 
 
@@ -124,7 +121,7 @@ def read_tier(
     """
     rows = db.execute(
         "SELECT begin, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
-        (shape.number, _ns(end), _ns(begin)),
+        (shape.number, bounded_ns(end), bounded_ns(begin)),
     )
     for block, data in typed_rows(rows, int, bytes):
         with suppress(DamagedBlock):  # leaves a gap
@@ -172,16 +169,12 @@ def _process_from_row(
     number: int, device: str, pid: int, started: float | None, kind: str, first: int, last: int, *texts: str
 ) -> StoredProcess:
     begun = nan if started is None else float(started)
-    kind, *names = (clean(text, _MAX_TEXT_LENGTH) for text in (kind, *texts))
+    kind, *names = map(clean_name, (kind, *texts))
     return StoredProcess(number, device, pid, begun, kind, first / SECOND, last / SECOND, *names)
 
 
 def _seconds(ns: object) -> float:
     return ns / SECOND if isinstance(ns, int) else nan
-
-
-def _ns(seconds: float) -> int:
-    return round(max(-_LATEST, min(_LATEST, seconds * SECOND)))
 
 
 _SAME_TIME = 1e-6

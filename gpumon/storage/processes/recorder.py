@@ -9,7 +9,6 @@ from contextlib import suppress
 from gpumon.common.clock import SECOND
 from gpumon.common.columnar import DamagedBlock
 from gpumon.common.procfs import boot_id
-from gpumon.common.text import clean
 from gpumon.model.frame import Tick
 from gpumon.storage.follower import HistoryPlugin
 from gpumon.storage.history.tiers import PROCESS_SHAPES
@@ -36,7 +35,7 @@ from gpumon.storage.processes.snapshot import (
     Snapshots,
     TrackedProcess,
 )
-from gpumon.storage.sqlite.cells import typed_rows
+from gpumon.storage.sqlite.cells import clean_name, typed_rows
 from gpumon.storage.sqlite.write import transaction
 
 _FINE, _COARSE = PROCESS_SHAPES
@@ -55,7 +54,6 @@ _FIND_DUE_HOURS = (
 )
 
 
-_MAX_TEXT_LENGTH = 100
 _FIND = (
     "SELECT id FROM process WHERE pid = ? AND device = ? AND boot = ? AND (abs(started - ?) <= ? OR first = ?)"
     " ORDER BY id DESC LIMIT 1"
@@ -70,7 +68,7 @@ _UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_R
 
 
 def _texts(tracked: TrackedProcess) -> list[str]:
-    return [clean(text, _MAX_TEXT_LENGTH) for text in tracked.texts]
+    return list(map(clean_name, tracked.texts))
 
 
 def coarsen(connection: sqlite3.Connection, until_ns: int) -> None:
@@ -217,7 +215,7 @@ class ProcessRecorder(HistoryPlugin[list[Snapshot]]):
         """Return the id of a process in the file. Insert the process if it is not in the file yet."""
         connection = self._connection
         assert connection is not None
-        device, kind = clean(tracked.device, _MAX_TEXT_LENGTH), clean(tracked.kind, _MAX_TEXT_LENGTH)
+        device, kind = clean_name(tracked.device), clean_name(tracked.kind)
         key = (tracked.pid, device, self._boot, tracked.started, MAX_START_DIFFERENCE, tracked.first_ns)
         if row := connection.execute(_FIND, key).fetchone():
             return int(row[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.common.text import clean
+from gpumon.storage.sqlite.cells import clean_name
 
 if TYPE_CHECKING:  # views that only read accounts do not import these
     import sqlite3
@@ -65,9 +65,6 @@ DEVICE_COLUMNS = DeviceUse._fields
 USER_COLUMNS = Account._fields[1:]
 """Columns with sums in the table `account`."""
 
-_MAX_NAME_LENGTH = 100
-"""Characters in the name of a user or a device."""
-
 
 def _upsert_sums(table: str, keys: Sequence[str], columns: Sequence[str]) -> str:
     """Return the statement that inserts a row, or adds its columns to the row with the same keys."""
@@ -87,10 +84,10 @@ def write_accounts(connection: sqlite3.Connection, book: AccountBook) -> None:
     """Add the sums of `book` to those in the file, within the open transaction. Raises sqlite3.Error."""
     connection.executemany(
         "INSERT OR REPLACE INTO device (uuid, number, name) VALUES (?, ?, ?)",
-        [(uuid, device.index, clean(device.name, _MAX_NAME_LENGTH)) for uuid, device in book.names.items()],
+        [(uuid, device.index, clean_name(device.name)) for uuid, device in book.names.items()],
     )
     connection.executemany(_ADD_DEVICE_HOUR, [(*key, *sums) for key, sums in book.devices.items()])
     connection.executemany(
         _ADD_ACCOUNT,
-        [(key.hour, key.device, clean(key.user, _MAX_NAME_LENGTH), *sums) for key, sums in book.users.items()],
+        [(key.hour, key.device, clean_name(key.user), *sums) for key, sums in book.users.items()],
     )
