@@ -31,9 +31,7 @@ function card(world, data) {
     };
     return chart;
   };
-  gpumon.chartTools = () => new Element("div");
-  gpumon.chartFiles = () => new Element("div");
-  gpumon.overview = () => ({ node: new Element("div"), show() {}, hide() {} });
+  gpumon.overview = () => ({ node: new Element("div"), show() {} });
   const choices = { keys: null };
   gpumon.panelChoice = (key, usual, changed) => {
     let all = [];
@@ -540,7 +538,7 @@ test("a phone says in a row of its own what the thin line of a panel is, where a
   const { gpumon } = load();
   const line = { x: [1, 2], mean: [2 ** 30, 2 ** 30] };
   const panel = { title: "", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [line, { ...line, look: "thin", label: "allocated" }] };
-  const said = (isSmall) => gpumon.spokenText({ axis: "time" }, { panel, facts: panel.lines.map((one) => gpumon.lineFacts(one, 0, 3, Infinity)), gone: [], isSmall }, true)[2].replaceAll("\u00a0", " ");
+  const said = (isSmall) => gpumon.gutterText({ axis: "time" }, { panel, facts: panel.lines.map((one) => gpumon.lineFacts(one, 0, 3, Infinity)), gone: [], isSmall }, true)[2].replaceAll("\u00a0", " ");
   assert.deepStrictEqual([said(false), said(true)], ["of 80.0 GiB · peak 1.0 GiB · thin line: allocated", "peak 1.0 GiB"]);
   assert.strictEqual(gpumon.smallPanelNote({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
 });
@@ -565,7 +563,7 @@ test("a panel says NaN where the view reaches what was no number, and the last n
   const panel = { title: "loss", unit: "plain", limits: [], lines: [line, { ...line, look: "dots", label: "val_loss" }] };
   const said = (to) => {
     const facts = panel.lines.map((one) => gpumon.lineFacts(one, 0, to, Infinity));
-    return plain(gpumon.spokenText({ axis: "time", goesOn: true }, { panel, facts, gone: [null, null], isNow: true }, true));
+    return plain(gpumon.gutterText({ axis: "time", goesOn: true }, { panel, facts, gone: [null, null], isNow: true }, true));
   };
   assert.deepStrictEqual(said(3), ["loss", "NaN", "val_loss NaN"]);
   assert.deepStrictEqual(said(2.5).slice(0, 2), ["loss", "1"]);
@@ -621,9 +619,9 @@ test("many events have their lane alone: lines of all of them would be a fence b
   const area = { from: 0, to: 1000, left: 100, right: 1100, x: (time) => 100 + time };
   const seen = (count) => gpumon.eventsIn(Array.from({ length: count }, (_, at) => ({ time: 15 + at * 18, level: "", text: "x" })), area);
   assert.strictEqual(seen(20).length, 20);
-  assert.strictEqual(gpumon.isFence(seen(20), area), false);
-  assert.strictEqual(gpumon.isFence(seen(50), area), true);
-  assert.strictEqual(gpumon.isFence([], area), false);
+  assert.strictEqual(gpumon.hasTooManyLines(seen(20), area), false);
+  assert.strictEqual(gpumon.hasTooManyLines(seen(50), area), true);
+  assert.strictEqual(gpumon.hasTooManyLines([], area), false);
 });
 
 test("points that come less often than cells are long leave no gap between them, and a pause does", () => {
@@ -647,7 +645,7 @@ test("a chart as a file breaks no number from its unit and from its word", () =>
   const pen = { measureText: (text) => ({ width: 6 * text.length }), fillText(text) { told.push(text); } };
   const panel = { title: "Device memory", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [{ role: "acc" }] };
   const facts = [{ seen: 3, last: 40 * 2 ** 30, high: 68.4 * 2 ** 30 }];
-  g.writeGutter(pen, { interval: 1 }, { panel, facts, gone: [], head: 0 }, {}, true);
+  g.writeGutter(pen, { interval: 1 }, { panel, facts, gone: [], head: 0 }, true);
   assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB\u00a0·", "peak\u00a068.4\u00a0GiB"]);
 });
 

@@ -16,8 +16,8 @@ function fixed(value, digits) {
 }
 
 // A minus sign in the place of a hyphen before a number.
-const signed = (text) => text.replace(/^-/, "−");
-const thousands = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
+export const signed = (text) => text.replace(/^-/, "−");
+export const grouped = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
 
 // As Python's `.2e`, and `.4g` of what is no whole number of five digits: an exponent has two digits.
 const exponent = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
@@ -75,7 +75,7 @@ export function joules(value, largest) {
   const [of, column] = known(largest) ? [unit(value) > unit(largest) ? value : largest, 1] : [value, 0];
   const [size, name, digits] = of >= 3.6e6 ? [3.6e6, "kWh", column ? (of < 3.6e7 ? 3 : of < 3.6e8 ? 2 : 1) : 2] : of >= 3600 ? [3600, "Wh", of < 3.6e4 ? 1 + column : 1] : [1, "J", 0];
   const isLess = column && value > 0 && value < (size * 10 ** -digits) / 2;
-  return `${isLess ? `<${fixed(10 ** -digits, digits)}` : thousands(fixed(value / size, digits))} ${name}`;
+  return `${isLess ? `<${fixed(10 ** -digits, digits)}` : grouped(fixed(value / size, digits))} ${name}`;
 }
 
 // A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
@@ -151,7 +151,7 @@ const BETWEEN = new RegExp(`(\\d) (?=(?:${UNITS.join("|")})(?!\\w))`, "g");
 export const unbroken = (text) => text.replace(BETWEEN, "$1\u00a0");
 
 export const percent = (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING);
-export const watts = (value) => (known(value) ? `${thousands(fixed(value, 0))} W` : MISSING);
+export const watts = (value) => (known(value) ? `${grouped(fixed(value, 0))} W` : MISSING);
 export const celsius = (value) => (known(value) ? `${signed(fixed(value, 0))} °C` : MISSING);
 export const gigahertz = (value) => (known(value) ? `${fixed(value / 1e9, 2)} GHz` : MISSING);
-export const count = (value) => (known(value) ? thousands(fixed(value, 0)) : MISSING);
+export const count = (value) => (known(value) ? grouped(fixed(value, 0)) : MISSING);

@@ -1,4 +1,4 @@
-// The whole of a long run above its chart: one line, its slow epochs as a row of heat, and a window to draw and to move.
+// The whole of a long run above its chart: one line, its slow epochs, and a range to draw and to move.
 // @ts-check
 import { hide, make } from "./dom.js";
 import { chartFont, lastOf } from "./lanes.js";
@@ -9,57 +9,33 @@ import { clampRange } from "./tools.js";
 import { drawTrace, lineFacts, longestGap } from "./trace.js";
 
 const FROM = 60; // epochs from which on a run is long
-const TALL = 56;
-const HEAT = 12;
-const SIDE = 16;
-const LEAST = 6;
+const TALL = 56; // px of the line
+const EPOCHS = 12; // px of the row of epochs
+const HEIGHT = TALL + EPOCHS + 26; // with their numbers
+const SIDE = 16; // px
+const LEAST = 6; // px of a range, at least
+const GRIP = 3; // px beside a range that still move it
+const APART = 60; // px between two numbers
 
+// `go(range)` is called with a range that the viewer draws, and with null on a double click.
 export function overview(go) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   const node = make("div", { class: "overview", hidden: true }, canvas);
   let doc = null;
   let range = null;
-  let grip = null; // {from: px, window: [from, to] or null}
+  let drag = null; // {from: px, range: the range that is moved, or null while one is drawn}
 
-  const wide = () => node.clientWidth - 2 * SIDE;
-  const x = (value) => SIDE + ((value - doc.begin) / (doc.end - doc.begin || 1)) * wide();
-  const value = (at) => doc.begin + ((Math.max(SIDE, Math.min(SIDE + wide(), at)) - SIDE) / wide()) * (doc.end - doc.begin);
+  const width = () => node.clientWidth - 2 * SIDE;
+  const x = (value) => SIDE + ((value - doc.begin) / (doc.end - doc.begin || 1)) * width();
+  const value = (at) => doc.begin + ((Math.max(SIDE, Math.min(SIDE + width(), at)) - SIDE) / width()) * (doc.end - doc.begin);
   const local = (event) => event.clientX - node.getBoundingClientRect().left;
 
   function draw() {
     if (!doc || !node.clientWidth) { return; }
-    const width = node.clientWidth;
-    const pen = canvasPen(canvas, width, TALL + HEAT + 26);
-    const run = doc.runs[0];
-    const color = (opacity) => theme.color(theme.ofUser(run.user), opacity);
-    const panel = doc.panels[0];
-    const line = panel.lines[0];
-    const longest = longestGap(line, doc.interval);
-    const facts = lineFacts(line, doc.begin, doc.end, longest);
-    const low = panel.zero ? 0 : facts.low;
-    const high = facts.high > low ? facts.high : low + 1;
-    pen.fillStyle = theme.color("soft", 0.5);
-    pen.fillRect(SIDE, 0, wide(), TALL);
-    drawTrace(pen, line, { x, y: (one) => 4 + (TALL - 8) * (1 - (one - low) / (high - low)), from: doc.begin, to: doc.end }, longest, color);
-    pen.font = chartFont(11.5);
-    pen.textBaseline = "middle";
-    pen.textAlign = "left";
-    pen.fillStyle = theme.color("mut");
-    pen.fillText(panel.title, SIDE + 6, TALL - 9);
-    // Slow epochs stand out, and what is as usual recedes.
-    let last = SIDE;
-    let level = "";
-    const flush = (to) => {
-      pen.fillStyle = level ? theme.color("warn") : theme.color("line", 0.8);
-      pen.fillRect(last, TALL + 6, Math.max(0.6, to - last - 0.6), HEAT);
-      last = to;
-      level = "";
-    };
-    for (const band of run.bands) {
-      const to = x(band[1]);
-      level = level || band[3] || "";
-      if (to - last >= 4) { flush(to); }
-    }
+    const pen = canvasPen(canvas, node.clientWidth, HEIGHT);
+    const [run] = doc.runs;
+    drawLine(pen, doc.panels[0], theme.ofUser(run.user));
+    drawEpochs(pen, run.bands);
     if (range) {
       const [a, b] = range.map(x);
       pen.fillStyle = theme.color("acc", 0.2);
@@ -68,40 +44,75 @@ export function overview(go) {
       pen.fillRect(a - 1, 0, 2, TALL);
       pen.fillRect(b - 1, 0, 2, TALL);
     }
-    // Numbers of epochs below.
+    writeNumbers(pen, run.bands);
+  }
+
+  function drawLine(pen, panel, role) {
+    const [line] = panel.lines;
+    const longest = longestGap(line, doc.interval);
+    const facts = lineFacts(line, doc.begin, doc.end, longest);
+    const low = panel.zero ? 0 : facts.low;
+    const high = facts.high > low ? facts.high : low + 1;
+    pen.fillStyle = theme.color("soft", 0.5);
+    pen.fillRect(SIDE, 0, width(), TALL);
+    const y = (one) => 4 + (TALL - 8) * (1 - (one - low) / (high - low));
+    drawTrace(pen, line, { x, y, from: doc.begin, to: doc.end }, longest, (opacity) => theme.color(role, opacity));
+    pen.font = chartFont(11.5);
+    pen.textBaseline = "middle";
+    pen.textAlign = "left";
+    pen.fillStyle = theme.color("mut");
+    pen.fillText(panel.title, SIDE + 6, TALL - 9);
+  }
+
+  // Epochs as blocks of at least 4 px; a block with a slow epoch stands out.
+  function drawEpochs(pen, bands) {
+    let left = SIDE;
+    let level = "";
+    for (const band of bands) {
+      const right = x(band[1]);
+      level = level || band[3] || "";
+      if (right - left < 4) { continue; }
+      pen.fillStyle = level ? theme.color("warn") : theme.color("line", 0.8);
+      pen.fillRect(left, TALL + 6, right - left - 0.6, EPOCHS);
+      left = right;
+      level = "";
+    }
+  }
+
+  function writeNumbers(pen, bands) {
     pen.fillStyle = theme.color("mut");
     let taken = -Infinity;
-    for (const tick of axes.epoch.ticks(run.bands[0][2], lastOf(run.bands[run.bands.length - 1]), wide())) {
-      const band = run.bands.find((one) => one[2] <= tick.value && tick.value <= lastOf(one));
+    for (const tick of axes.epoch.ticks(bands[0][2], lastOf(bands[bands.length - 1]), width())) {
+      const band = bands.find((one) => one[2] <= tick.value && tick.value <= lastOf(one));
       if (!band || x(band[0]) < taken) { continue; }
       pen.textAlign = x(band[0]) < SIDE + 20 ? "left" : "center";
-      pen.fillText(tick.text, Math.min(x(band[0]), width - SIDE - 14), TALL + HEAT + 17);
-      taken = x(band[0]) + 60;
+      pen.fillText(tick.text, Math.min(x(band[0]), node.clientWidth - SIDE - 14), TALL + EPOCHS + 17);
+      taken = x(band[0]) + APART;
     }
   }
 
   node.addEventListener("pointerdown", (event) => {
     if (!doc || event.button !== 0) { return; }
     const at = local(event);
-    const inside = range && at > x(range[0]) - 3 && at < x(range[1]) + 3;
-    grip = { from: at, window: inside ? [...range] : null };
+    const isInside = range && at > x(range[0]) - GRIP && at < x(range[1]) + GRIP;
+    drag = { from: at, range: isInside ? [...range] : null };
     node.setPointerCapture(event.pointerId);
     event.preventDefault();
   });
   node.addEventListener("pointermove", (event) => {
-    if (!grip) { return; }
+    if (!drag) { return; }
     const at = local(event);
-    if (grip.window) {
-      const by = value(at) - value(grip.from);
-      range = clampRange(grip.window.map((one) => one + by), [doc.begin, doc.end]);
-    } else if (Math.abs(at - grip.from) >= LEAST) { range = [value(Math.min(at, grip.from)), value(Math.max(at, grip.from))]; }
+    if (drag.range) {
+      const by = value(at) - value(drag.from);
+      range = clampRange(drag.range.map((end) => end + by), [doc.begin, doc.end]);
+    } else if (Math.abs(at - drag.from) >= LEAST) { range = [value(Math.min(at, drag.from)), value(Math.max(at, drag.from))]; }
     draw();
   });
   node.addEventListener("pointerup", (event) => {
-    if (!grip) { return; }
-    const moved = Math.abs(local(event) - grip.from) >= 1;
-    grip = null;
-    if (moved && range) { go(range); }
+    if (!drag) { return; }
+    const isMoved = Math.abs(local(event) - drag.from) >= 1;
+    drag = null;
+    if (isMoved && range) { go(range); }
   });
   node.addEventListener("dblclick", () => go(null));
   theme.on(draw);
@@ -109,13 +120,13 @@ export function overview(go) {
 
   return {
     node,
-    show(found, seen) {
-      doc = found;
-      if (!grip) { range = seen; }
+    // Shows a document and its range, if the run is long.
+    show(given, seen) {
+      doc = given;
+      if (!drag) { range = seen; }
       const isLong = doc.runs.length > 0 && doc.runs[0].bands.length >= FROM && doc.panels.length > 0;
       hide(node, !isLong);
       if (isLong) { draw(); }
     },
-    hide() { hide(node, true); },
   };
 }

@@ -11,7 +11,6 @@ const FINE = [1, 2, 5].flatMap((one) => [one / 100, one / 10]).sort((a, b) => a 
 const ROOM = 92; // px between two times
 const TICKS = 3; // of a panel, about
 const MOST = 400;
-const grouped = (text) => text.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
 // Factor and unit of an axis whose largest value is `top`, in base units.
 function binary(top, behind) {
@@ -71,7 +70,7 @@ function ticks(name, low, high, top) {
 function words(value, digits) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e7 || size < 1e-4)) { return value.toExponential(1).replace(".0e", "e").replace(/-/g, "−").replace("e+", "e"); }
-  return grouped(value.toFixed(Math.min(digits, 6)).replace(/\.(\d*)$/, "_$1")).replace("_", ".").replace(/^-/, "−").replace(/(\.\d*?),/g, "$1");
+  return format.signed(format.grouped(value.toFixed(Math.min(digits, 6))));
 }
 
 const clock = (at, step) => {
@@ -130,7 +129,7 @@ function parts(from, to, step) {
 function wholes(from, to, pixels) {
   const step = Math.max(1, stepOf(to - from, Math.max(2, pixels / ROOM)));
   const found = [];
-  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) { found.push({ value: at * step, text: grouped(String(at * step)) }); }
+  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) { found.push({ value: at * step, text: format.grouped(String(at * step)) }); }
   return found;
 }
 
@@ -141,11 +140,11 @@ export const axes = {
     place: (value) => axisScale.instant(value),
     name: (from) => axisScale.day(from),
   },
-  epoch: { ticks: wholes, place: (value) => `epoch ${grouped(String(Math.round(value)))}`, name: () => "epoch" },
+  epoch: { ticks: wholes, place: (value) => `epoch ${format.grouped(String(Math.round(value)))}`, name: () => "epoch" },
 };
 
 export const axisScale = {
-  ticks, grouped,
+  ticks,
   write: (name, value) => unit(name).write(value),
   least: (name) => unit(name).least || 0,
   // A moment with its seconds, with the date where it is not today's.

@@ -1,20 +1,17 @@
-// Lines of charts: a mean with its envelope, broken where nothing was measured.
+// Lines of charts: a mean with its lowest and highest values, interrupted where nothing was measured.
 // @ts-check
 /** @import { ChartDocument, Line, Panel } from "./types" */
 import * as format from "./format.js";
-import { hatchArea } from "./pen.js";
-import { theme } from "./theme.js";
 
 const APART = 6; // px between dots at least
-const MISSED = 3; // intervals between two samples from which on nothing is known between them
-const CELL = 10; // s of a point from which on it is said what it covers
-const HATCHED = 12; // px of a gap that is shown as one
-const ENDS = 2; // points beyond the ends of a joined line up to which its last value is shown
-const WIDE = 14; // px of a stretch that is drawn as a step
-const AREA = 0.13;
-const BAND = 0.2;
+export const MISSED = 3; // intervals between two samples from which on nothing is known between them
+const LONG_CELL = 10; // s of a point from which on the time that it covers is shown
+const ENDS = 2; // mean distances of points for which the last value of a joined line is shown beyond its end
+const WIDE = 14; // px of a point from which on it is drawn as a step
+const AREA = 0.13; // opacities
+const RANGE = 0.2;
 
-// The first place in `x` whose value is not below `value`.
+// The index of the first value in `x` that is not below `value`.
 export function lowerBound(x, value) {
   let low = 0;
   let high = x.length;
@@ -25,7 +22,7 @@ export function lowerBound(x, value) {
   return low;
 }
 
-// Seconds before a point over which the line is drawn: later points may come less often than the first ones.
+// Seconds before a point over which the line is drawn. Points that the page appended may be further apart than the others.
 /** @param {Line} line */
 const reach = (line, at, longest) => (line.x[at] > line.made ? Math.max(longest, MISSED * line.every) : longest);
 
@@ -33,66 +30,65 @@ const reach = (line, at, longest) => (line.x[at] > line.made ? Math.max(longest,
 /** @param {Line} line */
 const breaks = (line, at, longest) => line.x[at] - line.x[at - 1] > reach(line, at, longest);
 
-// Stretches of a line without a gap, as [first, behind the last], within a view and one point beyond it.
+// Stretches of a line without a gap, as [first, last + 1], in a view and one point beyond it.
 /** @param {Line} line */
 function stretches(line, from, to, longest) {
   const { x, mean } = line;
   const first = Math.max(0, lowerBound(x, from) - 1);
   const last = Math.min(x.length, lowerBound(x, to) + 1);
-  const found = [];
+  const parts = [];
   let begin = -1;
   for (let at = first; at < last; at += 1) {
-    const known = mean[at] !== null && mean[at] !== undefined;
-    if (begin >= 0 && (!known || breaks(line, at, longest))) { found.push([begin, at]); begin = -1; }
-    if (known && begin < 0) { begin = at; }
+    const isKnown = mean[at] !== null && mean[at] !== undefined;
+    if (begin >= 0 && (!isKnown || breaks(line, at, longest))) { parts.push([begin, at]); begin = -1; }
+    if (isKnown && begin < 0) { begin = at; }
   }
-  if (begin >= 0) { found.push([begin, last]); }
-  return found;
+  if (begin >= 0) { parts.push([begin, last]); }
+  return parts;
 }
 
-// Seconds between two points beyond which a line breaks.
+// Seconds between two points beyond which a line is interrupted.
 /** @param {Line} line */
 export const longestGap = (line, interval) => (line.joined ? Infinity : 0) || MISSED * Math.max(line.step || 0, interval || 0) || Infinity;
 
-// The point of a line that is shown at `value`: the nearest one, -1 in a gap and beyond its ends.
+// The index of the point of a line that is shown at a value of the axis: the nearest one; -1 in a gap and beyond the ends.
 /** @param {Line} line */
 export function nearestPoint(line, value, longest) {
   const { x, mean } = line;
   const beyond = Math.max(x[0] - value, value - x[x.length - 1], 0);
   if (line.joined && beyond > ENDS * (x[x.length - 1] - x[0]) / x.length) { return -1; }
   const after = lowerBound(x, value);
-  let found = after;
-  if (after > 0 && (after === x.length || value - x[after - 1] <= x[after] - value)) { found = after - 1; }
-  if (found >= x.length || mean[found] === null || mean[found] === undefined) { return -1; }
-  return Math.abs(x[found] - value) <= Math.max(reach(line, found, longest) / 2, 1e-9) ? found : -1;
+  const nearest = after > 0 && (after === x.length || value - x[after - 1] <= x[after] - value) ? after - 1 : after;
+  if (nearest >= x.length || mean[nearest] === null || mean[nearest] === undefined) { return -1; }
+  return Math.abs(x[nearest] - value) <= Math.max(reach(line, nearest, longest) / 2, 1e-9) ? nearest : -1;
 }
 
-// The time that a point of a chart covers, as [from, to]: null of one sample, and of cells no wider than a few of them.
+// The time that a point covers, as [from, to]; null if it is a sample or a mean of few samples.
 /** @param {ChartDocument} doc @param {Line} line */
 export function coveredTime(doc, line, point) {
   if (doc.axis !== "time" || !line.step || point < 0) { return null; }
   const at = line.x[point];
   const [begin, end, step] = (doc.coarse || []).find((one) => one[0] <= at && at < one[1]) || [-Infinity, doc.until || doc.end, line.step];
-  if (step < CELL || step <= MISSED * (doc.interval || 0)) { return null; }
+  if (step < LONG_CELL || step <= MISSED * (doc.interval || 0)) { return null; }
   const first = step === line.step ? at - step / 2 : Math.floor(at / step) * step;
   return [Math.max(first, begin), Math.min(first + step, end)];
 }
 
-// The newest point of a line that has a value; -1 where none has.
+// The index of the newest point with a value; -1 if there is none.
 /** @param {Line} line */
 export const newestPoint = (line) => line.mean.findLastIndex((value) => format.known(value));
 
-// Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known: `isPartial`
-// where that is not all of it.
+// Facts about a line in a view: `low`, `high`, `mean`, the `last` value, `odd` if the last one is NaN or infinite, `seen` values,
+// and the `area` below the line over the time that is known; `isPartial` if that is not the whole view.
 /** @param {Line} line */
 export function lineFacts(line, from, to, longest) {
   let [low, high, plain, seen, area] = [Infinity, -Infinity, 0, 0, 0];
   let last = null;
-  let weight = 0; // each sample stands for the time since the one before it
+  let weight = 0; // s: each sample counts for the time since the one before it
   const first = lowerBound(line.x, from);
   const { step } = line;
   for (let at = first; at < line.x.length; at += 1) {
-    // Of the newest cell only a part is over: its middle may be still to come.
+    // The newest cell may have begun only just, so that its middle is in the future.
     const isPart = step && at === line.x.length - 1 && format.known(line.filled);
     if (line.x[at] - (isPart ? step / 2 : 0) > to) { break; }
     const value = line.mean[at];
@@ -109,12 +105,12 @@ export function lineFacts(line, from, to, longest) {
     seen += 1;
     last = value;
   }
-  // On an axis of nothing but single points each counts alike.
-  const odd = line.odd && line.odd[0] <= to ? line.odd[1] : null; // the last one is no number, but that word
-  return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, odd, seen, area, isPartial: gapsOf(line, from, to, longest).length > 0 };
+  const odd = line.odd && line.odd[0] <= to ? line.odd[1] : null;
+  const mean = weight ? area / weight : seen ? plain / seen : NaN; // single points have no time to count for
+  return { low, high, mean, last, odd, seen, area, isPartial: gapsOf(line, from, to, longest).length > 0 };
 }
 
-// Gaps within a view, as [from, to], of a line that has a place there: the end of a line without values is none.
+// Gaps of a line in a view, as [from, to]. The time behind its newest value is none of them.
 /** @param {Line} line */
 export function gapsOf(line, from, to, longest) {
   const { x } = line;
@@ -123,23 +119,24 @@ export function gapsOf(line, from, to, longest) {
   const newest = newestPoint(line);
   const last = Math.min(x.length, lowerBound(x, to) + 1, newest + 1);
   if (first >= last) { return []; }
-  const parts = stretches(line, from, to, longest);
-  const edges = [x[first] - half, ...parts.flatMap(([begin, end]) => [x[begin] - half, x[end - 1] + half]), x[last - 1] + half];
-  const found = edges.flatMap((edge, at) => (at % 2 ? [] : [[edge, edges[at + 1]]]));
-  return found.filter(([a, b]) => b > a && b > from && a < to);
+  const known = stretches(line, from, to, longest).flatMap(([begin, end]) => [x[begin] - half, x[end - 1] + half]);
+  const edges = [x[first] - half, ...known, x[last - 1] + half];
+  const gaps = edges.flatMap((edge, at) => (at % 2 ? [] : [[edge, edges[at + 1]]]));
+  return gaps.filter(([a, b]) => b > a && b > from && a < to);
 }
 
-// Stretches of time without those parts that are in another one, in the order of time.
+// Spans of time in their order, those that overlap as one.
 export function mergedSpans(spans) {
-  const found = [];
+  const merged = [];
   for (const [from, to] of [...spans].sort((a, b) => a[0] - b[0])) {
-    const before = found[found.length - 1];
-    if (before && from <= before[1]) { before[1] = Math.max(before[1], to); } else { found.push([from, to]); }
+    const before = merged[merged.length - 1];
+    if (before && from <= before[1]) { before[1] = Math.max(before[1], to); } else { merged.push([from, to]); }
   }
-  return found;
+  return merged;
 }
 
-// What lies before the first point and behind the last, of something that was there from its begin to its end.
+// The times before the first value and behind the last one, of a run, which lasted from begin to end whether it was sampled or
+// not. What comes behind the last value of a run that goes on may be on its way.
 /** @param {Line} line @param {any} doc */
 export function endsUnseen({ x, mean, step }, { begin, end, goesOn }, longest) {
   const known = x.filter((_, at) => format.known(mean[at]));
@@ -148,8 +145,8 @@ export function endsUnseen({ x, mean, step }, { begin, end, goesOn }, longest) {
   return [[begin, first], ...(goesOn ? [] : [[last, end]])].filter(([from, to]) => to - from > longest);
 }
 
-// Stretches of a view in which nothing was sampled. A line that is joined from one logged value to the next has gaps of its own,
-// at NaN and where an epoch broke off, and of several lines one may miss what others have: there the document knows when.
+// The times of a view in which nothing was sampled. Logged values are interrupted at a NaN and where an epoch was aborted, and
+// of several lines one may lack what others have: for these the document says when nothing was sampled.
 /** @param {ChartDocument} doc @param {Panel} panel */
 export function unseenIn(doc, panel, { from, to }, longest) {
   const [first] = panel.lines;
@@ -157,66 +154,61 @@ export function unseenIn(doc, panel, { from, to }, longest) {
   return [...gapsOf(first, from, to, longest), ...(doc.spans && first.step ? endsUnseen(first, doc, longest) : [])];
 }
 
-// Where a line ends before `until`, from when it is not known: its last value, or its first time where it has none; else null.
-// A GPU that is `silent` has no value of now, however new its last one is.
+// Since when a line is unknown, as {from, age}, if it ends before `until`; else null. It is unknown since its last value, or since
+// its first time if it has no value. A GPU that is `silent` has no current value, however new its last one is.
 /** @param {Line} line */
 export function unknownSince(line, until, longest, silent) {
-  let at = line.x.length - 1;
-  while (at >= 0 && !format.known(line.mean[at])) { at -= 1; }
+  const at = newestPoint(line);
   if (at < 0) { return silent && line.x.length ? { from: line.x[0], age: NaN } : null; }
   const from = line.x[at] + (line.step || 0) / 2;
   const age = until - from;
   return silent || age > reach(line, at, longest) ? { from, age: Math.max(0, age) } : null;
 }
 
-// Who held the GPU from `from` to `to`, without a gap; an empty name in between. The newest samples are ahead of their holder.
+// Who held the GPU in a view: [from, to, user] without a gap; the user is empty if nobody did. The newest samples belong to the
+// last holder, of whom the server tells a little later.
 /** @param {ChartDocument} doc */
 export function heldSpans(doc, { from, to }) {
-  const found = [];
+  const spans = [];
   let at = from;
   for (const [begin, end, user] of doc.held) {
     if (end <= at || begin >= to) { continue; }
-    if (begin > at) { found.push([at, begin, ""]); }
-    found.push([Math.max(begin, at), Math.min(end, to), user]);
+    if (begin > at) { spans.push([at, begin, ""]); }
+    spans.push([Math.max(begin, at), Math.min(end, to), user]);
     at = end;
   }
-  const goesOn = doc.goesOn && found.length && to - at <= MISSED * (doc.pace || doc.interval || 1);
-  if (at < to) { found.push([at, to, goesOn ? found[found.length - 1][2] : ""]); }
-  return found;
+  const goesOn = doc.goesOn && spans.length && to - at <= MISSED * (doc.pace || doc.interval || 1);
+  if (at < to) { spans.push([at, to, goesOn ? spans[spans.length - 1][2] : ""]); }
+  return spans;
 }
 
-// `scale`: {x, y, base, from, to}; y of the base line where areas are filled, else undefined.
+// Draws a line. `scale`: {x, y, from, to, base}; below a line with a `base` the area is filled down to that y.
 export function drawTrace(pen, given, scale, longest, color) {
   const line = stairs(given, scale);
   const { x, mean, low, high } = line;
-  const lone = [];
+  const isDots = line.look === "dots";
+  const dots = []; // points that are drawn as dots
   for (const [begin, end] of stretches(line, scale.from, scale.to, longest)) {
-    if (line.look !== "dots") {
-      if (low && high) { envelope(pen, line, begin, end, scale, color); }
-      if (end - begin === 1) { lone.push(begin); continue; }
-      const path = () => {
-        pen.beginPath();
-        pen.moveTo(scale.x(x[begin]), scale.y(mean[begin]));
-        for (let at = begin + 1; at < end; at += 1) { pen.lineTo(scale.x(x[at]), scale.y(mean[at])); }
-      };
-      if (scale.base !== undefined && line.look !== "thin") {
-        path();
-        pen.lineTo(scale.x(x[end - 1]), scale.base);
-        pen.lineTo(scale.x(x[begin]), scale.base);
-        pen.closePath();
-        pen.fillStyle = color(AREA);
-        pen.fill();
-      }
-      path();
-    } else {
+    if (!isDots && low && high) { drawRange(pen, line, begin, end, scale, color); }
+    if (!isDots && end - begin === 1) { dots.push(begin); continue; }
+    const path = () => {
       pen.beginPath();
       pen.moveTo(scale.x(x[begin]), scale.y(mean[begin]));
       for (let at = begin + 1; at < end; at += 1) { pen.lineTo(scale.x(x[at]), scale.y(mean[at])); }
-      // Dots that are close would melt into a rope: the line between them says as much.
-      if (end - begin < 2 || (scale.x(x[end - 1]) - scale.x(x[begin])) / (end - begin - 1) >= APART) {
-        for (let at = begin; at < end; at += 1) { lone.push(at); }
-        pen.setLineDash([1.5, 3]);
-      }
+    };
+    if (!line.look && scale.base !== undefined) {
+      path();
+      pen.lineTo(scale.x(x[end - 1]), scale.base);
+      pen.lineTo(scale.x(x[begin]), scale.base);
+      pen.closePath();
+      pen.fillStyle = color(AREA);
+      pen.fill();
+    }
+    path();
+    // Dots that are close to each other would look like a thick line, so that a thin one is drawn.
+    if (isDots && (end - begin < 2 || (scale.x(x[end - 1]) - scale.x(x[begin])) / (end - begin - 1) >= APART)) {
+      for (let at = begin; at < end; at += 1) { dots.push(at); }
+      pen.setLineDash([1.5, 3]);
     }
     pen.strokeStyle = color();
     pen.lineWidth = line.look ? 1 : 1.5;
@@ -225,9 +217,9 @@ export function drawTrace(pen, given, scale, longest, color) {
     pen.setLineDash([]);
   }
   pen.fillStyle = color();
-  const size = line.look === "dots" ? 2.6 : 1.8;
+  const size = isDots ? 2.6 : 1.8;
   let last = -Infinity;
-  for (const at of lone) {
+  for (const at of dots) {
     const left = scale.x(x[at]);
     if (left - last < size) { continue; }
     last = left;
@@ -237,7 +229,7 @@ export function drawTrace(pen, given, scale, longest, color) {
   }
 }
 
-// Where a stretch is wide, its mean from end to end: a slope from one to the next would make hours of a second.
+// A line whose points are wide, with steps: a slope from one point to the next would look like hours of change.
 /** @param {Line} line */
 function stairs(line, scale) {
   if (!line.step || scale.x(line.step) - scale.x(0) < WIDE) { return line; }
@@ -246,20 +238,14 @@ function stairs(line, scale) {
   return { ...line, x: line.x.flatMap((at) => [at - half, at + half]), mean: twice(line.mean), low: twice(line.low), high: twice(line.high) };
 }
 
+// Draws the lowest to the highest values of a stretch.
 /** @param {any} pen @param {Line} line */
-function envelope(pen, { x, low, high, mean }, begin, end, scale, color) {
-  const wide = end - begin === 1 ? 1 : 0;
+function drawRange(pen, { x, low, high, mean }, begin, end, scale, color) {
+  const half = end - begin === 1 ? 1 : 0;
   pen.beginPath();
-  for (let at = begin; at < end; at += 1) { pen.lineTo(scale.x(x[at]) - wide, scale.y(high[at] ?? mean[at])); }
-  for (let at = end - 1; at >= begin; at -= 1) { pen.lineTo(scale.x(x[at]) + wide, scale.y(low[at] ?? mean[at])); }
+  for (let at = begin; at < end; at += 1) { pen.lineTo(scale.x(x[at]) - half, scale.y(high[at] ?? mean[at])); }
+  for (let at = end - 1; at >= begin; at -= 1) { pen.lineTo(scale.x(x[at]) + half, scale.y(low[at] ?? mean[at])); }
   pen.closePath();
-  pen.fillStyle = color(BAND);
+  pen.fillStyle = color(RANGE);
   pen.fill();
-}
-
-// What was not seen; whether it is wide enough to be shown.
-export function drawHatch(pen, left, right, top, height) {
-  if (right - left < HATCHED) { return false; }
-  hatchArea(pen, { left, right, top, height }, 7, theme.color("mut", 0.35));
-  return true;
 }
