@@ -25,7 +25,11 @@ expect.set_options(timeout=PATIENCE_MS)
 
 _TRACES = """() => document.querySelector("#compare-graph .js-plotly-plot").data.map(({name, mode, yaxis, line}) =>
   ({name, mode, yaxis, color: line && line.color}))"""
-_COLOR = "() => getComputedStyle(document.documentElement).getPropertyValue('--s0').trim()"
+_COLOR = """() => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = "var(--s0)";
+  return getComputedStyle(probe).color.replaceAll(" ", "");
+}"""
 _LAYOUT = '() => document.querySelector("#compare-graph .js-plotly-plot").layout'
 
 

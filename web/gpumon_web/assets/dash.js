@@ -1,47 +1,47 @@
-// Pages that Dash renders: its components are loaded when such a page is first opened, and its callbacks get the
-// arguments of the address. A page has a store for them, named after it: `compare-address`.
+// Pages that Dash renders. Its scripts are loaded when such a page is first opened, and its callbacks get the arguments of the
+// address through a store that is named after the page: `compare-address`.
 // @ts-check
+import { addressArguments } from "./address.js";
 import { make } from "./dom.js";
 import { position } from "./position.js";
-import { addressArguments } from "./address.js";
 
-const RETRY = 30; // s until a question that got no answer is asked again
-const SOON = 3; // s until scripts that did not come are asked for again
+const REPEAT = 30; // s until the callbacks are asked again if they have not answered
+const RETRY = 3000; // ms until scripts that could not be loaded are requested again
 let loading = null;
 
-// A script in a template was never run, and a copy of it made by cloning never is.
-function copy({ src, text }) {
-  return src ? make("script", { src }) : make("script", { text });
-}
+// What a page does beside its callbacks, by its name: ready(), show(arguments) and about(). `again(seconds)` is added to it: it
+// sets when the callbacks are asked next.
+export const dashPages = {};
 
-// Files in their order, each once; those that come are run.
-export async function loadScripts(files) {
-  const arrived = files.map((script) => new Promise((done, failed) => {
+export const setDashProps = (id, values) => window.dash_clientside.set_props(id, values);
+
+// Loads files in their order.
+async function loadScripts(files) {
+  const loaded = files.map((script) => new Promise((done, failed) => {
     script.async = false;
     script.addEventListener("load", done);
     script.addEventListener("error", () => { script.remove(); failed(new Error(script.src)); });
   }));
   document.head.append(...files);
-  await Promise.all(arrived);
+  await Promise.all(loaded);
 }
 
-const plotly = () => document.querySelector("meta[name=plotly]").getAttribute("content");
+const plotlyAddress = () => document.querySelector("meta[name=plotly]").getAttribute("content");
 
-// plotly.js, which is loaded once something is drawn with it.
-export const loadPlotly = () => (window.Plotly ? Promise.resolve() : loadScripts([make("script", { src: plotly() })]));
+export const loadPlotly = () => (window.Plotly ? Promise.resolve() : loadScripts([make("script", { src: plotlyAddress() })]));
 
-// Dash's own scripts, which stand in a template of the document: files, and then those that are written out, the last of
-// which starts Dash.
-async function load() {
-  // Dash would set an address without a version, which a browser asks for again each hour.
-  Object.defineProperty(window, "_dashPlotlyJSURL", { get: plotly, set() {} });
+// Loads Dash, whose scripts are in a template of the document: first the files, then the inline ones, the last of which starts
+// Dash. Only a script that is created anew runs.
+async function loadDash() {
+  // Dash would set an address without a version, which a browser requests again each hour.
+  Object.defineProperty(window, "_dashPlotlyJSURL", { get: plotlyAddress, set() {} });
   const template = /** @type {HTMLTemplateElement} */ (document.getElementById("dash"));
-  const scripts = [...template.content.querySelectorAll("script")].map(copy);
-  await loadScripts(scripts.filter((script) => script.src));
-  document.body.append(...scripts.filter((script) => !script.src));
+  const scripts = [...template.content.querySelectorAll("script")];
+  await loadScripts(scripts.filter(({ src }) => src).map(({ src }) => make("script", { src })));
+  document.body.append(...scripts.filter(({ src }) => !src).map(({ text }) => make("script", { text })));
 }
 
-function appeared(id) {
+function appears(id) {
   return new Promise((done) => {
     const look = () => { if (document.getElementById(id)) { watch.disconnect(); done(null); } };
     const watch = new MutationObserver(look);
@@ -50,56 +50,48 @@ function appeared(id) {
   });
 }
 
-export const setDashProps = (id, values) => window.dash_clientside.set_props(id, values);
-
-// A page in the form that the router knows: show(), about() and tick().
+// A page in the form that router.js uses.
 export function dashPage(section) {
   const { page: name, title } = section.dataset;
+  const page = dashPages[name];
   let isReady = false;
-  let sent = ""; // arguments that the callbacks have got
+  let sent = ""; // the arguments that the callbacks have
   let due = 0;
-  dashPages[name].again = (seconds) => { due = performance.now() + seconds * 1000; };
+  page.again = (seconds) => { due = performance.now() + seconds * 1000; };
 
-  async function open() {
+  async function load() {
     try {
-      loading = loading || load();
+      loading ??= loadDash();
       await loading;
     } catch {
       loading = null;
-      setTimeout(open, SOON * 1000);
+      setTimeout(load, RETRY);
       return;
     }
-    await appeared(name);
+    await appears(name);
     isReady = true;
-    dashPages[name].ready();
+    page.ready();
     show();
   }
-  open();
+  load();
 
-  // Arguments of the address; a zoom is not sent to the server.
+  // Sends the arguments of the address to the callbacks, without a zoom, which the page does itself.
   function show() {
     if (!isReady || section.hidden) { return; }
-    const args = Object.fromEntries(addressArguments());
-    dashPages[name].show(args);
-    const asked = Object.fromEntries(Object.entries(args).filter(([one]) => one !== "from" && one !== "to"));
+    const params = addressArguments();
+    page.show(params);
+    const wanted = Object.fromEntries([...params].filter(([one]) => one !== "from" && one !== "to"));
     const at = new URLSearchParams(position.exact()).get("at");
-    if (at) { asked.at = at; }
-    if (JSON.stringify(asked) !== sent || performance.now() >= due) { send(asked); }
-  }
-
-  function send(asked) {
-    sent = JSON.stringify(asked);
-    due = performance.now() + RETRY * 1000;
-    setDashProps(`${name}-address`, { data: { ...asked, asked: Date.now() } });
+    if (at) { wanted.at = at; }
+    if (JSON.stringify(wanted) === sent && performance.now() < due) { return; }
+    sent = JSON.stringify(wanted);
+    page.again(REPEAT);
+    setDashProps(`${name}-address`, { data: { ...wanted, asked: Date.now() } });
   }
 
   return {
     title, show,
-    about() { if (isReady) { dashPages[name].about(); } },
+    about() { if (isReady) { page.about(); } },
     tick() { if (isReady && performance.now() >= due) { show(); } },
   };
 }
-
-// What a page does beyond what its callbacks do, by its name: ready(), show(arguments) and about(). It gets again(seconds),
-// which says when its callbacks shall be asked again.
-export const dashPages = {};

@@ -6,7 +6,7 @@ export const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 export const known = (value) => typeof value === "number" && Number.isFinite(value);
 export const two = (value) => String(value).padStart(2, "0");
 
-// As Python writes it: a number halfway between two goes to the even one.
+// A number with so many digits behind the point, as Python writes it: halfway between two numbers, the even one is taken.
 function fixed(value, digits) {
   const text = value.toFixed(digits);
   const tail = value.toFixed(digits + 25).slice(digits ? -25 : -26).replace(".", "");
@@ -15,12 +15,13 @@ function fixed(value, digits) {
   return whole.slice(0, digits ? whole.length - 25 : whole.length - 26);
 }
 
-// A minus sign in the place of a hyphen before a number.
+// A number with a minus sign instead of a hyphen.
 export const signed = (text) => text.replace(/^-/, "−");
 export const grouped = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
 
-// As Python's `.2e`, and `.4g` of what is no whole number of five digits: an exponent has two digits.
+// As Python's `.2e`: an exponent has two digits.
 const exponent = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
+// As Python's `.4g` for numbers below 10,000.
 function general(value) {
   const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
   const digits = Math.max(0, 3 - size);
@@ -46,7 +47,7 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
 }
 
-// The same, with thousandths for what takes less than a second, such as an epoch of a small training: `420 ms`.
+// The same with milliseconds for less than a second, as epochs of small trainings take: `420 ms`.
 export function brief(seconds) {
   return seconds > 0 && seconds * 1000 < 999.5 ? `${fixed(seconds * 1000, seconds * 1000 < 9.5 ? 1 : 0)} ms` : duration(seconds);
 }
@@ -62,26 +63,30 @@ export function span(seconds) {
   return `${Math.floor(minutes / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
-// The same, with parts of a second of what is no whole number of them: `1.5 s`, `85 ms`.
+// The same with parts of a second, unless it is a whole number of them: `1.5 s`, `85 ms`.
 export function short(seconds) {
   return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds).replace(".0 ", " ") : span(seconds);
 }
 
-// In the unit that suits `largest`, where several stand below each other: too little for it is `<0.01 Wh`, and a sum
-// that is too large has its own.
+// An energy; in a column, in the unit of its `largest` value. An energy that is too small for that is `<0.01 Wh`, and one that is
+// too large, as a sum, has its own unit.
 const unit = (value) => (value >= 3.6e6 ? 2 : value >= 3600 ? 1 : 0);
 export function joules(value, largest) {
   if (!known(value)) { return MISSING; }
-  const [of, column] = known(largest) ? [unit(value) > unit(largest) ? value : largest, 1] : [value, 0];
-  const [size, name, digits] = of >= 3.6e6 ? [3.6e6, "kWh", column ? (of < 3.6e7 ? 3 : of < 3.6e8 ? 2 : 1) : 2] : of >= 3600 ? [3600, "Wh", of < 3.6e4 ? 1 + column : 1] : [1, "J", 0];
-  const isLess = column && value > 0 && value < (size * 10 ** -digits) / 2;
+  const isColumn = known(largest);
+  const suited = isColumn && unit(value) <= unit(largest) ? largest : value; // the value whose unit is used
+  let [size, name, digits] = [1, "J", 0];
+  if (suited >= 3.6e6) { [size, name, digits] = [3.6e6, "kWh", !isColumn ? 2 : suited < 3.6e7 ? 3 : suited < 3.6e8 ? 2 : 1]; }
+  else if (suited >= 3600) { [size, name, digits] = [3600, "Wh", isColumn && suited < 3.6e4 ? 2 : 1]; }
+  const isLess = isColumn && value > 0 && value < (size * 10 ** -digits) / 2;
   return `${isLess ? `<${fixed(10 ** -digits, digits)}` : grouped(fixed(value / size, digits))} ${name}`;
 }
 
-// A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
+// The word for NaN or an infinity that a training logged; empty for any other value. They come as text, since they are not missing.
 const ODD = { NaN: "NaN", Infinity: "∞", "-Infinity": "−∞" };
 export const odd = (value) => (typeof value === "string" && Object.hasOwn(ODD, value) ? ODD[value] : "");
 
+// A number that a training logged.
 export function plain(value) {
   return signed(bare(value));
 }
@@ -93,7 +98,7 @@ function bare(value) {
   return Math.abs(value) >= 9999.5 ? fixed(value, 0) : general(value);
 }
 
-// The same in a column: with its last zeros, so that the points of most rows stand below each other; a count has none.
+// The same in a column: with trailing zeros, so that the decimal points of most rows are below each other; a whole number has none.
 export function padded(value) {
   const size = Math.abs(value);
   if (!known(value) || Number.isInteger(value) || size < 1e-3 || size >= 1e4) { return plain(value); }
@@ -117,7 +122,7 @@ export function zone(seconds) {
   return part ? part.value : "";
 }
 
-// A time of day, with its day where that is long ago.
+// A time of day, with its date if it is not within 12 hours.
 export function clock(seconds, now) {
   const text = moment(seconds);
   return Math.abs(now - seconds) < 43200 ? text.slice(11) : text;
@@ -145,7 +150,7 @@ export function when(seconds, now) {
   return `${at.getDate()} ${MONTHS[at.getMonth()]}${year} ${time}`;
 }
 
-// A sentence whose numbers stay beside their units where a line ends.
+// A sentence in which no line ends between a number and its unit.
 const UNITS = [...BINARY, "%", "°C", "GHz", "W", "kW", "J", "Wh", "kWh", "ms", "s", "min", "h", "d"];
 const BETWEEN = new RegExp(`(\\d) (?=(?:${UNITS.join("|")})(?!\\w))`, "g");
 export const unbroken = (text) => text.replace(BETWEEN, "$1\u00a0");

@@ -1,18 +1,17 @@
-// Axes of charts: how a value of each unit is written, where ticks stand, and which moments are round in the viewer's zone.
+// Axes of charts: values with their unit, ticks at round values, and ticks at round times of the viewer's zone.
 // @ts-check
 import { feed } from "./feed.js";
 import * as format from "./format.js";
 
 const DAY = 86400;
-const LONGEST = DAY + 7200; // s of a day on which clocks are put back
-const SHIFT = 1800; // s, the least by which clocks are put back
+const LONGEST = DAY + 7200; // s of a day on which clocks are put back, at most
+const SHIFT = 1800; // s by which clocks are put back, at least
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
 const FINE = [1, 2, 5].flatMap((one) => [one / 100, one / 10]).sort((a, b) => a - b);
 const ROOM = 92; // px between two times
 const TICKS = 3; // of a panel, about
 const MOST = 400;
 
-// Factor and unit of an axis whose largest value is `top`, in base units.
 function binary(top, behind) {
   let step = 0;
   let size = 1;
@@ -22,7 +21,8 @@ function binary(top, behind) {
 function energies(top) { return top >= 3.6e6 ? [1 / 3.6e6, " kWh"] : top >= 3600 ? [1 / 3600, " Wh"] : [1, " J"]; }
 function lengths(top) { return top >= 7200 ? [1 / 3600, " h"] : top >= 120 ? [1 / 60, " min"] : top > 0 && top < 1 ? [1000, " ms"] : [1, " s"]; }
 
-// `least`: what an axis spans at least, so that a step of the sensor is no leap.
+// `write` is a value with its unit; `axis(top)` the factor and the unit of an axis that ends at `top`; `least` the least span of an
+// axis, so that one step of the sensor does not fill it.
 const UNITS = {
   ratio: { write: format.percent, axis: () => [100, " %"] },
   bytes: { write: format.bytes, axis: (top) => binary(top, "") },
@@ -38,14 +38,14 @@ UNITS.joules_per_second = UNITS.watts;
 UNITS.seconds_per_second = UNITS.ratio;
 const unit = (name) => UNITS[name] || UNITS.plain;
 
-// The step of a few round ticks over `span`.
+// The round step for about `count` ticks over a span.
 function stepOf(span, count) {
   const rough = span / count;
   const size = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((one) => one * size).find((one) => one >= rough * (1 - 1e-9)) || rough;
 }
 
-// From a low to a high value: ticks with their words, the unit on the top one. `top`: the end that is known.
+// Ticks from a low to a high value as {value, text}; the highest has the unit. `top`: the largest value that is possible.
 function ticks(name, low, high, top) {
   if (!(high > low)) { return []; }
   const [factor, behind] = unit(name).axis(Math.max(Math.abs(low), Math.abs(high)));
@@ -57,7 +57,7 @@ function ticks(name, low, high, top) {
   for (let at = Math.ceil((low * factor) / step - 1e-9); at * step <= high * factor * (1 + 1e-9) && found.length < 12; at += 1) {
     found.push({ value: (at * step) / factor, text: words(at * step, digits) });
   }
-  // An end that is known, such as the size of a memory, stands in place of the round number next to it.
+  // The largest possible value, as the size of a memory, replaces the round number next to it.
   if (format.known(top) && top <= high && found.length && name !== "ratio") {
     while (found.length && top * factor - found[found.length - 1].value * factor < step * (3 / 4)) { found.pop(); }
     const exact = (top * factor) % 1 === 0 ? 0 : 1;
@@ -79,7 +79,7 @@ const clock = (at, step) => {
 };
 const date = (at) => `${at.getDate()} ${format.MONTHS[at.getMonth()]}`;
 
-// Round moments from `from` to `to` (s since 1970) by the clock of the viewer; where a day begins, its date.
+// Ticks at round times of the viewer's zone, in seconds since 1970; at the begin of a day, its date.
 function moments(from, to, pixels, room) {
   const span = to - from;
   if (!(span > 0) || pixels <= 0) { return []; }
@@ -103,11 +103,11 @@ function moments(from, to, pixels, room) {
   for (; day.getTime() <= to * 1000 && found.length < MOST; day.setDate(day.getDate() + 1)) {
     const next = new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime();
     for (let second = 0; second < LONGEST; second += step) {
-      // Short steps count seconds, since an hour that the clocks repeat has its times twice; long steps follow the clock.
+      // Short steps count seconds, since an hour that is repeated has each time twice; long steps follow the clock.
       const at = step <= SHIFT ? new Date(day.getTime() + second * 1000) : new Date(day.getFullYear(), day.getMonth(), day.getDate(), 0, 0, second);
       const time = at.getTime() / 1000;
       if (at.getTime() >= next) { break; }
-      if (time < from || time > to || time <= last) { continue; } // an hour that the clocks leave out
+      if (time < from || time > to || time <= last) { continue; } // the hour that is skipped
       last = time;
       found.push({ value: time, text: second ? clock(at, step) : date(at), isDay: !second });
     }
@@ -125,7 +125,7 @@ function parts(from, to, step) {
   return found;
 }
 
-// Whole numbers, for axes of epochs and steps.
+// Ticks at whole numbers, for epochs.
 function wholes(from, to, pixels) {
   const step = Math.max(1, stepOf(to - from, Math.max(2, pixels / ROOM)));
   const found = [];
@@ -133,7 +133,7 @@ function wholes(from, to, pixels) {
   return found;
 }
 
-// The kinds of axes below a chart: its ticks, a place on it in words, and what stands below the gutter.
+// Horizontal axes: `ticks(from, to, pixels)`, a `place` on it in words, and the `name` at its left.
 export const axes = {
   time: {
     ticks: moments,
@@ -147,7 +147,7 @@ export const axisScale = {
   ticks,
   write: (name, value) => unit(name).write(value),
   least: (name) => unit(name).least || 0,
-  // A moment with its seconds, with the date where it is not today's.
+  // A moment with its seconds, and with its date unless that is today.
   instant(seconds) {
     const at = new Date(seconds * 1000);
     if (!format.known(seconds) || Number.isNaN(at.getTime())) { return format.MISSING; }

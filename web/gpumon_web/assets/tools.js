@@ -3,7 +3,7 @@
 /** @import { Range } from "./types" */
 import { setArguments } from "./address.js";
 import { fillOnce, hide, make } from "./dom.js";
-import { exploreButton } from "./explore.js";
+import { exploreButton } from "./plotly.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
 import { makeMenu } from "./menu.js";

@@ -1,4 +1,4 @@
-// What the server sends to the scripts, and what other scripts put into the page.
+// Types of what the server sends to the scripts, and of what other scripts add to the page.
 
 /** A line of a panel, in base units. `mean` has null where a value is unknown. */
 export interface Line {
@@ -11,17 +11,17 @@ export interface Line {
   step?: number;
   /** Whether points are joined over gaps, as logged values are. */
   joined?: boolean;
-  /** A color of the theme; a line without one has the color of the user who held the GPU. */
+  /** A color of the theme. Without one, the line has the color of the user who holds the GPU. */
   role?: string;
   label?: string;
   /** Short label next to the value, in a panel that lists its lines. */
   mark?: string;
   look?: "dots" | "thin";
-  /** Since when the values are NaN or infinite, and the last of them. */
+  /** Since when values are NaN or infinite, and the word for the last one. */
   odd?: [number, string];
-  /** Seconds of the newest cell that are over. */
+  /** Seconds of the newest point (`step`) that are over. */
   filled?: number;
-  /** Time up to which the server made the line, and the seconds between points that came later. */
+  /** Time of the last point that the server sent with the chart, and seconds between those that the page appended. */
   made?: number;
   every?: number;
 }
@@ -32,7 +32,7 @@ export interface Panel {
   unit: string;
   lines: Line[];
   limits: { at: number; text: string }[];
-  /** Whether the axis begins at zero. */
+  /** Whether the axis begins at zero: the area below the line is filled. */
   zero: boolean;
   top?: number;
   tall?: number;
@@ -41,7 +41,7 @@ export interface Panel {
   [field: string]: any;
 }
 
-/** An epoch: begin, end, number, level; several as one also have the number of the last. */
+/** An epoch: begin, end, number and level. A band of several epochs also has the number of the last one. */
 export type Band = [number, number, number, string?, number?];
 
 export interface RunRibbon {
@@ -66,13 +66,26 @@ export interface ChartDocument {
   events: { time: number; level: string; text: string; count?: number }[];
   /** Who held the GPU: begin, end, user. */
   held: [number, number, string][];
+  /** Whether it reaches to now, which is `until`. */
+  goesOn?: boolean;
+  until?: number;
+  /** Why the GPU has no current values, and for how many seconds. */
+  silent?: { title: string; age: number };
+  /** When anything was last received, if lines may end earlier. */
+  heard?: number;
+  /** Time of the first sample. */
+  known?: number;
+  /** Whether it is about a run, which lasts from begin to end whether it was sampled or not. */
+  spans?: boolean;
+  /** Times in which nothing of it was sampled. */
+  unseen?: [number, number][];
   [field: string]: any;
 }
 
-/** From and to, on the axis of a chart. */
+/** A part of the axis of a chart: from and to. */
 export type Range = [number, number];
 
-/** Values that came with an answer: their names, and the changed cells of each table. */
+/** What changed with an answer: names of values, and by table the names of cells by row. */
 export interface News {
   values: string[];
   tables: Map<string, Map<string, string[]>>;
@@ -82,7 +95,7 @@ export interface News {
 
 declare global {
   interface Window {
-    /** The modules of the page by name, for the console and for tests. */
+    /** Exports of all modules by the name of the module, for the console and for tests. */
     gpumon: Record<string, any>;
     dash_clientside: any;
     Plotly: any;
