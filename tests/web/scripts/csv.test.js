@@ -10,7 +10,7 @@ function world() {
   return gpumon;
 }
 
-test("a cell with a comma, a quote or a line break stands in quotes, and a quote is doubled", () => {
+test("cells are quoted as RFC 4180 says", () => {
   const { csvCell } = world();
   assert.strictEqual(csvCell("a,b"), '"a,b"');
   assert.strictEqual(csvCell('say "hi"'), '"say ""hi"""');
@@ -18,7 +18,7 @@ test("a cell with a comma, a quote or a line break stands in quotes, and a quote
   assert.strictEqual(csvCell("plain text"), "plain text");
 });
 
-test("what a spreadsheet would take as a formula is none, and numbers keep their sign", () => {
+test("no cell is a formula, and numbers keep their sign", () => {
   const { csvCell } = world();
   for (const text of ["=1+1", "+cmd", "-cmd", "@sum", "\tx", "\rx", "-", "\t"]) {
     assert.ok(csvCell(text).replace(/^"/, "").startsWith("'"), JSON.stringify(text));
@@ -28,11 +28,11 @@ test("what a spreadsheet would take as a formula is none, and numbers keep their
   assert.strictEqual(csvCell('=HYPERLINK("http://x","y")'), '"\'=HYPERLINK(""http://x"",""y"")"');
 });
 
-test("lines end as RFC 4180 says, behind the mark that spreadsheets need", () => {
+test("a file begins with a byte order mark, and lines end with CRLF", () => {
   assert.strictEqual(world().csv([["a", "b"], [1, null]]), "\ufeffa,b\r\n1,\r\n");
 });
 
-test("users of a row are a column of their own, parted by semicolons that stand in no name", () => {
+test("listed names are a column of their own", () => {
   const gpumon = world();
   const heads = [{ col: "who", by: "user", kind: "rich", listed: "users" }];
   const who = [{ line: [{ person: "ada" }, { text: "net" }] }, { line: [{ person: "bob" }, { text: "; x" }] }];
@@ -41,7 +41,7 @@ test("users of a row are a column of their own, parted by semicolons that stand 
   assert.deepStrictEqual(lines, ["uuid,users,who", "k,ada;bob,ada net; bob ; x", 'l,"a,b",', "m,,"]);
 });
 
-test("columns have names with units, cells base units, times UTC; pictures are left out and missing is empty", () => {
+test("a table has base units, UTC, no pictures, and empty cells for missing values", () => {
   const gpumon = world();
   const heads = [
     { col: "gpu", by: "index", kind: "state" }, { col: "spark", by: "spark", kind: "spark" },
@@ -60,7 +60,7 @@ test("columns have names with units, cells base units, times UTC; pictures are l
   assert.strictEqual(lines[2], "l,1,lost,,,,,,");
 });
 
-test("of what is old, nothing is said that is so only now", () => {
+test("an old row has no labels that hold only now", () => {
   const gpumon = world();
   gpumon.feed.state = "stale";
   const heads = [{ col: "gpu", by: "index", kind: "state" }, { col: "who", by: "user", kind: "rich" }];
@@ -68,7 +68,7 @@ test("of what is old, nothing is said that is so only now", () => {
   assert.match(gpumon.tableCsv({ heads, rows }), /0,stale,\r\n$/);
 });
 
-test("a chart is a row for each point, with what was logged between two of them in that of the nearer one", () => {
+test("a chart is a row for each point, and a logged value is in the nearest", () => {
   const { gpumon } = load();
   const sampled = { x: [10, 12, 14], mean: [0.5, null, 0.7], low: [0.4, null, 0.6], high: [0.6, null, 0.8], step: 2 };
   const logged = { x: [10.4, 12.9, 13.2, 13.4, 40], mean: [3, 2, 1.5, 1, 0.5], joined: true };
@@ -83,7 +83,7 @@ test("a chart is a row for each point, with what was logged between two of them 
   ]);
 });
 
-test("a mean of a chart in a file has six digits at most, and whole numbers all of theirs", () => {
+test("means have six digits at most, whole numbers all of theirs", () => {
   const { gpumon } = load();
   const line = (mean) => ({ x: [10.5000002, 11.5], mean, step: 1 });
   const panels = [{ key: "gpu.temperature", unit: "celsius", lines: [line([190 / 3, 63])] }, { key: "gpu.memory_used", unit: "bytes", lines: [line([62277025792, 1e11 / 3])] }];
@@ -91,7 +91,7 @@ test("a mean of a chart in a file has six digits at most, and whole numbers all 
   assert.deepStrictEqual(rows.map((row) => row.split(",").slice(1).join()), ["10.5,63.3333,62277025792", "11.5,63,33333300000"]);
 });
 
-test("the energy of a whole that is counted is told once, and that of a part by its points", () => {
+test("a counted energy is not summed again for the whole", () => {
   const { gpumon } = load();
   const facts = { seen: 2, mean: 300, area: 7200 };
   assert.strictEqual(gpumon.panelContext({ unit: "watts", counted: true }, facts, true), "mean 300 W");
@@ -100,7 +100,7 @@ test("the energy of a whole that is counted is told once, and that of a part by 
   }
 });
 
-test("a file is named by its table and its period, or else the time of its data", () => {
+test("a file is named by its table and its period or time", () => {
   const gpumon = world();
   const { Element } = require("./browser.js");
   const names = [];
@@ -115,7 +115,7 @@ test("a file is named by its table and its period, or else the time of its data"
   for (const name of names.slice(1)) { assert.match(name, /^users-1970-01-01-\d\d-16-40\.csv$/); }
 });
 
-test("a column that is of something else at times is called so in the file, too", () => {
+test("a replaced heading is in the file too", () => {
   const gpumon = world();
   const file = () => gpumon.tableCsv({ heads: [{ col: "user", kind: "rich", titled: "user_title" }], rows: [{ key: "k", user: [{ text: "x" }] }] });
   assert.strictEqual(file(), "\ufeffuser\r\nx\r\n");

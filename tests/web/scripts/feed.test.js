@@ -21,7 +21,7 @@ async function heard(...answers) {
   return { feed: world.gpumon.feed, news, world };
 }
 
-test("values and cells are put over those that are known, and only new ones are told", async () => {
+test("answers are merged, and only changes are news", async () => {
   const first = { order: ["a", "b"], cells: { a: { n: 1, m: [1] }, b: { n: 2, m: [2] } } };
   const second = { cells: { a: { n: 1, m: [1, 1] } } };
   const { feed, news } = await heard(
@@ -32,13 +32,13 @@ test("values and cells are put over those that are known, and only new ones are 
   assert.deepStrictEqual(plain([...news[1].tables.get("t")]), [["a", ["m"]]]);
 });
 
-test("a row that is in no order any more is gone", async () => {
+test("a row that has left the order is removed", async () => {
   const { feed } = await heard(
     delta({ reset: true, tables: { t: { order: ["a", "b"], cells: { a: { n: 1 }, b: { n: 2 } } } } }), delta({ seq: 2, tables: { t: { order: ["b"], cells: {} } } }));
   assert.deepStrictEqual(plain([...feed.view.tables.get("t").rows.keys()]), ["b"]);
 });
 
-test("lines grow by what is new, lose what is older than ten minutes, and have gaps where a point lacks them", async () => {
+test("lines keep ten minutes, with gaps where a point lacks them", async () => {
   const { feed } = await heard(
     delta({ reset: true, series: { t: [100, 400, 690], lines: { a: [1, 2, 3] }, whole: true } }),
     delta({ seq: 2, series: { t: [710], lines: { b: [4] }, whole: false } }));
@@ -46,19 +46,19 @@ test("lines grow by what is new, lose what is older than ten minutes, and have g
   assert.deepStrictEqual(plain([...feed.view.series.lines]), [["a", [2, 3, null]], ["b", [null, null, 4]]]);
 });
 
-test("lines that come whole replace those that are known", async () => {
+test("whole lines replace known ones", async () => {
   const { feed } = await heard(
     delta({ reset: true, series: { t: [100], lines: { a: [1] }, whole: true } }), delta({ seq: 9, series: { t: [300], lines: { a: [3] }, whole: true } }));
   assert.deepStrictEqual(plain(feed.view.series.t), [300]);
 });
 
-test("a question names the page, its arguments, and the frame that was seen", async () => {
+test("a request names page, arguments and the last frame", async () => {
   const { world } = await heard(delta({ reset: true, seq: 7 }), delta({ seq: 8 }));
   assert.match(world.asked[0], /^api\/delta\?page=x&boot=&since=0/);
   assert.match(world.asked[1], /boot=a\.0&since=7/);
 });
 
-test("another page begins anew, and the same one asks nothing", async () => {
+test("another page starts without values, and the same one requests nothing", async () => {
   const { feed, world } = await heard(delta({ reset: true, seq: 7, values: { v: 1 } }));
   feed.open("x", {});
   assert.strictEqual(world.asked.length, 1);
@@ -67,7 +67,7 @@ test("another page begins anew, and the same one asks nothing", async () => {
   assert.match(world.asked[1], /page=x&boot=a\.0&since=0&id=1/);
 });
 
-test("a question without an answer is told, and what was live is fresh for a while", async () => {
+test("one failed request is reported, and live values stay fresh for a while", async () => {
   const { feed, world, news } = await heard(delta({ reset: true }));
   world.later.filter((one) => one.wait === 1000).at(-1).done();
   await new Promise((done) => { setImmediate(done); });
@@ -77,7 +77,7 @@ test("a question without an answer is told, and what was live is fresh for a whi
   assert.ok(feed.isFresh());
 });
 
-test("what is shown is not live while an answer is late, and is again once it comes", async () => {
+test("a late answer makes values stale until it comes", async () => {
   let answer = null;
   const { feed, world, news } = await heard(delta({ reset: true }), new Promise((done) => { answer = done; }));
   assert.strictEqual(feed.state, "live");
@@ -91,7 +91,7 @@ test("what is shown is not live while an answer is late, and is again once it co
   assert.strictEqual(feed.state, "live");
 });
 
-test("where nobody answers, a page has what was seen there last, as old as it is; where somebody does, nothing until it comes", async () => {
+test("a page that is opened again has its last values only while the server is silent", async () => {
   const { feed } = await heard(delta({ reset: true, values: { v: 1 } }));
   feed.open("y", {});
   assert.strictEqual(feed.has("v"), false);
@@ -108,7 +108,7 @@ test("where nobody answers, a page has what was seen there last, as old as it is
   assert.ok(!away.feed.isFresh());
 });
 
-test("a position of a recording goes with each question, and one that jumps begins anew", async () => {
+test("a request names the position in a recording, and a jump drops all values", async () => {
   const play = { begin: 50, end: 500, speed: 1, problem: "", next: 101, wait: 1 };
   const { feed, world } = await heard(delta({ reset: true, recorded: true, play, values: { v: 1 } }));
   let moved = 0;
@@ -120,7 +120,7 @@ test("a position of a recording goes with each question, and one that jumps begi
   assert.ok(world.gpumon.position.isOwn);
 });
 
-test("a pause in a recording stands at the frame that is shown, and what plays moves on over a gap", async () => {
+test("a pause stands at the frame that is shown, and playback skips gaps", async () => {
   const play = { begin: 50, end: 5000, speed: 1, problem: "", next: 3600, wait: 1 };
   const { world } = await heard(delta({ reset: true, recorded: true, play }));
   let now = 1000;
@@ -138,7 +138,7 @@ test("a pause in a recording stands at the frame that is shown, and what plays m
   assert.strictEqual(Math.round(position.here()), 3602);
 });
 
-test("a link to a position that nobody means leaves the page at that of everybody", async () => {
+test("an impossible position of a link is ignored", async () => {
   const { world } = await heard(delta({ reset: true }));
   for (const at of ["1e300", "-1e300", "NaN", "", " ", "now"]) {
     world.gpumon.position.open(new URLSearchParams({ at }));

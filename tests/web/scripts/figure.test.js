@@ -69,7 +69,7 @@ async function live(answers, { query = "", values = { uuid: "GPU-1", outline: ""
   return { ...found, figure, world, feed: gpumon.feed, set, tick, last: () => found.shown.at(-1) };
 }
 
-test("a figure is asked for by its subject and its window, and shows that window", async () => {
+test("a chart is requested for its subject and window, and shows that window", async () => {
   const found = await live([made(9000, NOW)]);
   assert.strictEqual(found.world.asked[0], "api/gpu?gpu=GPU-1&points=900&panels=gpu.utilization%2Cgpu.power&window=600");
   assert.deepStrictEqual(found.last().range, [NOW - 600, NOW]);
@@ -78,11 +78,11 @@ test("a figure is asked for by its subject and its window, and shows that window
   assert.strictEqual(found.words(), "");
 });
 
-test("without a subject nothing is asked for", async () => {
+test("without a subject nothing is requested", async () => {
   assert.deepStrictEqual((await live([], { values: { uuid: "", outline: "" } })).world.asked, []);
 });
 
-test("all lines grow by what is new, and gaps stay gaps", async () => {
+test("all lines grow with new points, and gaps stay gaps", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   found.tick([NOW, NOW + 1, NOW + 2], { "gpu.utilization": [0.1, 0.2, null], "gpu.power": [1, 250, 260] });
   const [utilization, power] = found.last().doc.panels.map((panel) => panel.lines[0]);
@@ -93,7 +93,7 @@ test("all lines grow by what is new, and gaps stay gaps", async () => {
   assert.deepStrictEqual(found.last().range, [NOW - 598, NOW + 2]);
 });
 
-test("points of a fast source come seldom, and no gap is between them", async () => {
+test("points of a fast source that come less often have no gaps between them", async () => {
   const found = await live([made(NOW - 600, NOW, { interval: 0.1 })]);
   assert.match(found.place.closest(".card").textContent, /100 ms samples/);
   found.tick([NOW + 0.5, NOW + 1, NOW + 1.5], { "gpu.utilization": [0.1, 0.2, 0.3], "gpu.power": [1, 2, 3] }, false, 0.5);
@@ -102,7 +102,7 @@ test("points of a fast source come seldom, and no gap is between them", async ()
   assert.deepStrictEqual(plain(found.world.gpumon.gapsOf(line, NOW, NOW + 1.5, found.world.gpumon.longestGap(line, doc.interval))), []);
 });
 
-test("of points that come in two paces each stands for its time, and a gap of the faster part stays one", async () => {
+test("points of two paces each count for their time", async () => {
   const { gpumon } = (await live([made(NOW - 600, NOW)])).world;
   // A second of tenths at 1, a gap of half a second, another second at 1; then it grew by three seconds of halves at 4.
   const tenths = (from) => Array.from({ length: 11 }, (_, at) => from + at / 10);
@@ -125,7 +125,7 @@ function coarse(more = {}) {
   return found;
 }
 
-test("what is new goes into the cell that covers it, weighed by time, and no line runs backward", async () => {
+test("new samples go into their cell, weighed by time", async () => {
   const found = await live([coarse()]);
   found.tick([NOW, NOW + 1, NOW + 2], { "gpu.utilization": [0, 0, 0], "gpu.power": [0, 0, null] });
   const { gpumon } = found.world;
@@ -139,7 +139,7 @@ test("what is new goes into the cell that covers it, weighed by time, and no lin
   assert.ok(Math.abs(area - 0.8 * 940) < 1e-6);
 });
 
-test("the newest value is that of the newest cell, also in the first half of its time, and not of the one before", async () => {
+test("the newest value is that of the newest cell, however short it is", async () => {
   const { gpumon } = (await live([made(NOW - 600, NOW)])).world;
   const line = { x: [NOW - 190, NOW + 110], mean: [0.8, 0.2], low: [0.7, 0.1], high: [0.9, 0.3], step: 300, filled: 40 };
   const { last, area, low } = gpumon.lineFacts(line, NOW - 600, NOW, 900);
@@ -148,7 +148,7 @@ test("the newest value is that of the newest cell, also in the first half of its
   assert.strictEqual(gpumon.lineFacts(line, NOW - 600, NOW - 100, 900).last, 0.8, "a view that ends before it has none of it");
 });
 
-test("behind a cell the next one begins, and one in which nothing came stays a gap", async () => {
+test("a cell without samples stays a gap", async () => {
   const found = await live([coarse()]);
   found.tick([NOW + 259, NOW + 260, NOW + 261], { "gpu.utilization": [0.5, 0.1, 0.2], "gpu.power": [1, 2, 3] });
   found.tick([NOW + 900], { "gpu.utilization": [0.7], "gpu.power": [4] });
@@ -159,7 +159,7 @@ test("behind a cell the next one begins, and one in which nothing came stays a g
   assert.strictEqual(line.filled, 1, "a sample after an outage stands for itself alone");
 });
 
-test("a figure says where less is kept than its points show, and a time in it is told as it is kept", async () => {
+test("a chart says where only longer means are kept", async () => {
   const found = await live([made(NOW - 600, NOW, { step: 10, coarse: [[NOW - 600, NOW - 300, 300]] })]);
   const key = found.place.parentElement.querySelector(".cells").textContent;
   const clock = found.world.gpumon.text.clock(NOW - 300, NOW);
@@ -170,7 +170,7 @@ test("a figure says where less is kept than its points show, and a time in it is
   assert.deepStrictEqual(plain(found.world.gpumon.coveredTime(doc, line, 1)), [9750, 9760]);
 });
 
-test("a time of a line before its first value is a gap like one between two of them", () => {
+test("the time before a first value is a gap", () => {
   const { gpumon } = load();
   const line = { x: [5, 15, 25, 35, 45, 55, 65], mean: [null, null, 1, null, null, 1, null], step: 10 };
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 70, 30)), [[0, 20], [30, 50]], "its end is told by how old it is");
@@ -180,7 +180,7 @@ test("a time of a line before its first value is a gap like one between two of t
   assert.deepStrictEqual(plain(gpumon.mergedSpans([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
 });
 
-test("what comes while a chart is on its way is in it, too", async () => {
+test("points that come while a chart is requested are in it", async () => {
   const found = await live([made(NOW - 600, NOW), made(NOW - 600, NOW + 1)]);
   found.zoom(null);
   found.world.later.at(-1).done();
@@ -195,7 +195,7 @@ test("what comes while a chart is on its way is in it, too", async () => {
   assert.deepStrictEqual([doc.end, doc.runs[0].bands[0][1]], [NOW + 3, NOW + 3]);
 });
 
-test("a chart of a GPU that lacks a usual panel is asked for once", async () => {
+test("a chart without a usual panel is requested once", async () => {
   const one = made(NOW - 600, NOW);
   const panels = one.chart.panels.slice(1);
   Object.assign(one.chart, { panels, all: one.chart.all.slice(1) });
@@ -205,7 +205,7 @@ test("a chart of a GPU that lacks a usual panel is asked for once", async () => 
   assert.strictEqual(found.last().doc.panels[0].lines[0].mean.at(-1), 250);
 });
 
-test("an epoch that goes on, and who holds the GPU, grow with the lines; what is over does not", async () => {
+test("the open epoch and the last holder grow with the lines", async () => {
   const found = await live([made(NOW - 600, NOW, { held: [[NOW - 600, NOW - 300, "bob"], [NOW - 300, NOW, "alice"]] })]);
   found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
   const { doc } = found.last();
@@ -216,7 +216,7 @@ test("an epoch that goes on, and who holds the GPU, grow with the lines; what is
   assert.strictEqual(over.last().doc.runs[0].bands[0][1], NOW - 100);
 });
 
-test("while nothing new comes, what is shown ends where its data end, and the rest is not known", async () => {
+test("an old chart ends with its data, and the rest is unknown", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   assert.strictEqual(found.last().doc.until, NOW);
   assert.strictEqual(found.last().doc.silent, null);
@@ -228,7 +228,7 @@ test("while nothing new comes, what is shown ends where its data end, and the re
   assert.strictEqual(doc.silent.title, "stale");
 });
 
-test("a figure of a GPU that does not answer knows why, and since when nothing is known of it", async () => {
+test("a chart of a lost GPU knows why and since when", async () => {
   const state = { state: "lost", lasts: true, silent: { title: "lost", age: null } };
   const found = await live([made(NOW - 600, NOW)], { values: { uuid: "GPU-1", outline: "", state } });
   assert.strictEqual(found.last().doc.silent.title, "lost");
@@ -241,14 +241,14 @@ test("a figure of a GPU that does not answer knows why, and since when nothing i
   assert.strictEqual(found.last().doc.silent.title, "lost", "which lasts");
 });
 
-test("the end of a recording is as it was", async () => {
+test("the end of a recording is not silent", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   found.feed.state = "ended";
   found.figure.tick(null);
   assert.deepStrictEqual([found.last().doc.silent, found.last().doc.until], [null, NOW]);
 });
 
-test("a line is unknown from its last value on, once three samples are missing or its GPU does not answer", () => {
+test("a line is unknown once three samples are missing or its GPU is silent", () => {
   const { gpumon } = load();
   const line = (mean) => ({ x: [1, 2, 3], mean });
   const unknown = (...given) => { const found = gpumon.unknownSince(...given); return found && [found.from, found.age]; };
@@ -260,7 +260,7 @@ test("a line is unknown from its last value on, once three samples are missing o
   assert.strictEqual(unknown(line([null, null, null]), 30, 3, false), null, "which is said in other words");
 });
 
-test("of a run, what lies before its first sample and behind its last was not seen", () => {
+test("the time of a run before its first and after its last sample was not seen", () => {
   const { gpumon } = load();
   const line = { x: [10, 11, 12, 13, 14], mean: [null, 1, null, 1, null], step: 1 };
   const ends = (run) => plain(gpumon.endsUnseen(line, run, 3));
@@ -270,7 +270,7 @@ test("of a run, what lies before its first sample and behind its last was not se
   assert.deepStrictEqual(plain(gpumon.endsUnseen({ ...line, mean: line.mean.map(() => null) }, { begin: 2, end: 20 }, 3)), [[2, 20]]);
 });
 
-test("of what was logged now and then, and of several lines, a hatch is the time that the document knows not to be sampled", () => {
+test("logged values and lists are hatched where the document says so", () => {
   const { gpumon } = load();
   const line = { x: [10, 20, 20, 40, 50], mean: [2, 1.5, null, 1.2, 1] };
   const unseen = (doc, ...lines) => plain(gpumon.unseenIn(doc, { lines, lists: lines.length > 1 }, { from: 0, to: 60 }, 3));
@@ -281,7 +281,7 @@ test("of what was logged now and then, and of several lines, a hatch is the time
   assert.deepStrictEqual(unseen({ unseen: [] }, gap), [[2, 30]]);
 });
 
-test("a line has the color of who holds the GPU a few samples ahead of what is known, and of nobody long after", () => {
+test("the newest samples have the color of the last holder", () => {
   const { gpumon } = load();
   const colors = (held, goesOn, to) => plain(gpumon.heldSpans({ held, goesOn, interval: 1 }, { from: 0, to }));
   const held = [[10, 36, "root"]];
@@ -291,7 +291,7 @@ test("a line has the color of who holds the GPU a few samples ahead of what is k
   assert.deepStrictEqual(colors([], true, 5), [[0, 5, ""]]);
 });
 
-test("a validation loss of many epochs is a line, and of a few it is dots", () => {
+test("few validation losses are dots, many a line", () => {
   const { gpumon } = load();
   const drawn = (epochs) => {
     const count = { dots: 0, lines: 0, dashed: 0 };
@@ -307,14 +307,14 @@ test("a validation loss of many epochs is a line, and of a few it is dots", () =
   assert.deepStrictEqual(drawn(500), { dots: 0, lines: 499, dashed: 0 });
 });
 
-test("lines that began anew are not put behind the old ones", async () => {
+test("replaced lines are not appended", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   const before = found.shown.length;
   found.tick([NOW + 500], { "gpu.utilization": [0.5], "gpu.power": [300] }, true);
   assert.strictEqual(found.shown.length, before);
 });
 
-test("a zoom is in the address, stays while points come, and is asked for with some room", async () => {
+test("a zoom is in the address, stays while points come, and is requested with a margin", async () => {
   const found = await live([made(9000, NOW), made(9450, 9750)]);
   found.zoom([9500, 9700]);
   assert.deepStrictEqual(plain(found.address), { window: "600", from: "9500.0", to: "9700.0"});
@@ -328,13 +328,13 @@ test("a zoom is in the address, stays while points come, and is asked for with s
   assert.strictEqual(found.last().doc.panels[0].lines[0].x.at(-1), 9750, "what is new is not in it");
 });
 
-test("a zoom is kept inside of what there is", async () => {
+test("a zoom stays within the samples", async () => {
   const found = await live([made(9000, NOW)]);
   found.zoom([8000, 8200]);
   assert.deepStrictEqual(found.last().range, [9000, 9200]);
 });
 
-test("the way back leads to now, and takes the zoom from the address", async () => {
+test("Back to live ends the zoom", async () => {
   const found = await live([made(9000, NOW)], { query: "from=9500&to=9700" });
   assert.deepStrictEqual(found.last().range, [9500, 9700]);
   found.back.click();
@@ -343,7 +343,7 @@ test("the way back leads to now, and takes the zoom from the address", async () 
   assert.ok(found.back.hidden);
 });
 
-test("a link beyond what there is shows what there is of it, and says so", async () => {
+test("a link beyond the samples shows those that there are, and says so", async () => {
   const partly = await live([made(9000, NOW)], { query: "from=0&to=9500" });
   assert.match(partly.words(), /only partly sampled/);
   assert.deepStrictEqual(partly.last().range, [9000, 9500]);
@@ -352,17 +352,17 @@ test("a link beyond what there is shows what there is of it, and says so", async
   assert.ok(outside.place.hidden);
 });
 
-test("a time without a line is no figure", async () => {
+test("a time without lines has no chart", async () => {
   const found = await live([made(9000, NOW, { panels: [] })]);
   assert.strictEqual(found.words(), "No samples in this period.");
   assert.ok(found.place.hidden);
 });
 
-test("a window that is no window is the usual one", async () => {
+test("an invalid window is the usual one", async () => {
   assert.match((await live([made(9000, NOW)], { query: "window=-5&from=x&to=1e999" })).world.asked[0], /&window=600$/);
 });
 
-test("another subject is another figure, and the one that is shown goes", async () => {
+test("another subject replaces the chart", async () => {
   const found = await live([made(9000, NOW), made(9500, NOW)]);
   found.set({ uuid: "GPU-2" });
   found.figure.about();
@@ -371,7 +371,7 @@ test("another subject is another figure, and the one that is shown goes", async 
   assert.strictEqual(found.last().doc.panels[0].lines[0].x[0], 9500);
 });
 
-test("a figure that did not come is asked for again", async () => {
+test("a failed request is repeated", async () => {
   const found = await live([]);
   assert.strictEqual(found.world.asked.length, 1);
   found.figure.about();
@@ -392,7 +392,7 @@ function kept(query = "", answers = []) {
 
 const course = (from, to) => made(from, to).chart;
 
-test("a figure of the ledger says that it is on its way, and that there is none", () => {
+test("a chart of the ledger says that it is loading, and that there is none", () => {
   const found = kept();
   assert.strictEqual(found.words(), "Loading.");
   assert.ok(found.place.hidden);
@@ -404,7 +404,7 @@ test("a figure of the ledger says that it is on its way, and that there is none"
   assert.deepStrictEqual([found.last().range, found.last().now], [null, true]);
 });
 
-test("a figure of the ledger that comes anew stays under a zoom, and one that did not is not drawn again", () => {
+test("a chart of the ledger keeps its zoom when it comes again", () => {
   const found = kept();
   found.comes(course(100, 200));
   found.zoom([120, 140]);
@@ -419,7 +419,7 @@ test("a figure of the ledger that comes anew stays under a zoom, and one that di
   assert.strictEqual(found.last().range, null);
 });
 
-test("a link shows what a figure of the ledger has of it, and all of it where it has nothing", () => {
+test("a link is limited to a chart of the ledger", () => {
   for (const [query, wanted] of [["from=150&to=400", [150, 200]], ["from=500&to=900", null], ["from=9&to=2", null]]) {
     const found = kept(query);
     found.comes(course(100, 200));
@@ -428,7 +428,7 @@ test("a link shows what a figure of the ledger has of it, and all of it where it
   }
 });
 
-test("of something else a figure of the ledger begins anew", () => {
+test("a cleared chart of the ledger starts again", () => {
   const found = kept();
   found.comes(course(100, 200));
   found.feed.view.figures.clear();
@@ -438,7 +438,7 @@ test("of something else a figure of the ledger begins anew", () => {
   assert.ok(found.last().now);
 });
 
-test("a figure of a run that went on tells nothing of the time in which nobody was heard", () => {
+test("a chart of a run is unknown since the last answer", () => {
   const found = kept();
   Object.assign(found.feed, { state: "live", now: 200, interval: 1 });
   found.comes({ ...course(100, 200), goesOn: true });
@@ -464,7 +464,7 @@ async function settle(found) {
   return found.world.asked.slice(count);
 }
 
-test("a zoom into a figure of the ledger asks for its finer points, with some room, and shows them", async () => {
+test("a zoom requests finer points with a margin, and shows them", async () => {
   const answer = fine();
   const found = kept("", [answer]);
   found.comes(zoomable(100, 200));
@@ -480,7 +480,7 @@ test("a zoom into a figure of the ledger asks for its finer points, with some ro
   assert.deepStrictEqual([found.last().doc.step, found.last().range], [10, null]);
 });
 
-test("finer points come to nothing for a zoom that is over, another device, or where they are none", async () => {
+test("finer points of another zoom or device are ignored", async () => {
   const late = kept("", [fine()]);
   late.comes(zoomable(100, 200));
   late.zoom([120, 140]);
@@ -502,7 +502,7 @@ test("finer points come to nothing for a zoom that is over, another device, or w
   assert.deepStrictEqual([still.world.later, still.world.asked], [[], []], "a figure without them asks for none");
 });
 
-test("while a run goes on, finer points that reach to its end are asked for anew, and others stay", async () => {
+test("finer points at the end of an open run are requested again", async () => {
   for (const [zoom, asks] of [[[120, 140], 1], [[180, 200], 2]]) {
     const found = kept("", [fine(), fine(), fine()]);
     found.comes(zoomable(100, 200));
@@ -515,14 +515,14 @@ test("while a run goes on, finer points that reach to its end are asked for anew
   }
 });
 
-test("a link to a part of a figure of the ledger asks for its finer points", async () => {
+test("a link with a zoom requests finer points", async () => {
   const found = kept("from=120&to=140", [fine()]);
   found.comes(zoomable(100, 200));
   assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=115&to=145"]);
   assert.strictEqual(found.last().doc.step, 1);
 });
 
-test("an axis makes no leap of a degree, is none where nothing is known, and has two values at least", () => {
+test("an axis spans several degrees, needs a value, and has two ticks", () => {
   const { gpumon: g } = load();
   const panel = (more) => ({ unit: "celsius", zero: false, limits: [], ...more });
   const range = (one, low, high) => g.valueRange(one, [{ low, high }]);
@@ -534,7 +534,7 @@ test("an axis makes no leap of a degree, is none where nothing is known, and has
   for (const [from, to] of [[0.27, 7.4], [44.4, 55.8], [0.9, 1.6]]) { assert.ok(g.axisScale.ticks("plain", from, to).length > 1, `${from} to ${to}`); }
 });
 
-test("a phone says in a row of its own what the thin line of a panel is, where a desk says it beside the value", () => {
+test("the note on a thin line has a row of its own on a phone", () => {
   const { gpumon } = load();
   const line = { x: [1, 2], mean: [2 ** 30, 2 ** 30] };
   const panel = { title: "", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [line, { ...line, look: "thin", label: "allocated" }] };
@@ -543,7 +543,7 @@ test("a phone says in a row of its own what the thin line of a panel is, where a
   assert.strictEqual(gpumon.smallPanelNote({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
 });
 
-test("energy is at least what was seen where a part of the view was not", () => {
+test("energy with a gap in the view is a lower bound", () => {
   const { gpumon } = load();
   const energy = (line, from, to) => gpumon.panelContext({ unit: "watts", limits: [] }, gpumon.lineFacts(line, from, to, gpumon.longestGap(line, 1)), false).replaceAll("\u00a0", " ");
   const x = Array.from({ length: 60 }, (_, at) => at);
@@ -557,7 +557,7 @@ test("energy is at least what was seen where a part of the view was not", () => 
   assert.match(energy(cells, 0, 900), / · ≥ 600\.0 Wh$/);
 });
 
-test("a panel says NaN where the view reaches what was no number, and the last number where it does not", () => {
+test("a panel says NaN if the view reaches it", () => {
   const { gpumon } = load();
   const line = { x: [1, 2, 3], mean: [2, 1, null], odd: [3, "NaN"] };
   const panel = { title: "loss", unit: "plain", limits: [], lines: [line, { ...line, look: "dots", label: "val_loss" }] };
@@ -571,7 +571,7 @@ test("a panel says NaN where the view reaches what was no number, and the last n
   assert.strictEqual(said(2.5)[2], "end of epoch 1", "the panel has its name");
 });
 
-test("the mean of a whole that is known better than by its points stands beside it, and of a part that of its points", () => {
+test("the counted mean replaces that of the points for the whole", () => {
   const { gpumon } = load();
   const facts = { low: 0, high: 1, mean: 0.33, last: 0.3, seen: 9, area: 0 };
   const said = (more, isWhole) => gpumon.panelContext({ unit: "ratio", limits: [], ...more }, facts, isWhole);
@@ -585,7 +585,7 @@ test("the mean of a whole that is known better than by its points stands beside 
   assert.deepStrictEqual([bytes(38, true), bytes(43, true), bytes(38, false)], ["of 80.0 GiB · peak 42.0 GiB", "of 80.0 GiB · peak 43.0 GiB", "of 80.0 GiB · peak 38.0 GiB"], "a point may be newer than what was counted");
 });
 
-test("a mean over several epochs or phases is told of none of them alone", () => {
+test("a mean over several epochs or phases names none alone", () => {
   const { gpumon } = load();
   const run = { bands: [[0, 10, 11], [10, 20, 12], [20, 30, 13]], phases: [[8, 10, "validate"], [18, 20, "validate"]] };
   const told = (at, cell) => gpumon.epochAt(run, at, cell);
@@ -598,7 +598,7 @@ test("a mean over several epochs or phases is told of none of them alone", () =>
   assert.strictEqual(told(40, [35, 45]), "");
 });
 
-test("bands of several epochs are told as these", () => {
+test("a band of several epochs names all of them", () => {
   const { gpumon } = load();
   const run = { bands: [[0, 100, 0, "", 9], [100, 200, 10, "warn", 19], [200, 210, 20, "", 20]], phases: [] };
   const told = (at, cell) => gpumon.epochAt(run, at, cell);
@@ -614,7 +614,7 @@ test("bands of several epochs are told as these", () => {
   assert.ok(drawn.length > 1 && drawn.every((text) => /^[\d,]+–[\d,]*[49]9$/.test(text)), drawn.join(" "));
 });
 
-test("many events have their lane alone: lines of all of them would be a fence before the values", () => {
+test("many events have no lines over the values", () => {
   const { gpumon } = load();
   const area = { from: 0, to: 1000, left: 100, right: 1100, x: (time) => 100 + time };
   const seen = (count) => gpumon.eventsIn(Array.from({ length: count }, (_, at) => ({ time: 15 + at * 18, level: "", text: "x" })), area);
@@ -624,7 +624,7 @@ test("many events have their lane alone: lines of all of them would be a fence b
   assert.strictEqual(gpumon.hasTooManyLines([], area), false);
 });
 
-test("points that come less often than cells are long leave no gap between them, and a pause does", () => {
+test("samples longer than cells leave no gap, and a pause does", () => {
   const { gpumon } = load();
   const line = { x: [0.15], mean: [1], low: [1], high: [1], step: 0.3 };
   let before = 0.15;
@@ -638,7 +638,7 @@ test("points that come less often than cells are long leave no gap between them,
   assert.strictEqual(line.low.length, line.x.length);
 });
 
-test("a chart as a file breaks no number from its unit and from its word", () => {
+test("a file parts no number from its unit", () => {
   const { gpumon: g } = load();
   g.chartFont = () => "";
   const told = [];
@@ -649,7 +649,7 @@ test("a chart as a file breaks no number from its unit and from its word", () =>
   assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB\u00a0·", "peak\u00a068.4\u00a0GiB"]);
 });
 
-test("a ribbon of many epochs has numbers, none lies on another, and none is cut at an edge", () => {
+test("numbers of a ribbon neither overlap nor are cut", () => {
   for (const [count, first] of [[50, 0], [400, 0], [400, 9000], [5000, 0], [5000, 95000]]) {
     const { gpumon } = load();
     const drawn = [];

@@ -16,17 +16,17 @@ function shown(kind, value, state = "live", data = {}, places = {}) {
 
 const STATE = { state: "busy", title: "busy", text: "3", before: "GPU ", name: "H100", link: "#/gpu/3", lasts: false };
 
-test("numbers are text with their unit, and what is missing is a dash", () => {
+test("numbers have their unit, and a missing one is a dash", () => {
   const cases = [["percent", 0.97, "97 %"], ["percent", null, "–"], ["celsius", 66, "66 °C"], ["count", 3, "3"], ["text", null, ""], ["joules", 5000, "1.4 Wh"], ["joules", { least: 5000 }, "≥ 1.4 Wh"], ["joules", null, "–"],
     ["mono", "", "–"], ["lasting", { since: 940 }, "1:00"], ["lasting", 8, "8.0 s"], ["lasting", 0.05, "50 ms"], ["duration", 0.4, "400 ms"], ["lasting", null, "–"], ["age", 700, "5 min ago"]];
   for (const [kind, value, wanted] of cases) { assert.strictEqual(shown(kind, value).textContent, wanted, kind); }
 });
 
-test("a number whose unit is small has it in an element of its own", () => {
+test("a small unit has an element of its own", () => {
   assert.strictEqual(shown("percent", 0.97, "live", { unit: "unit" }).find("small")[0].textContent, " %");
 });
 
-test("a link leads to a page and nowhere else", () => {
+test("a link leads to a page of this view only", () => {
   for (const [link, wanted] of [["#/gpu/1", "#/gpu/1"], ["https://evil.example", "#/"], ["javascript:alert(1)", "#/"]]) {
     assert.strictEqual(shown("link", { link, text: "x" }).find("a")[0].attributes.href, wanted);
     assert.strictEqual(shown("rich", [{ line: [{ link, text: "x" }] }]).find("a")[0].attributes.href, wanted);
@@ -34,7 +34,7 @@ test("a link leads to a page and nowhere else", () => {
   }
 });
 
-test("what to do stands beside a finding, and what there is no room for opens", () => {
+test("a finding has its remedy, and more findings open", () => {
   const notes = [{ text: "hot", action: "Clean it.", about: "GPU 1", level: "bad", link: "#/gpu/1" }, { text: "and 1 more", opened: "show fewer", opens: "look" },
     { text: "slow", about: "GPU 2", level: "warn", link: "" }];
   const node = shown("notes", notes);
@@ -49,7 +49,7 @@ test("what to do stands beside a finding, and what there is no room for opens", 
   assert.strictEqual(hidden.className, "rest");
 });
 
-test("names are text, whatever is in them", () => {
+test("names are text", () => {
   const name = "<img src=x onerror=alert(1)>";
   for (const node of [shown("person", name), shown("rich", [{ line: [{ person: name }, { text: name }, { tag: name, level: "" }] }])]) {
     assert.ok(node.textContent.includes(name));
@@ -57,12 +57,12 @@ test("names are text, whatever is in them", () => {
   }
 });
 
-test("words stand by themselves or in an object", () => {
+test("words are text or an object", () => {
   assert.strictEqual(shown("text", "as it is").textContent, "as it is");
   assert.strictEqual(shown("text", { text: "as it is" }).textContent, "as it is");
 });
 
-test("people who share a color are told apart by a mark", () => {
+test("users who share a color have different marks", () => {
   const people = Array.from({ length: 20 }, (_, at) => ({ person: `person ${at}` }));
   const places = Object.fromEntries(people.map((one, at) => [one.person, at]));
   const marks = shown("rich", [{ line: people }], "live", {}, places).find("span").map((one) => one.className).filter((one) => one.startsWith("person"));
@@ -71,20 +71,20 @@ test("people who share a color are told apart by a mark", () => {
   assert.strictEqual(marks.filter((one) => one === "person third").length, 4);
 });
 
-test("once nothing new comes a state is stale, but for one that lasts", () => {
+test("an old state is stale unless it lasts", () => {
   assert.match(shown("state", STATE).textContent, /H100, busy$/);
   assert.match(shown("state", STATE, "stale").textContent, /H100, stale$/);
   assert.match(shown("state", STATE, "ended").textContent, /H100, ended$/);
   assert.match(shown("state", { ...STATE, title: "lost", lasts: true }, "stale").textContent, /H100, lost$/);
 });
 
-test("once nothing new comes no check is well, and what was wrong was so then", () => {
+test("no old check is well", () => {
   const checks = [{ title: "XID", text: "none", more: "", level: "ok" }, { title: "ECC", text: "2 uncorrected", more: "", level: "bad" }];
   assert.strictEqual(shown("checks", checks).textContent, "XIDnone, wellECC2 uncorrected, needs attention");
   assert.strictEqual(shown("checks", checks, "stale").textContent, "XIDnot known now, unknownECC2 uncorrected when last seen, needs attention");
 });
 
-test("once nothing new comes what is free was so when last seen, and a process is said to be there since its begin", () => {
+test("old free memory and process times say when they were seen", () => {
   const free = [{ title: "free", old: "free when last seen", size: "8.0 GiB", share: 0.1, color: "u0", opacity: "1", user: "" }];
   for (const [state, wanted] of [["live", "free8.0 GiB"], ["stale", "free when last seen8.0 GiB"], ["ended", "free8.0 GiB"]]) {
     assert.strictEqual(shown("parts", free, state).textContent, wanted);
@@ -94,7 +94,7 @@ test("once nothing new comes what is free was so when last seen, and a process i
   assert.strictEqual(shown("elapsed", 760, "ended").textContent, "4 min");
 });
 
-test("once nothing new comes a label of now is left out, and a value gives way to what stands for it", () => {
+test("old values leave out what holds only now", () => {
   const free = [{ line: [{ tag: "free for 3 min", level: "ok", now: true }] }];
   assert.strictEqual(shown("rich", free).textContent, "free for 3 min");
   assert.strictEqual(shown("rich", free, "stale").textContent, "");
@@ -102,19 +102,19 @@ test("once nothing new comes a label of now is left out, and a value gives way t
   assert.strictEqual(shown("notes", [], "stale", { old: "The current state is unknown." }).textContent, "The current state is unknown.");
 });
 
-test("a step that is a second but for its jitter is one of 1 s", () => {
+test("a step of a second with jitter is 1 s", () => {
   const { gpumon } = load();
   assert.deepStrictEqual([1.0004, 1, 1.5, 0.1, 0.25, 300].map(gpumon.text.short), ["1 s", "1 s", "1.5 s", "100 ms", "250 ms", "5 min"]);
 });
 
-test("memory of an unknown total has no bar", () => {
+test("memory without a total has no bar", () => {
   const node = (parts) => shown("memory", { used: "20.0 GiB", total: "–", parts });
   assert.strictEqual(node(null).children.length, 1);
   assert.ok(node(null).children[0].children[1].classList.contains("none"), "a phone has no room for its dash");
   assert.strictEqual(node([{ share: 0.5, user: "alice", color: "", title: "" }]).children.length, 2);
 });
 
-test("a run that went on is said to have been seen so once nothing new comes, and at the end of a recording", () => {
+test("an old state of a run says when it was seen", () => {
   const tag = { tag: "running", level: "ok", now: false, old: "last seen running", ended: "running at the end" };
   for (const [state, wanted] of [["live", "running"], ["stale", "last seen running"], ["ended", "running at the end"]]) {
     assert.strictEqual(shown("tag", tag, state).textContent, wanted);
@@ -122,7 +122,7 @@ test("a run that went on is said to have been seen so once nothing new comes, an
   assert.strictEqual(shown("tag", { tag: "finished", level: "", now: false }, "stale").textContent, "finished");
 });
 
-test("what goes on is said to, and was last seen at a moment once nothing new comes", () => {
+test("an old open event says when it was last seen", () => {
   const { gpumon } = load();
   const took = { text: "ongoing since", time: 900, old: { text: "12 min, last seen", time: 940 } };
   const moments = { live: 900, stale: 940 };
@@ -135,7 +135,7 @@ test("what goes on is said to, and was last seen at a moment once nothing new co
   }
 });
 
-test("an epoch that the headline has left goes on no more, whatever was read of it before", () => {
+test("a row does not run in an epoch that the headline has left", () => {
   const { gpumon } = load();
   Object.assign(gpumon.feed, { state: "live", now: 1000 });
   const tag = { tag: "running", level: "ok", now: false, old: "last seen running", ended: "running at the end", while: "415/500" };
@@ -150,7 +150,7 @@ test("an epoch that the headline has left goes on no more, whatever was read of 
   assert.ok(!gpumon.movesByItself("tag", { tag: "finished" }));
 });
 
-test("where nothing is known a number is a dash, and what is drawn is nothing", () => {
+test("an unknown number is a dash, and unknown elements are removed", () => {
   const { gpumon } = load();
   gpumon.feed.state = "live";
   for (const [kind, wanted] of [["percent", "–"], ["mine", ""], ["tag", ""]]) {
@@ -161,7 +161,7 @@ test("where nothing is known a number is a dash, and what is drawn is nothing", 
   }
 });
 
-test("a map that was cleared for another page is drawn again though nothing new came", () => {
+test("a cleared map is drawn again", () => {
   const { gpumon } = load();
   gpumon.feed.state = "live";
   const row = { gpu: { ...STATE, link: "#/gpu/3" }, now: 0.5, users: ["ada"] };
@@ -173,7 +173,7 @@ test("a map that was cleared for another page is drawn again though nothing new 
   }
 });
 
-test("whoever a page has told of may say who they are, also without a GPU now", () => {
+test("viewers may choose any user of whom the page has heard", () => {
   const { gpumon } = load();
   gpumon.theme.addUsers(["carol", "ada"]);
   const node = new Element("div");
@@ -181,7 +181,7 @@ test("whoever a page has told of may say who they are, also without a GPU now", 
   assert.deepStrictEqual(node.find("option").map((one) => one.attributes.value), ["", "ada", "carol"]);
 });
 
-test("once nothing new comes no time left and no rate are told", () => {
+test("old estimates are not shown", () => {
   const rich = [{ line: [{ text: "epoch 7" }, { text: "2 min left", now: true }] }];
   const rate = { text: "14 kWh per day at this rate", old: "" };
   assert.match(shown("rich", rich).textContent, /2 min left/);
@@ -195,7 +195,7 @@ test("once nothing new comes no time left and no rate are told", () => {
   }
 });
 
-test("a sentence breaks no number from its unit", () => {
+test("no number is parted from its unit", () => {
   const { gpumon } = load();
   const said = (text) => gpumon.text.unbroken(text).replaceAll("\u00a0", "_");
   assert.strictEqual(said("idle for at least 2 h 15 min, 41.3 GiB held by dave"), "idle for at least 2_h 15_min, 41.3_GiB held by dave");
@@ -205,7 +205,7 @@ test("a sentence breaks no number from its unit", () => {
   assert.match(node.textContent, /it is 95\u00a0°C Wait 5\u00a0min\./);
 });
 
-test("what a number is at least stands with the number, and not with its unit", () => {
+test("a sign before a number is not part of its unit", () => {
   for (const [kind, value, wanted, unit] of [["text", "≥ 72 %", "≥ 72", " %"], ["text", "≈ 72 %", "≈ 72", " %"], ["joules", { least: 5000 }, "≥ 1.4", " Wh"], ["text", "<0.01 Wh", "<0.01", " Wh"]]) {
     const node = shown(kind, value, "live", { unit: "big" });
     assert.strictEqual(node.textContent, wanted + unit);

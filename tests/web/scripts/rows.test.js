@@ -47,13 +47,13 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
 const ROWS = { a: { name: "a2", size: 2048, since: 5 }, b: { name: "a10", size: null, since: { since: 900 } }, c: { name: "a1", size: 4096, since: null } };
 const many = (count, from = 0) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${from + at}`, { name: `n${from + at}`, size: from + at, since: 0 }]));
 
-test("rows stand in the order of their column, names by the numbers in them", () => {
+test("rows are sorted by their column, names by the numbers in them", () => {
   const t = table(ROWS);
   assert.deepStrictEqual(t.keys(), ["a1", "a2", "a10"]);
   assert.strictEqual(t.head("name").getAttribute("aria-sort"), "ascending");
 });
 
-test("a click sorts, numbers from the largest, and another one turns the order; what is missing comes last", () => {
+test("a click sorts, a second one reverses, and missing values come last", () => {
   const t = table(ROWS);
   t.sort("size");
   assert.deepStrictEqual(t.keys(), ["a1", "a2", "a10"]);
@@ -65,19 +65,19 @@ test("a click sorts, numbers from the largest, and another one turns the order; 
   assert.strictEqual(t.head("name").getAttribute("aria-sort"), "none");
 });
 
-test("a column begins with the smallest where it says so, though it has numbers", () => {
+test("a column of numbers may begin with the smallest", () => {
   const t = table(ROWS, { heads: [HEADS[0], { ...HEADS[1], falls: "" }] });
   t.sort("size");
   assert.deepStrictEqual(t.named, { sort: "size" });
 });
 
-test("what goes on is sorted by how long it has", () => {
+test("an open duration is sorted by its length", () => {
   const t = table(ROWS);
   t.sort("since");
   assert.deepStrictEqual(t.keys(), ["a10", "a2", "a1"]);
 });
 
-test("a row keeps its place in the page, and only what is new of it is drawn", () => {
+test("a row keeps its element, and only changed cells are drawn", () => {
   const t = table(ROWS);
   const [line] = t.lines();
   const [, size] = line.children;
@@ -88,13 +88,13 @@ test("a row keeps its place in the page, and only what is new of it is drawn", (
   assert.strictEqual(line.children[2].textContent, "7.0 s");
 });
 
-test("a row that is gone leaves, and a new one comes", () => {
+test("rows that are gone leave, and new ones come", () => {
   const t = table(ROWS);
   t.keep({ c: ROWS.c, d: { name: "z", size: 1, since: 1 } });
   assert.deepStrictEqual(t.keys(), ["a1", "z"]);
 });
 
-test("of many rows only those are in the page that somebody scrolled to", () => {
+test("of many rows only those scrolled to are in the page", () => {
   const t = table(many(200));
   assert.strictEqual(t.lines().length, 60);
   assert.strictEqual(t.more.textContent, "Show more: 140 of 200 are hidden");
@@ -106,7 +106,7 @@ test("of many rows only those are in the page that somebody scrolled to", () => 
   assert.strictEqual(t.wanted.length, 0, "all are here");
 });
 
-test("rows that are not here are asked for when somebody sorts, or wants to see them", () => {
+test("sorting and \"Show more\" request missing rows", () => {
   const t = table(many(100), { total: 5000 });
   assert.strictEqual(t.more.textContent, "Show more: 4,940 of 5,000 are hidden");
   t.more.click();
@@ -118,7 +118,7 @@ test("rows that are not here are asked for when somebody sorts, or wants to see 
   assert.strictEqual(t.wanted.length, 2);
 });
 
-test("newest rows of more leave those alone that are known", () => {
+test("newest rows are added to known ones", () => {
   const t = table(many(100));
   t.keep(many(10, 95), 105);
   assert.strictEqual(t.gpumon.feed.view.tables.get("t").rows.size, 105);
@@ -126,7 +126,7 @@ test("newest rows of more leave those alone that are known", () => {
   assert.strictEqual(t.gpumon.feed.view.tables.get("t").rows.size, 3, "these are all");
 });
 
-test("a search leaves what has its words, and says when nothing has", () => {
+test("a search filters rows, and says if none matches", () => {
   const t = table({ a: { ...ROWS.a, search: "alice net" }, b: { ...ROWS.b, search: "bob vit" } });
   t.drawn.search(" BOB ");
   assert.deepStrictEqual(t.keys(), ["a10"]);
@@ -137,7 +137,7 @@ test("a search leaves what has its words, and says when nothing has", () => {
   assert.strictEqual(t.lines().length, 2);
 });
 
-test("before rows came it says so, and then that there is none", () => {
+test("a table says that rows are loading, and then that there are none", () => {
   const t = table(null);
   assert.strictEqual(t.empty.textContent, "Loading.");
   t.keep({});
@@ -148,7 +148,7 @@ test("before rows came it says so, and then that there is none", () => {
 const LOGGED = { col: "logged", by: "logged", kind: "logged", sort: "1", num: true, columns: "names" };
 const TRAINED = { a: { name: "a", logged: { loss: 2 } }, b: { name: "b", logged: { loss: "NaN", "__proto__": 1 } }, c: { name: "c", logged: {} } };
 
-test("a column that stands for several is in the page as those, and each sorts", () => {
+test("a column of several names is one for each, and each sorts", () => {
   const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values: { names: ["loss", "constructor"] } });
   assert.deepStrictEqual(t.lines().map((line) => line.children.map((cell) => cell.textContent)), [["a", "2", "–"], ["b", "NaN", "–"], ["c", "–", "–"]]);
   assert.strictEqual(t.lines()[1].find("span")[0].className, "alarm");
@@ -156,7 +156,7 @@ test("a column that stands for several is in the page as those, and each sorts",
   assert.deepStrictEqual(t.keys(), ["b", "a", "c"], "what diverged is the largest, what is missing the last");
 });
 
-test("other names are other columns, and the order is that of the first again where its column is gone", () => {
+test("columns follow their names, and the order is the usual one once its column is gone", () => {
   const values = { names: ["loss"] };
   const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values });
   t.sort("loss");
@@ -170,12 +170,12 @@ test("other names are other columns, and the order is that of the first again wh
   assert.strictEqual(t.lines()[0].children.length, 2);
 });
 
-test("a name of a column is text", () => {
+test("the name of a column is text", () => {
   const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values: { names: ["<b>x</b>"] } });
   assert.strictEqual(t.head("<b>x</b>").find("b").length, 0);
 });
 
-test("energies of a column have the unit of its largest, also those that came before it", () => {
+test("energies of a column have the unit of its largest", () => {
   const heads = [HEADS[0], { col: "energy", by: "energy", kind: "joules", sort: "1", num: true, most: "most" }];
   const values = { most: 1800 };
   const t = table({ a: { name: "a", energy: 1800 } }, { heads, values });
@@ -185,7 +185,7 @@ test("energies of a column have the unit of its largest, also those that came be
   assert.deepStrictEqual(t.lines().map((line) => line.children[1].textContent), ["0.5 Wh", "10.0 Wh"]);
 });
 
-test("a column has the heading that a value gives it, and its own where there is none", () => {
+test("a value may replace the heading of a column", () => {
   const values = { head: "Steps" };
   const t = table({ a: { name: "a1" } }, { heads: [{ ...HEADS[0], titled: "head" }], values });
   assert.ok(t.head("Steps"));
@@ -207,14 +207,14 @@ function folded() {
   return t;
 }
 
-test("neighbors that are alike are one row in their place, and nothing is asked for to show it", () => {
+test("similar epochs are one row, and closed they request nothing", () => {
   const t = folded();
   assert.deepStrictEqual(t.keys(), ["11", "10", "6–9", "5", "0–4"]);
   assert.ok(t.more.hidden);
   assert.strictEqual(t.wanted.length, 0);
 });
 
-test("a row of neighbors opens, and what is in it is asked for once it is not here", () => {
+test("an opened row requests its missing members", () => {
   const t = folded();
   const button = t.lines()[2].querySelector("button");
   assert.strictEqual(button.getAttribute("aria-expanded"), "false");
@@ -225,7 +225,7 @@ test("a row of neighbors opens, and what is in it is asked for once it is not he
   assert.strictEqual(t.lines()[2].querySelector("button").getAttribute("aria-expanded"), "true");
 });
 
-test("another order and a search are of single rows", () => {
+test("other orders and searches show single epochs", () => {
   const t = folded();
   t.sort("epoch");
   assert.deepStrictEqual(t.keys(), ["0–4", "5", "6–9", "10", "11"], "the other direction is no other order");
@@ -236,7 +236,7 @@ test("another order and a search are of single rows", () => {
   assert.deepStrictEqual(t.keys(), ["7"]);
 });
 
-test("a search says that rows are still to come, and finds what is among them", () => {
+test("a search waits for rows that have not come", () => {
   const t = table(many(3), { total: 10 });
   t.drawn.search("n7");
   assert.deepStrictEqual([t.keys(), t.wanted.length, t.empty.textContent], [[], 1, "No match. 7 rows are still to come …"]);
@@ -246,7 +246,7 @@ test("a search says that rows are still to come, and finds what is among them", 
   assert.strictEqual(t.empty.textContent, "No match.");
 });
 
-test("the first letter of a search is a step that leads back, and no other is", () => {
+test("only the first letter of a search is a step of the history", () => {
   const t = table(ROWS);
   const steps = [];
   t.gpumon.setArguments = ({ q }, isStep) => { steps.push([q, Boolean(isStep)]); };

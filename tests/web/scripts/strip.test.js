@@ -36,7 +36,7 @@ async function drawn(one) {
 // The first daemon of a machine began at 19:44:30; it is 19:53, and somebody held the GPU ever since.
 const FIRST = { slots: 24, until: (19 * 60 + 53) / (24 * 60), parts: [[19, "ann", 14, 14]], unseen: [...Array.from({ length: 19 }, (_, at) => [at, 100]), [19, 74]] };
 
-test("what was held since the first daemon lies behind the hatch, up to now", async () => {
+test("what was held since the first daemon lies behind its hatch", async () => {
   const { blocks, hatches } = await drawn(FIRST);
   const [, end] = hatches[hatches.length - 1];
   assert.ok(Math.abs(end - (19 * 60 + 44)) <= 1);
@@ -44,14 +44,14 @@ test("what was held since the first daemon lies behind the hatch, up to now", as
   assert.ok(blocks[0][2] > 0.9, "all that was watched");
 });
 
-test("the mean of several lies there too", async () => {
+test("so does the mean of several GPUs", async () => {
   const { blocks, hatches } = await drawn({ ...FIRST, is_mean: true });
   const [, end] = hatches[hatches.length - 1];
   assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[end, 19 * 60 + 53]]);
   assert.ok(blocks[0][2] > 0.9);
 });
 
-test("what ended in the hour in which an outage ended is beside that outage only if it was held before", async () => {
+test("a part of an hour is beside an outage only if it was held before it", async () => {
   const unseen = [[1, 50], [2, 40]];
   const through = await drawn({ slots: 5, parts: [[0, "ann", 100, 0], [1, "ann", 50, 0], [2, "ann", 30, 0]], unseen });
   assert.deepStrictEqual(through.hatches, [[90, 120], [120, 144]]);
@@ -60,13 +60,13 @@ test("what ended in the hour in which an outage ended is beside that outage only
   assert.deepStrictEqual(later.blocks, [[144, 180, 0.5]], "nobody knows when of the watched time");
 });
 
-test("what was held before an outage ends where the hatch begins", async () => {
+test("what was held before an outage ends at its hatch", async () => {
   const { blocks, hatches } = await drawn({ slots: 3, parts: [[0, "ann", 100, 0], [1, "ann", 25, 0]], unseen: [[1, 75], [2, 100]] });
   assert.deepStrictEqual(hatches, [[75, 120], [120, 180]]);
   assert.deepStrictEqual(blocks, [[0, 60, 1], [60, 75, 1]]);
 });
 
-test("what was held after an outage begins where the hatch ends, or later where it goes on", async () => {
+test("what was held after an outage begins at the end of its hatch, or later if it goes on", async () => {
   const unseen = [[0, 100], [1, 50]];
   const whole = await drawn({ slots: 3, parts: [[1, "ann", 50, 0], [2, "ann", 100, 0]], unseen });
   assert.deepStrictEqual(whole.blocks, [[90, 120, 1], [120, 180, 1]]);
@@ -93,7 +93,7 @@ test("blocks and hatches never lie on each other", async () => {
   }
 });
 
-test("an outage within an hour is hatched where it was, and what was held lies on both sides of it", async () => {
+test("a timed outage is hatched where it was, between what was held", async () => {
   const parts = [[0, "ann", 100, 0], [1, "ann", 67, 0], [2, "ann", 100, 0]];
   const { blocks, hatches } = await drawn({ slots: 3, parts, unseen: [[1, 33.3, 25]] });
   assert.deepStrictEqual(hatches, [[75, 95]]);
@@ -101,7 +101,7 @@ test("an outage within an hour is hatched where it was, and what was held lies o
   assert.ok(blocks.every(([, , tall]) => tall > 0.95));
 });
 
-test("where nobody knows when in an hour nothing was seen, neither hatch nor block has a time in it", async () => {
+test("an outage without a time has a height, and no place in its hour", async () => {
   for (const unseen of [[[1, 25]], [[0, 100], [1, 25], [2, 100]]]) {
     const { blocks, hatches, tops, highs } = await drawn({ slots: 3, parts: [[1, "ann", 50, 0], ...(unseen.length > 1 ? [] : [[2, "ann", 100, 0]])], unseen });
     const at = hatches.findIndex(([left]) => left === 60);
@@ -118,7 +118,7 @@ test("two outages of one hour are two hatches", async () => {
   assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[0, 12], [18, 36], [42, 60]]);
 });
 
-test("a name lies within what is drawn as held, and not on what is still to come or was free", async () => {
+test("a name lies within what was held", async () => {
   const until = (19 * 60 + 5) / (24 * 60);
   for (const parts of [
     [[19, "i", 8, 8]],

@@ -9,8 +9,8 @@ const REPEAT = 30; // s until the callbacks are asked again if they have not ans
 const RETRY = 3000; // ms until scripts that could not be loaded are requested again
 let loading = null;
 
-// What a page does beside its callbacks, by its name: ready(), show(arguments) and about(). `again(seconds)` is added to it: it
-// sets when the callbacks are asked next.
+// By the name of a page, its own part beside the callbacks: ready(), show(arguments) and about(). `again(seconds)` is added to it
+// and sets when the callbacks are called next.
 export const dashPages = {};
 
 export const setDashProps = (id, values) => window.dash_clientside.set_props(id, values);
@@ -31,7 +31,7 @@ const plotlyAddress = () => document.querySelector("meta[name=plotly]").getAttri
 export const loadPlotly = () => (window.Plotly ? Promise.resolve() : loadScripts([make("script", { src: plotlyAddress() })]));
 
 // Loads Dash, whose scripts are in a template of the document: first the files, then the inline ones, the last of which starts
-// Dash. Only a script that is created anew runs.
+// Dash. A script of a template runs only as a new element.
 async function loadDash() {
   // Dash would set an address without a version, which a browser requests again each hour.
   Object.defineProperty(window, "_dashPlotlyJSURL", { get: plotlyAddress, set() {} });

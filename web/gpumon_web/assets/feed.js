@@ -9,7 +9,7 @@ import { theme } from "./theme.js";
 
 const WINDOW = 600; // s of lines that are kept
 const HIDDEN_WAIT = 15; // s between requests of a hidden tab
-const LONGEST_WAIT = 15; // s between requests that fail, each of which waits longer than the one before
+const LONGEST_WAIT = 15; // s between failed requests, which come at growing intervals
 const GROWTH = 1.7;
 const TIMEOUT = 20000; // ms
 const LEAST_PATIENCE = 5; // s
@@ -47,7 +47,7 @@ export const feed = {
     if (feed.state === "live" || feed.state === "ended") { return 0; }
     return feed.age === null || !feed.heard ? NaN : feed.age + (performance.now() - feed.heard) / 1000;
   },
-  // Whether the values are those of now. A single request without an answer changes nothing.
+  // Whether the values are current. A single request without an answer changes nothing.
   isFresh() {
     return feed.state === "live" || (feed.state === "reconnecting" && feed.wasLive && feed.silence() < patience());
   },

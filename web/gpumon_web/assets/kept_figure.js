@@ -39,7 +39,7 @@ export function keptFigure(place) {
     refine();
   }
 
-  // The address of what is seen as a figure.
+  // The address of the visible part as a figure.
   function figure() {
     const time = range ? `&from=${range[0]}&to=${range[1]}` : "";
     return `${shown.figure}&panels=${encodeURIComponent(choice.shown().join(","))}${time}${position.exact()}`;
@@ -47,7 +47,7 @@ export function keptFigure(place) {
 
   const edges = (doc) => [doc.begin, doc.end];
 
-  // The finest document that there is of the range.
+  // The document with the finest points for the range.
   function finest() {
     const isCovered = range && finer && finer.of === shown.finer && finer.from <= range[0] && range[1] <= finer.to;
     return isCovered ? { ...finer.doc, begin: shown.begin, end: shown.end } : shown;

@@ -18,7 +18,7 @@ const LONG_LINK = 24; // letters from which on a link has its text as a title
 const dataNow = () => (format.known(feed.now) ? feed.now : Date.now() / 1000);
 const when = (seconds) => format.when(seconds, Date.now() / 1000);
 const absent = (value) => value === null || value === undefined;
-// Whether the values are old. The end of a recording is not: it stays as it was.
+// Whether the values are old. Those at the end of a recording are not.
 const isOld = () => !feed.isFresh() && feed.state !== "ended";
 
 // Kinds that are text: a function of the value and its element.
@@ -86,7 +86,7 @@ const parts = {
   },
   rich: (lines) => lines.map(line).filter(Boolean),
   notes: (all) => noteItems(all),
-  // What is well and what is not, each with its state as a shape and as a word.
+  // Checks of a GPU, each with its level as a shape and as a word.
   checks: (all) => all.map(lastReported).map((one) => make("li", { class: one.level },
     make("span", { class: `check ${one.level}`, "aria-hidden": "true" }), make("span", { class: "mut", text: one.title }),
     make("span", { class: "says" }, make("b", { text: format.unbroken(one.text) }), one.more ? make("span", { class: "mut", text: ` ${format.unbroken(one.more)}` }) : null,
@@ -174,7 +174,7 @@ function tagText(one) {
 // ledger come less often than the headline.
 const isPast = (one) => one.while !== undefined && feed.view.values.has("epoch") && feed.view.values.get("epoch") !== one.while;
 
-// The state to show: that of an old value is stale, unless the state lasts, as that of a lost GPU.
+// The state to show: an old one is stale, unless it lasts, as "lost" does.
 export const stateNow = (one) => (feed.isFresh() || one.lasts ? one.state : "stale");
 
 function currentState(one) {

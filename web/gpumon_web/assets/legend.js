@@ -46,7 +46,7 @@ function thinLineNote(panel) {
   return line ? `thin\u00a0line:\u00a0${line.label}` : "";
 }
 
-// What a small panel says in a row of its own, since there is no room beside the value.
+// Notes of a small panel that have a row of their own, since there is no room beside its value.
 /** @param {ChartDocument} doc */
 export const smallPanelNote = (doc, one) => [coverage(doc, one), thinLineNote(one.panel)].filter(Boolean).join(" · ");
 

@@ -70,7 +70,7 @@ export function liveFigure(place) {
 
   function clear() { requested = ""; chart.clear(); isFirst = true; }
 
-  // The address of what is seen as a figure, in as many points as there are.
+  // The address of the visible part as a figure, in full resolution.
   function figure() {
     const [from, to] = seen();
     return `${address}${encodeURIComponent(subject)}&as=figure&panels=${encodeURIComponent(choice.shown().join(","))}&from=${from}&to=${to}${position.exact()}`;

@@ -29,7 +29,7 @@ const APART = 8; // px between two times below a chart, and around the values of
 const HATCHED = 12; // px of a gap from which on it is hatched
 const VALUES = 11.5; // px of the letters of an axis
 
-// Where a panel stands, and what is in it.
+// A panel with its position, facts of its lines, and ticks.
 function arrangePanel(doc, panel, top, { from, to, width, isSmall, isNow }) {
   const hasNote = smallPanelNote(doc, { panel, isNow }) || isNoteBelow(panel, width);
   const notes = panel.lists ? Math.ceil(panel.lines.length / valuesPerRow(panel)) : hasNote ? 1 : 0;
@@ -235,7 +235,7 @@ export function chartPanels(place, zoomed) {
   place.replaceChildren(canvas, gutters.node, ...pointer.nodes);
   place.after(hatchKey);
   let doc = null;
-  let range = null; // what is seen of the document; null: all of it
+  let range = null; // the visible part of the axis; null: all
   let view = null; // the arrangement that was drawn last
   let frame = 0;
 

@@ -1,4 +1,4 @@
-// Figures of Plotly, in the colors of the theme: that of the comparison, and any chart in a dialog over its page. A figure names
+// Figures of Plotly in the colors of the theme: the one of the comparison, and any chart in a dialog over its page. A figure names
 // colors by their role, as `@s0`, or `@s0/0.3` with an opacity, and holders of a GPU as `@holder0`.
 // @ts-check
 import { loadPlotly } from "./dash.js";

@@ -7,7 +7,7 @@ import { axes, axisScale } from "./scale.js";
 import { coveredTime, longestGap, lowerBound, nearestPoint } from "./trace.js";
 
 const LEAST = 8; // px of a range that is drawn, at least
-const VALUE = 96; // px that a value needs beside the line
+const VALUE = 96; // px of a value next to the line
 const BESIDE_EVENT = 5; // px from an event within which its words are shown
 
 // `chart`: {view(), doc(), zoomed(range)}

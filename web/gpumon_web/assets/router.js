@@ -119,7 +119,7 @@ export const isWithoutGpus = () => Boolean(current) && sections.some((section) =
 export function start() {
   sections = elements(document, "[data-page]");
   theme.start();
-  // The address of a plain skip link would be taken for that of a page.
+  // A plain skip link would change the address to another page.
   document.getElementById("skip").addEventListener("click", (click) => {
     click.preventDefault();
     document.getElementById("main").focus();

@@ -132,7 +132,7 @@ function sampledPart({ left, right, holes, level }, from, to) {
 }
 
 // A slot of several GPUs: each user has a share of the height, from below. If the slot continues the one before it or the one
-// after it, but not both, what is left of that share is a share of the width, at that side.
+// after it, but not both, a smaller share than the neighbor's is drawn as a part of the width, at that side.
 function drawMean(slots, at, { first, last, room, hidden, height, isLevel }, shareOf, block) {
   const isAfter = !isLevel && continues(slots[at - 1], slots[at]);
   const isBefore = !isLevel && continues(slots[at], slots[at + 1]);

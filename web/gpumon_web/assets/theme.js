@@ -8,13 +8,14 @@ const COLORS = 8; // of people
 const DISTINCT = 5; // of these, the first ones, which differ most
 const LONG = 14; // letters of a name; a longer one may be shortened
 const END = 9; // letters at the end of a long name that always stay
+const segmenter = new Intl.Segmenter();
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = [];
 const places = new Map(); // by user, the number that the server has given: it stands for a color and a mark
 const users = new Set(); // all users of whom this page has heard
 let colors = new Map(); // by role, [red, green, blue] in the current theme
 
-// Applies a theme; without a name, that of the system.
+// Applies a theme; without a name, the theme of the system.
 function apply(chosen) {
   if (chosen === "dark" || chosen === "light") { document.documentElement.dataset.theme = chosen; }
   else { delete document.documentElement.dataset.theme; }
@@ -86,7 +87,7 @@ export const theme = {
 apply(readSetting(KEY));
 
 // A dot in a user's color, and the name. A long name is shortened in its middle, by the style sheet, since names of a site
-// often begin alike; the whole name is what is copied, found and read out.
+// often begin alike; copying, searching and screen readers get the whole name.
 export function person(name) {
   const whole = name || "unknown";
   const [head, end] = splitName(whole);
@@ -96,13 +97,10 @@ export function person(name) {
   return chip;
 }
 
-// A long name as its head and its last letters, without parting a combining mark from its letter.
+// A long name as its head and its last letters.
 function splitName(name) {
-  const letters = Array.from(name);
-  if (letters.length <= LONG) { return [name, ""]; }
-  let at = letters.length - END;
-  while (at > 0 && /[\p{M}\u200d]/u.test(letters[at])) { at -= 1; }
-  return [letters.slice(0, at).join(""), letters.slice(at).join("")];
+  const letters = Array.from(segmenter.segment(name), ({ segment }) => segment);
+  return letters.length <= LONG ? [name, ""] : [letters.slice(0, -END).join(""), letters.slice(-END).join("")];
 }
 
 // Shares of a whole, each in its color: [{share, color, title}].
