@@ -220,7 +220,6 @@ def test_devices_that_come_and_go_use_the_same_buffers() -> None:
         card.reading = GpmReader.from_library(card.library)
         card.read()
         card.reading = None
-        gc.collect()
     assert (card.allocated, card.freed) == (2, 0)
     card.library.gpm_samples.free()
     assert card.freed == 2

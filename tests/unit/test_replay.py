@@ -338,7 +338,7 @@ def test_a_log_cut_short_within_a_tick_calls_no_gpu_silent(tmp_path: Path, left:
         "\x00\x00\x00\x00",
     ],
 )
-@pytest.mark.parametrize("place", [2, 3, 20])
+@pytest.mark.parametrize("place", [2, 20])
 def test_one_bad_line_is_skipped_and_counted(tmp_path: Path, bad: str, place: int) -> None:
     lines = rows(range(0, 40_000, 1000)).replace("timestamp", "index, timestamp").replace("\n2025", "\n0, 2025")
     split = lines.splitlines()
@@ -447,8 +447,8 @@ def test_a_speed_that_makes_no_sense_is_refused(tmp_path: Path, speed: float) ->
 # Several GPUs
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8, 16, 64])
-@pytest.mark.parametrize("interval", [100, 1000, 10_000])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("interval", [100, 10_000])
 def test_the_number_of_gpus_is_found_from_the_gaps(tmp_path: Path, gpus: int, interval: int) -> None:
     times = [tick * (interval + gpus) + gpu for tick in range(12) for gpu in range(gpus)]
     readings = replayed(tmp_path, rows(times))
@@ -494,11 +494,9 @@ def stalling(gpus: int, interval: int, seed: int, ticks: int = 250) -> list[int]
     return times
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 8, 16])
-@pytest.mark.parametrize("interval", [100, 1000])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_gpus_are_told_apart_though_the_driver_stalls(tmp_path: Path, gpus: int, interval: int, seed: int) -> None:
-    times = stalling(gpus, interval, seed)
+@pytest.mark.parametrize(("gpus", "interval"), [(2, 100), (3, 1000), (8, 1000), (16, 100)])
+def test_gpus_are_told_apart_though_the_driver_stalls(tmp_path: Path, gpus: int, interval: int) -> None:
+    times = stalling(gpus, interval, seed=1)
     source, readings = everything(write(tmp_path, rows(times, [100.0 + i % gpus for i in range(len(times))])))
     assert powers(readings) == [[100.0 + gpu for gpu in range(gpus)]] * 250
     assert "shown as one" not in source.origin().label

@@ -112,17 +112,6 @@ def test_a_reader_with_a_cursor_gets_each_frame_once_and_a_lapped_one_what_is_le
     assert [frame.number for frame in reader.since(10)] == list(range(137, 201))
 
 
-@pytest.mark.usefixtures("small")
-def test_a_series_has_the_same_values_as_the_frames(path: str) -> None:
-    ring = RingWriter.create(path, 1, SECOND)
-    for number in range(1, 151):
-        ring.append(tick(number, [sample(0, power=float(number))]))
-    reader = RingReader.open(path)
-    times, values = reader.series("gpu.power", 40)
-    assert [value[0] for value in values] == [float(number) for number in range(111, 151)]
-    assert times == [round(frame.time * 1e9) for frame in reader.since(110)]
-
-
 def test_a_device_keeps_its_row_and_its_absence_is_no_zero(path: str) -> None:
     ring = RingWriter.create(path, 2, SECOND)
     ring.append(tick(1, [sample(0, power=1.0), sample(1, power=2.0)]))
@@ -140,34 +129,6 @@ def test_more_devices_than_rows_are_refused_before_anything_is_written(path: str
     newest = RingReader.open(path).newest()
     assert newest is not None
     assert newest.number == 1
-
-
-def test_a_new_generation_with_more_rows_keeps_the_history(path: str) -> None:
-    old = RingWriter.create(path, 1, SECOND)
-    for number in range(1, 21):
-        old.append(tick(number, [sample(0, power=float(number))], [process()], [run(epoch=number)], [boundary(number)]))
-    reader = RingReader.open(path)
-    new = RingWriter.create(path, old.layout.rows + 1, SECOND, continues="nvml")
-    assert new.layout.rows > old.layout.rows
-    assert reader.is_replaced()
-    new.append(tick(21, [sample(index, power=21.0) for index in range(old.layout.rows + 1)]))
-    frames = RingReader.open(path).since(0)
-    assert [frame.number for frame in frames] == list(range(1, 22))
-    assert [frame.samples[0].value("gpu.power") for frame in frames] == [float(number) for number in range(1, 22)]
-    assert [frame.runs[0].epoch for frame in frames[:-1]] == list(range(1, 21))
-    assert [frame.boundaries[0].number for frame in frames[:-1]] == list(range(1, 21))
-
-
-def test_a_restart_goes_on_where_the_last_daemon_stopped(path: str) -> None:
-    first = RingWriter.create(path, 1, SECOND)
-    for number in range(1, 6):
-        first.append(tick(number, processes=[process(name=f"p{number}")]))
-    first.close()
-    second = RingWriter.create(path, 1, SECOND, continues="nvml")
-    assert second.append(tick(6)) == 6
-    frames = RingReader.open(path).since(0)
-    assert [frame.number for frame in frames] == [1, 2, 3, 4, 5, 6]
-    assert [frame.processes[0].name for frame in frames[:5]] == ["p1", "p2", "p3", "p4", "p5"]
 
 
 def test_the_history_of_another_source_is_not_continued(path: str) -> None:

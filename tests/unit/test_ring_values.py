@@ -186,14 +186,17 @@ def test_a_restart_takes_over_values_and_events(path: str) -> None:
     assert [frame.number for frame in frames] == list(range(1, 32))
     assert [event.number for frame in frames for event in frame.boundaries] == list(range(1, 31))
     assert [found.key for frame in frames if not frame.is_full for found in frame.runs] == ["tag.1000.4711.abcd"]
+    assert [found.pid for frame in frames for found in frame.processes] == list(range(24, 31))
     for frame in frames:
         assert_is_true(frame)
 
 
 def test_more_devices_keep_what_older_frames_had(path: str) -> None:
     fill(RingWriter.create(path, 1, SECOND), 1, 30)
+    before = RingReader.open(path)
     wider = RingWriter.create(path, 5, SECOND, continues="nvml")
     assert wider.layout.rows == 5
+    assert before.is_replaced()
     fill(wider, 31, 40)
     frames = RingReader.open(path).since(0)
     assert [frame.number for frame in frames] == list(range(1, 41))

@@ -17,9 +17,9 @@ from gpumon.ring.takeover import can_widen
 from gpumon.ring.writer import RingWriter
 from tests.builders import boundary, device, process, run, sample, tick
 
-FRAMES = 400
+FRAMES = 260
 """More than there are full ones."""
-KEPT = 200
+KEPT = 130
 
 
 def seen(number: int, devices: int) -> Tick:

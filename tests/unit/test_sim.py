@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +28,10 @@ from tests.fakes import FakeClock
 START = 5000 * SECOND
 
 
-def watched(seconds: int, scenario: str = "default", seed: int = 0) -> list[Reading]:
+def watched(seconds: int, scenario: str = "default") -> list[Reading]:
     """Readings of the history and of so many seconds after it."""
     clock = FakeClock(START)
-    source = SimSource(clock=clock, seed=seed, scenario=scenario)
+    source = SimSource(clock=clock, scenario=scenario)
     readings = list(source.read())
     for _ in range(seconds):
         clock.advance(1)
@@ -52,10 +51,15 @@ def past(long: list[Reading]) -> list[Reading]:
     return long[:601]
 
 
-@pytest.fixture(scope="module")
-def last() -> Callable[[str], Reading]:
+@cache
+def minute(scenario: str) -> list[Reading]:
+    """The history of a scenario, and the minute after it."""
+    return watched(60, scenario)
+
+
+def last(scenario: str) -> Reading:
     """The last reading of the history of a scenario."""
-    return cache(lambda scenario: watched(0, scenario)[-1])
+    return minute(scenario)[600]
 
 
 def test_it_says_that_it_is_simulated() -> None:
@@ -103,28 +107,26 @@ def test_a_follower_never_takes_the_made_up_minutes_for_now(tmp_path: Path) -> N
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("ring.")]
 
 
-def test_the_first_read_tells_of_ten_minutes() -> None:
-    readings = watched(1)
-    assert len(readings) == 602
+def test_the_first_read_has_ten_minutes(long: list[Reading]) -> None:
+    readings = long[:602]
     assert {b.monotonic_ns - a.monotonic_ns for a, b in pairwise(readings)} == {SECOND}
     assert {b.time_ns - a.time_ns for a, b in pairwise(readings)} == {SECOND}
     assert readings[600].monotonic_ns == START
 
 
-def test_a_moment_is_a_pure_function_of_time_and_seed() -> None:
+def test_a_moment_is_a_pure_function_of_time_and_seed(past: list[Reading]) -> None:
     one, other = SimSource(clock=FakeClock(START)), SimSource(clock=FakeClock(START))
     one.read()
     for moment in (START + 7 * SECOND, START - 300 * SECOND, START + 10**6 * SECOND):
         # repr, because NaN is not equal to itself
         assert repr(one.reading_at(moment, 1)) == repr(other.reading_at(moment, 1)) == repr(one.reading_at(moment, 1))
-    found = repr(watched(3))
-    assert found == repr(watched(3))
-    assert found != repr(watched(3, seed=1))
+    assert repr(watched(0)[-60:]) == repr(past[-60:])
+    assert repr(SimSource(clock=FakeClock(START), seed=1).reading_at(START, 1)) != repr(one.reading_at(START, 1))
 
 
 def test_energy_is_the_sum_of_power() -> None:
     source = SimSource(clock=FakeClock(START))
-    tenths = [source.reading_at(START + i * SECOND // 10, 0) for i in range(3001)]
+    tenths = [source.reading_at(START + i * SECOND // 10, 0) for i in range(1001)]
     for gpu in range(8):
         used = tenths[-1].samples[gpu].value("gpu.energy") - tenths[0].samples[gpu].value("gpu.energy")
         summed = sum(reading.samples[gpu].value("gpu.power") for reading in tenths[:-1]) / 10
@@ -133,7 +135,7 @@ def test_energy_is_the_sum_of_power() -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_counters_only_grow_and_values_are_possible(scenario: str) -> None:
-    readings = watched(60, scenario)
+    readings = minute(scenario)
     counts = [i for i, metric in enumerate(GPU_METRICS) if metric.kind is Kind.COUNTER and metric.name in METRICS]
     hosts = [i for i, metric in enumerate(HOST_METRICS) if metric.kind is Kind.COUNTER]
     for before, after in pairwise(readings):
@@ -186,7 +188,7 @@ def test_a_stall_shorter_than_a_sample_shows_in_the_seconds_after_it() -> None:
 
 
 def test_a_simulation_of_faults_has_them_as_findings_and_xid_errors() -> None:
-    readings = watched(0, "faults")
+    readings = minute("faults")[:601]
     samples = readings[-1].samples
     assert samples[2].value("gpu.nvlink_active") < samples[1].value("gpu.nvlink_active")
     assert samples[3].value("gpu.pcie_width") < samples[3].value("gpu.pcie_width_max")
@@ -217,7 +219,7 @@ def test_what_a_card_of_this_kind_reports_is_simulated_and_the_rest_says_that_it
 
 
 def test_the_gpu_of_a_laptop_sleeps() -> None:
-    (sample,) = watched(0, "laptop")[-1].samples
+    (sample,) = last("laptop").samples
     assert sample.state is Availability.ASLEEP
 
 
@@ -275,14 +277,12 @@ def test_losses_fall_and_accuracy_rises(past: list[Reading]) -> None:
     ("scenario", "gpus", "runs"),
     [("idle", 8, 0), ("one", 1, 1), ("sixteen", 16, 13), ("faults", 8, 5), ("hostile", 8, 5)],
 )
-def test_each_scenario_has_its_gpus_and_runs(
-    last: Callable[[str], Reading], scenario: str, gpus: int, runs: int
-) -> None:
+def test_each_scenario_has_its_gpus_and_runs(scenario: str, gpus: int, runs: int) -> None:
     reading = last(scenario)
     assert (len(reading.samples), len(reading.runs)) == (gpus, runs)
 
 
-def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters(last: Callable[[str], Reading]) -> None:
+def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters() -> None:
     hostile = last("hostile")
     names = {p.name for p in hostile.processes} | {r.name for r in hostile.runs} | {p.user for p in hostile.processes}
     names |= {s.device.name for s in hostile.samples}
@@ -296,8 +296,8 @@ def test_an_unknown_scenario_names_those_there_are() -> None:
         SimSource(clock=FakeClock(0), scenario="nope")
 
 
-def test_a_run_that_ends_is_told_of_for_a_minute_and_its_end_is_an_event() -> None:
-    readings = watched(1300)
+def test_a_run_that_ends_is_shown_for_a_minute_and_its_end_is_an_event(long: list[Reading]) -> None:
+    readings = long[:1901]
     seen = [(reading, run) for reading in readings for run in reading.runs if run.state is RunState.FINISHED]
     assert {run.name for _, run in seen} == {"resnet50"}
     assert 59 <= len(seen) <= 61
