@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.numbers import NAN
 from gpumon.model.device import by_number
-from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Parts, Run, RunState, Sample, Tick
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.process import Process
 from gpumon.ring.directory import StoredDirectory
@@ -290,6 +290,10 @@ def decode_values(
 
     The caller must first check the slot with `layout.frame_number`.
     """
+    return _frame(raw, ValueParts(raw, layout, directory, runs, boundaries), is_full=False)
+
+
+def _frame(raw: bytes, parts: Parts, *, is_full: bool) -> Frame:
     head = slot_head(raw)
     return Frame(
         number=head.number,
@@ -298,9 +302,10 @@ def decode_values(
         interval=head.interval_us / 1e6,
         sample_duration=head.sample_duration_us / 1e6,
         skipped_ticks=head.skipped_ticks,
-        dropped=0,
-        parts=ValueParts(raw, layout, directory, runs, boundaries),
-        is_full=False,
+        dropped=head.dropped_processes,
+        parts=parts,
+        dropped_runs=head.dropped_runs,
+        is_full=is_full,
     )
 
 
@@ -470,18 +475,7 @@ def decode(raw: bytes, layout: Layout, directory: StoredDirectory) -> Frame:
 
     The caller must first check the slot with `layout.frame_number`.
     """
-    head = slot_head(raw)
-    return Frame(
-        number=head.number,
-        monotonic_ns=head.monotonic_ns,
-        time_ns=head.time_ns,
-        interval=head.interval_us / 1e6,
-        sample_duration=head.sample_duration_us / 1e6,
-        skipped_ticks=head.skipped_ticks,
-        dropped=head.dropped_processes,
-        parts=SlotParts(raw, layout, directory),
-        dropped_runs=head.dropped_runs,
-    )
+    return _frame(raw, SlotParts(raw, layout, directory), is_full=True)
 
 
 def _stamp(monotonic: int) -> int:
