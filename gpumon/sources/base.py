@@ -181,13 +181,4 @@ def to_base_units(number: float, scale: float) -> float:
 
     If the scale is a fraction, the number is divided, because 69 / 100 is 0.69 but 69 * 0.01 is not.
     """
-    factor, divisor = split_scale(scale)
-    return number * factor / divisor
-
-
-def split_scale(scale: float) -> tuple[float, int]:
-    """Return a factor and a divisor that do the same as `to_base_units`.
-
-    Used where one unit is converted many times.
-    """
-    return (scale, 1) if scale >= 1 else (1, round(1 / scale))
+    return number * scale if scale >= 1 else number / round(1 / scale)

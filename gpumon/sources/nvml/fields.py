@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -120,6 +121,32 @@ def _parse_version(version: str) -> tuple[int, int]:
 
 _ENTRY = struct.Struct("=IIqqiiQ")
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
+Place = tuple[int, int]
+"""Id and scope of a field."""
+
+
+class FieldBuffer:
+    """Fields that one driver call returns, in a buffer that is reused for each call."""
+
+    def __init__(self, function: Function, places: Sequence[Place]) -> None:
+        self._function = function
+        self.places = places
+        # The buffer has one entry more than needed, because some drivers write beyond the last one (found by nvitop).
+        self.entries = (pynvml.c_nvmlFieldValue_t * (len(places) + 1))()
+        for entry, (id, scope) in zip(self.entries, places, strict=False):
+            entry.fieldId, entry.scopeId = id, scope
+        self._count = ctypes.c_int(len(places))
+
+    def read(self, handle: Any) -> int:
+        """Read the fields, and return the driver's return code."""
+        return self._function(handle, self._count, self.entries)
+
+    def results(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield timestamp, value type, return code and value of each field of the last read."""
+        entries = islice(_ENTRY.iter_unpack(self.entries), self._count.value)
+        return ((when, kind, code, raw) for _, _, when, _, kind, code, raw in entries)
+
+
 _UNSIGNED_SHORT = 6
 """NVML_VALUE_TYPE_UNSIGNED_SHORT. nvidia-ml-py has this constant only since 12.550."""
 VALUE_TYPES = {
@@ -195,7 +222,7 @@ class FieldBatch:
         Each field may fail separately. If all fields fail, the code of the first field is returned.
         """
         began = device.clock.monotonic()
-        code = self._function(handle, self._count, self._batch)
+        code = self._buffer.read(handle)
         ended = device.clock.monotonic()
         if code != SUCCESS:
             device.batched, device.counters_at_ns = frozenset(), 0
@@ -203,8 +230,7 @@ class FieldBatch:
         if len(self._fields) > len(self._batches[0]):
             self._choose_batch()
         stamp, failure, batched = 0, SUCCESS, set[str]()
-        # The buffer has one entry more than there are fields.
-        for rule, (_, _, when, _, kind, code, raw) in zip(self._rules, _ENTRY.iter_unpack(self._batch), strict=False):
+        for rule, (when, kind, code, raw) in zip(self._rules, self._buffer.results(), strict=True):
             if code == SUCCESS:
                 if self._store(rule, handle, device, kind, raw, ended):
                     batched.add(rule.metric)
@@ -254,27 +280,23 @@ class FieldBatch:
             maximum = largest_raw_value(field.metric, field.scale, U64)
             minimum = -maximum if BY_NAME[field.metric].unit is Unit.CELSIUS else 0
             self._rules.append(_Rule(field.metric, field.scale, minimum, maximum, field.metric in _COUNTERS))
-        # The buffer has one entry more than needed, because some drivers write beyond the last one (found by nvitop).
-        self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
-        for i, field in enumerate(fields):
-            self._batch[i].fieldId, self._batch[i].scopeId = field.id, field.scope
-        self._count = ctypes.c_int(len(fields))
+        self._buffer = FieldBuffer(self._function, [(field.id, field.scope) for field in fields])
 
     def _choose_batch(self) -> None:
         """Choose the most likely batch whose uncertain fields have values.
 
         Called after the fields of all alternative batches have been read once.
         """
-        entries = zip(self._fields, self._batch, strict=False)
-        succeeded = {field.id for field, entry in entries if entry.nvmlReturn == SUCCESS}
+        results = zip(self._fields, self._buffer.results(), strict=True)
+        succeeded = {field.id for field, (_, _, code, _) in results if code == SUCCESS}
         for i, fields in enumerate(self._batches):
             if any(field.id in succeeded for field in fields if field.metric in self._uncertain):
                 self._chosen = i
                 break
-        all_fields, batch = list(self._fields), self._batch
+        all_fields, entries = list(self._fields), self._buffer.entries
         self._set_fields(self._batches[self._chosen])
         for i, field in enumerate(self._fields):
-            self._batch[i] = batch[all_fields.index(field)]  # keep what the driver has written
+            self._buffer.entries[i] = entries[all_fields.index(field)]  # keep what the driver has written
 
     def _check_ids(self, device: DeviceValues) -> None:
         """Switch to the other batch if only fields with uncertain ids decreased. They are then not counters.

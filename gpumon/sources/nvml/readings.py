@@ -21,7 +21,7 @@ import pynvml
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.model.metrics import BY_NAME, Availability
-from gpumon.sources.base import split_scale
+from gpumon.sources.base import to_base_units
 from gpumon.sources.nvml.fields import FieldBatch, fields_for_driver
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReader
 from gpumon.sources.nvml.library import Function, Library
@@ -134,32 +134,37 @@ class Call:
     """Newest name of the driver's function. Its cost is shown under this name."""
 
 
+_FULL = 100
+"""The value that a driver returns for 100 percent."""
+
+
 def _number(
     metric: str, period: float, *names: str, scale: float = 1.0, arguments: tuple[int, ...] = (), wide: bool = False,
+    has_period: bool = False,
 ) -> Call:  # fmt: skip
-    """Return a row for f(handle, [arguments,] unsigned int *value). If `wide`, the value is an unsigned long long.
+    """Return a row for f(handle, [arguments,] unsigned int *value).
 
-    `names`: the names of the function, newest first. A number above the metric's `maximum` is rejected.
+    `names`: the names of the function, newest first. A number above the metric's `maximum` is rejected. `wide`: the
+    value is an unsigned long long. `has_period`: the value is in percent, and the function also returns the period of
+    its samples, which is not used.
     """
-    maximum = largest_raw_value(metric, scale, U64 if wide else U32)
+    maximum = _FULL if has_period else largest_raw_value(metric, scale, U64 if wide else U32)
 
     def bind(library: Library) -> Read | None:
         function = library.find(*names)
         if function is None:
             return None
         value = c_ulonglong() if wide else c_uint()
-        pointer = byref(value)
-        extra = tuple(c_uint(argument) for argument in arguments)
-        factor, divisor = split_scale(scale)
+        given = [c_uint(argument) for argument in arguments]
+        pointers = [byref(value), byref(c_uint())] if has_period else [byref(value)]
 
         def read(handle: Any, device: DeviceValues) -> int:
-            code = function(handle, *extra, pointer)
+            code = function(handle, *given, *pointers)
             if code == SUCCESS:
-                number = value.value
-                if number <= maximum:
-                    device.values[metric] = number * factor / divisor
+                if value.value <= maximum:
+                    device.values[metric] = to_base_units(value.value, scale)
                 else:
-                    device.reject(metric, number)
+                    device.reject(metric, value.value)
             return code
 
         return read
@@ -167,8 +172,6 @@ def _number(
     return Call((metric,), period, bind, names[0])
 
 
-_FULL = 100
-"""The value that a driver returns for 100 percent."""
 _UTILIZATIONS = ("gpu.utilization", "gpu.memory_utilization")
 
 
@@ -260,30 +263,6 @@ def _set_memory(device: DeviceValues, *amounts: int) -> None:
             device.reject(metric, amount)
 
 
-def _codec(metric: str, period: float, name: str) -> Call:
-    """Return a row for f(handle, unsigned int *percent, unsigned int *sample period)."""
-
-    def bind(library: Library) -> Read | None:
-        function = library.find(name)
-        if function is None:
-            return None
-        percent, sampling_period = c_uint(), c_uint()
-        pointers = byref(percent), byref(sampling_period)
-
-        def read(handle: Any, device: DeviceValues) -> int:
-            code = function(handle, *pointers)
-            if code == SUCCESS:
-                if percent.value <= _FULL:
-                    device.values[metric] = percent.value / 100
-                else:
-                    device.reject(metric, percent.value)
-            return code
-
-        return read
-
-    return Call((metric,), period, bind, name)
-
-
 MEMORY_CALL = Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo")
 CALLS: tuple[Call, ...] = (
     Call(_UTILIZATIONS, EVERY_TICK, _utilization, "nvmlDeviceGetUtilizationRates"),
@@ -302,11 +281,11 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.clock_memory", 60.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
     _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState"),
-    _codec("gpu.encoder_utilization", 60.0, "nvmlDeviceGetEncoderUtilization"),
-    _codec("gpu.decoder_utilization", 60.0, "nvmlDeviceGetDecoderUtilization"),
+    _number("gpu.encoder_utilization", 60.0, "nvmlDeviceGetEncoderUtilization", scale=1e-2, has_period=True),
+    _number("gpu.decoder_utilization", 60.0, "nvmlDeviceGetDecoderUtilization", scale=1e-2, has_period=True),
     Call(("gpu.temperature_margin",), 60.0, read_margin, "nvmlDeviceGetMarginTemperature"),
-    _codec("gpu.jpeg_utilization", 120.0, "nvmlDeviceGetJpgUtilization"),
-    _codec("gpu.optical_flow_utilization", 120.0, "nvmlDeviceGetOfaUtilization"),
+    _number("gpu.jpeg_utilization", 120.0, "nvmlDeviceGetJpgUtilization", scale=1e-2, has_period=True),
+    _number("gpu.optical_flow_utilization", 120.0, "nvmlDeviceGetOfaUtilization", scale=1e-2, has_period=True),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
     _number("gpu.pcie_width", 30.0, "nvmlDeviceGetCurrPcieLinkWidth"),
     _number(

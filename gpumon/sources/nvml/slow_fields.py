@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any
 
-import pynvml
-
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE, decode_value
+from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE, FieldBuffer, Place, decode_value
 from gpumon.sources.nvml.library import Function, Library
 from gpumon.sources.nvml.return_codes import NOT_SUPPORTED, SUCCESS, availability, is_unsupported
 from gpumon.sources.nvml.values import DeviceValues
 
-_ENTRY = struct.Struct("=IIqqiiQ")
-"""struct format of an nvmlFieldValue_t, as in `fields`."""
 _FLAGS = frozenset({"gpu.remapping_pending", "gpu.remapping_failed", "gpu.retirement_pending"})
 _MOST = 1 << 53
 """Largest plausible count. A larger number is invalid."""
@@ -43,32 +37,17 @@ class _Result:
 
 
 _NONE = _Result(NOT_SUPPORTED, 0.0)
-Place = tuple[int, int]
-"""Id and scope of a field."""
 
 
-class _Batch:
-    """Fields that one call returns, in a buffer that is reused."""
+def _read(buffer: FieldBuffer, handle: Any) -> tuple[int, dict[Place, _Result]]:
+    """Read the fields in a buffer. Return the code of the call, and the results of the fields.
 
-    def __init__(self, function: Function, places: Sequence[Place]) -> None:
-        self._function = function
-        self._places = places
-        # One entry more than needed: some drivers write beyond the last.
-        self._buffer = (pynvml.c_nvmlFieldValue_t * (len(places) + 1))()
-        for entry, (id, scope) in zip(self._buffer, places, strict=False):
-            entry.fieldId, entry.scopeId = id, scope
-        self._count = ctypes.c_int(len(places))
-
-    def read(self, handle: Any) -> tuple[int, dict[Place, _Result]]:
-        """Return the code of the call, and the results of the fields.
-
-        If the call failed, each result has the code of the call.
-        """
-        code = self._function(handle, self._count, self._buffer)
-        if code != SUCCESS:
-            return code, dict.fromkeys(self._places, _Result(code, 0.0))
-        entries = _ENTRY.iter_unpack(self._buffer)
-        return code, {place: _decode(*entry[4:]) for place, entry in zip(self._places, entries, strict=False)}
+    If the call failed, each result has the code of the call.
+    """
+    code = buffer.read(handle)
+    if code != SUCCESS:
+        return code, dict.fromkeys(buffer.places, _Result(code, 0.0))
+    return code, {place: _decode(*result) for place, (_, *result) in zip(buffer.places, buffer.results(), strict=True)}
 
 
 def _decode(kind: int, code: int, raw: int) -> _Result:
@@ -87,9 +66,9 @@ class SlowFields:
         self._link_state = library.find("nvmlDeviceGetNvLinkState")
         totals = [(id, 0) for _, ids in LINK_ERRORS.values() for id in ids]
         faults = [(field.id, field.scope) for field in FAULTS]
-        self._device_batch = _Batch(function, [*faults, (LINK_COUNT, 0), *totals])
+        self._device_batch = FieldBuffer(function, [*faults, (LINK_COUNT, 0), *totals])
         self._links = 0
-        self._link_batch: _Batch | None = None
+        self._link_batch: FieldBuffer | None = None
         self._states: Sequence[_Result] = ()
         """States of the links on drivers that need a call per link."""
         self._states_in = 0
@@ -106,7 +85,7 @@ class SlowFields:
 
         Each field may fail separately. If all fields fail, the code of the first field is returned.
         """
-        code, results = self._device_batch.read(handle)
+        code, results = _read(self._device_batch, handle)
         if code != SUCCESS:
             return code
         links = results[LINK_COUNT, 0]
@@ -135,8 +114,8 @@ class SlowFields:
             self._links, self._states_in = count, 0
             ids = [LINK_STATE, *(id for id, _ in LINK_ERRORS.values())]
             places = [(id, link) for link in range(count) for id in ids]
-            self._link_batch = _Batch(self._function, places) if count else None
-        return self._link_batch.read(handle)[1] if self._link_batch else {}
+            self._link_batch = FieldBuffer(self._function, places) if count else None
+        return _read(self._link_batch, handle)[1] if self._link_batch else {}
 
     def _store_links(self, handle: Any, device: DeviceValues, results: dict[Place, _Result]) -> None:
         """Store the states and error counts of the links."""
