@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.numbers import shown
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.jobs import (
@@ -303,8 +304,8 @@ def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_
         training(book, "long-1a2b", count, gpus=2, course=False)
     served = Served([tick(1)], [str(book.path)])
     found = served.run("long-1a2b")
-    alone = [row["ordinal"] for row in found["epochs"]]
-    folded = [ordinal for one in found["folds"] for ordinal in range(one["first"], one["last"] + 1)]
+    alone = [epoch.ordinal for epoch in found["epochs"]]
+    folded = [epoch.ordinal for fold in found["folds"] for epoch in fold.epochs]
     assert alone == list(range(count - NEWEST, count)), "all others are equal"
     assert [*folded, *alone] == list(range(count))
     assert found["epochs_total"] == count
@@ -312,14 +313,14 @@ def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_
         [(ledger, _)] = ledgers.candidates("long-1a2b")
         rows = run_page.all_rows(ledger.record("long-1a2b"))["epochs"]
     assert len(rows) == count
-    assert rows[-NEWEST:] == found["epochs"]
-    lengths = [row["seconds"] for row in rows]
+    assert [epoch.ordinal for epoch in rows[-NEWEST:]] == alone
+    lengths = [shown(epoch.seconds) for epoch in rows]
     summary = found["summary"]
     assert summary["ended"] == count
     assert summary["least"] == min(lengths)
     assert summary["most"] == max(lengths)
     assert summary["mean"] == pytest.approx(sum(lengths) / count, rel=1e-4)
-    assert summary["most_energy"] == max(row["energy"] for row in rows)
+    assert summary["most_energy"] == max(shown(epoch.value("energy")) for epoch in rows)
 
 
 def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Path) -> None:
@@ -333,20 +334,20 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
         first, version = document(None)
         assert first
         assert document(version) == (None, version)
-        table = run_page.csv_answer(paths, "net-1a2b", None)
+        table = run_page.csv_answer(paths, 0.0, None, "net-1a2b")
         assert isinstance(table, Packed)
-        assert run_page.csv_answer(paths, "net-1a2b", table.version) == UNCHANGED
+        assert run_page.csv_answer(paths, 0.0, table.version, "net-1a2b") == UNCHANGED
         listed, list_version = run_list.run_list_document(paths, {}, 0.0, None)
         assert listed
         assert run_list.run_list_document(paths, {}, 0.0, list_version) == (None, list_version)
         book.db.execute("UPDATE run SET updated = updated + 1000000000")
         assert document(version)[0]
-        assert isinstance(run_page.csv_answer(paths, "net-1a2b", table.version), Packed)
+        assert isinstance(run_page.csv_answer(paths, 0.0, table.version, "net-1a2b"), Packed)
         assert run_list.run_list_document(paths, {}, 0.0, list_version)[0]
         book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
         assert document(None)[1] is None, "its page depends on the time"
         assert document(None, "nope") == ({}, None)
-    assert run_page.csv_answer([str(tmp_path / "none")], "net-1a2b", None) == NOTHING
+    assert run_page.csv_answer([str(tmp_path / "none")], 0.0, None, "net-1a2b") == NOTHING
 
 
 def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from gpumon_web.live import stored_values
 from gpumon_web.live.stored_values import why_no_runs, why_none_listed
 from gpumon_web.stored import run_page, run_zoom
 from gpumon_web.stored.run_course import COURSE
-from gpumon_web.stored.run_list import RunFilter
+from gpumon_web.stored.run_list import Live, RunFilter
 from gpumon_web.stored.run_page import Ring
 
 CACHE_SECONDS = 2.0
@@ -56,26 +56,24 @@ class Runs:
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """Return the stored values of a page that shows runs."""
+        reasons, origin = (self._missing, self.missing_reason()), self._feed.live.origin()
         if page.kept_of is StoredSubject.RUNS:
-            choice = [args.get(name, "") for name in RunFilter._fields]
-            origin = self._feed.live.origin()
+            choice = RunFilter(*(args.get(name, "") for name in RunFilter._fields))
             empty_text = why_none_listed(origin, is_moment=bool(self._missing))
-            extra = (page.name, self._missing, self.missing_reason(), origin.label, empty_text, *choice)
-            return self._list_answer(("kept", page.name, empty_text, *choice), stored_values.list_values, *extra)
-        return self._run_answer(
-            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), stored_values.run_values, page.name,
-            self._missing, self.missing_reason(), self._feed.live.origin().label, self._prices, self._is_awaited(),
+            return self.ask(
+                ("kept", page.name, empty_text, *choice), stored_values.list_values, page.name, *reasons, origin.label,
+                empty_text, choice, read=lambda: (self._live(),),
+            )  # fmt: skip
+        run, device = args.get("id", ""), args.get("gpu", "")
+        return self.ask(
+            ("kept", run, device, page.name), stored_values.run_values, page.name, run, device, *reasons, origin.label,
+            self._prices, read=lambda: (self._live().get(run), self._ring(run, device), self._is_awaited()),
         )  # fmt: skip
 
     def compared(self, ids: str, by: str) -> Future[Packed]:
         """Return the comparison of the runs in `ids`, which are separated by commas, on the axis `by`."""
         reason = self._missing or self.missing_reason()
-        return self._answers.get(
-            ("compared", ids, by), self._fresh,
-            lambda _: self._work.ask(
-                stored_values.comparison_answer, lambda: (self.ledger_paths(), ids, by, self._now(), reason)
-            ),
-        )  # fmt: skip
+        return self.ask(("compared", ids, by), stored_values.comparison_answer, ids, by, reason)
 
     def zoomed(
         self, run: str, device: str, begin: float | None, end: float | None, figure_of: tuple[str, ...] | None = None
@@ -85,40 +83,39 @@ class Runs:
         Without a valid range it covers the whole run. With `figure_of`, return these panels as a figure of Plotly.
         """
 
-        def start(_: Any) -> Future[Any]:
+        def read() -> tuple[Any, ...]:
             with self._feed.lock:
                 self._feed.refresh()
                 recent = self._feed.history.only(*self._devices_of(run, device), metrics=COURSE)
-            ring = self._ring(run, device)
-            if figure_of is not None:
-                live = self._live().get(run)
-                return self._work.ask(
-                    run_zoom.explored_figure,
-                    lambda: (self.ledger_paths(), run, device, live, ring, recent, begin, end, figure_of, self._now()),
-                )
-            return self._work.ask(
-                run_zoom.zoomed_figure, lambda: (self.ledger_paths(), run, device, ring, recent, begin, end)
-            )
+            live = self._live().get(run) if figure_of is not None else None
+            return live, self._ring(run, device), recent
 
-        return self._answers.get(("zoom", run, device, begin, end, figure_of), self._fresh, start)
+        arguments = (run, device, begin, end, figure_of)
+        return self.ask(("zoom", *arguments), run_zoom.zoomed_figure, *arguments, read=read)
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """Return all rows of the tables for which `kept` returns only the newest."""
-        return self._record_answer(
-            ("rest", args.get("id", ""), page.name), stored_values.remaining_run_values, page.name, self._prices
-        )
+        run = args.get("id", "")
+        return self.ask(("rest", run, page.name), stored_values.remaining_run_values, page.name, run, self._prices)
 
     def table(self, run: str) -> Future[Packed]:
         """Return the epochs of a run as CSV."""
-        return self._record_answer(("table", run), run_page.csv_answer)
+        return self.ask(("table", run), run_page.csv_answer, run)
 
-    def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
-        """Return the answer of a task, called with the ledgers' paths, now, the cached version and `more`."""
-        return self._answers.get(
-            key,
-            self._fresh,
-            lambda known: self._work.ask(task, lambda: (self.ledger_paths(), self._now(), known, *more)),
-        )
+    def ask(
+        self, key: tuple[Any, ...], task: Task, *arguments: Any, read: Callable[[], tuple[Any, ...]] = tuple
+    ) -> Future[Packed]:
+        """Return the answer of a task.
+
+        The task is called with the ledgers' paths, now, the cached version, `arguments`, and what `read` returns from
+        the ring.
+        """
+
+        def start(known: Any) -> Future[Any]:
+            from_ring = read()
+            return self._work.ask(task, lambda: (self.ledger_paths(), self._now(), known, *arguments, *from_ring))
+
+        return self._answers.get(key, self._fresh, start)
 
     def missing_reason(self) -> str:
         """Return why the runs of the played source are not stored; empty if they are."""
@@ -131,30 +128,7 @@ class Runs:
             played = self._played()
         return [*([played] if played else ()), *self._ledgers()]
 
-    def _list_answer(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
-        live = self._live()
-        return self._answers.get(
-            key, self._fresh,
-            lambda known: self._work.ask(task, lambda: (self.ledger_paths(), live, self._now(), known, *more)),
-        )  # fmt: skip
-
-    def _run_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
-        _, run, device, *_ = key
-
-        def start(known: Any) -> Future[Any]:
-            live, ring = self._live().get(run), self._ring(run, device)
-            return self._work.ask(
-                task, lambda: (self.ledger_paths(), run, device, live, ring, self._now(), known, *more)
-            )
-
-        return self._answers.get(key, self._fresh, start)
-
-    def _record_answer(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
-        return self._answers.get(
-            key, self._fresh, lambda known: self._work.ask(task, lambda: (self.ledger_paths(), key[1], known, *more))
-        )
-
-    def _live(self) -> dict[str, dict[str, Any]]:
+    def _live(self) -> dict[str, Live]:
         """Return the runs in the ring, by id."""
         with self._feed.lock:
             self._feed.refresh()

@@ -32,15 +32,15 @@ from gpumon_web.stored.user_hours import Holding, read_hours, user_caps, users_c
 
 
 def list_values(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known_version: Any, page: str, missing: str,
-    not_kept: str, label: str, none: str, *choice: str,
+    paths: Sequence[str], now: float, known_version: Any, page: str, missing: str, not_kept: str, label: str,
+    none: str, choice: RunFilter, live: Mapping[str, Live],
 ) -> Packed | str:  # fmt: skip
     """Return the values of `page` from the list of runs that match `choice`; `missing`: why past runs are missing.
 
     `not_kept`: why present runs are not stored; `label`: label of the current source; `none`: text for an empty list of
     a recording.
     """
-    document, version = run_list_document(paths, live, now, known_version, RunFilter(*choice))
+    document, version = run_list_document(paths, live, now, known_version, choice)
     if document is None:
         return UNCHANGED
     values = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
@@ -48,8 +48,8 @@ def list_values(
 
 
 def run_values(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known_version: Any,
-    page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
+    paths: Sequence[str], now: float, known_version: Any, page: str, run: str, device: str, missing: str,
+    not_kept: str, label: str, prices: Prices | None, live: Live | None, ring: Ring | None, is_awaited: bool,
 ) -> Packed | str:  # fmt: skip
     """Return the values of `page` from one run. The page itself reports an unknown run, with the reason `missing`.
 
@@ -59,21 +59,18 @@ def run_values(
     document, version = run_document(paths, run, device, live, ring, now, known_version, prices)
     if document is None:
         return UNCHANGED
-    reason = missing or ("" if "total" in document else not_kept)
     values = {
-        "run": None,
-        **document,
-        "id": run,
-        "now": now,
-        "missing": reason,
-        "label": label,
-        "is_awaited": is_awaited,
-    }
+        "run": None, **document, "id": run, "now": now, "label": label, "is_awaited": is_awaited,
+        "missing": missing or ("" if "total" in document else not_kept),
+    }  # fmt: skip
     return packed(_body(page, values, [values["run"]["user"]] if values["run"] else []), version)
 
 
-def comparison_answer(paths: Sequence[str], ids: str, by: str, now: float, missing: str) -> Packed:
+def comparison_answer(
+    paths: Sequence[str], now: float, known_version: Any, ids: str, by: str, missing: str
+) -> Packed:  # fmt: skip
     """Return the comparison of runs as JSON; `missing` explains why past runs are missing."""
+    del known_version  # a comparison has no version
     document = comparison_document(paths, ids, by, now)
     return packed({**document, "missing": missing if document["gone"] else ""})
 
@@ -140,12 +137,13 @@ def accounts_csv(paths: Sequence[str], now: float, selection: Sequence[str], pri
 
 
 def remaining_run_values(
-    paths: Sequence[str], run: str, known_version: Any, page: str, prices: Prices | None = None
+    paths: Sequence[str], now: float, known_version: Any, page: str, run: str, prices: Prices | None
 ) -> Packed | str:
     """Return all rows of the tables for which `run_values` returns the newest ones.
 
     A long run has rows for some of its epochs only.
     """
+    del now  # the rows are those of the newest write
 
     def make(ledger: Ledger, row: RunRow) -> Packed:
         run_epochs = read_epochs(ledger, row.id, reads_all=prices is not None)

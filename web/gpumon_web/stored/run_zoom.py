@@ -34,34 +34,25 @@ from gpumon_web.stored.run_page import (
 
 
 def zoomed_figure(
-    paths: Sequence[str], run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
-    end: float | None,
+    paths: Sequence[str], now: float, known_version: Any, run: str, device: str, begin: float | None,
+    end: float | None, panels: Sequence[str] | None, live: Live | None, ring: Ring | None, recent: RecentHistory,
 ) -> Packed:  # fmt: skip
     """Return the chart of a run on `device` (a UUID, or all its GPUs) from `begin` to `end` (s since 1970).
 
     Without a valid range it covers the whole run. Points come from `recent` frames and from the history. The chart is
     None if these have nothing finer than the run's trace.
+
+    With `panels`, return these as a figure of Plotly, which falls back to the points of the trace.
     """
+    del known_version  # the newest frames change it
     try:
         with Ledgers(paths) as ledgers:
             match = find_run(ledgers, run)
             document = _document(match[0], run, device, ring, recent, begin, end) if match else None
     except GpumonError as error:
         return Packed(b"", unread=str(error))
-    return packed(document) if document is not None else NOTHING
-
-
-def explored_figure(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, recent: RecentHistory,
-    begin: float | None, end: float | None, panels: Sequence[str], now: float,
-) -> Packed:  # fmt: skip
-    """Return some panels of a run's chart as a figure of Plotly, with the points of `zoomed_figure` if it has any."""
-    try:
-        with Ledgers(paths) as ledgers:
-            match = find_run(ledgers, run)
-            document = _document(match[0], run, device, ring, recent, begin, end) if match else None
-    except GpumonError as error:
-        return Packed(b"", unread=str(error))
+    if panels is None:
+        return packed(document) if document is not None else NOTHING
     chart = document["chart"] if document else None
     if chart is None:
         whole, _ = run_document(paths, run, device, live, ring, now, None)
