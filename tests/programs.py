@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, AnyStr, TypeVar
+from unittest.mock import patch
 
 T = TypeVar("T")
 _OURS = ("GPUMON_DIR", "XDG_", "LINES", "COLUMNS")
@@ -51,6 +53,17 @@ def gpumon(
         input=given,
         cwd=cwd,
     )
+
+
+def in_process(*arguments: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of gpumon in this process, which saves the start of one: for commands that sample nothing."""
+    from gpumon.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    words = list(map(str, arguments))
+    with patch.dict(os.environ, env, clear=True), redirect_stdout(out), redirect_stderr(err):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def command(*arguments: object) -> list[str]:

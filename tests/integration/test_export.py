@@ -18,7 +18,7 @@ import pytest
 from tests.exported import Page
 from tests.nvml import Stub
 from tests.nvml.stub import Process
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, in_process, until
 
 
 @contextmanager
@@ -191,10 +191,10 @@ def test_two_exporters_do_not_share_a_port(live_dir: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(live_dir: Path, words: list[str], why: str) -> None:
-    done = gpumon("export", *words, env=environment(live_dir))
+    done = in_process("export", *words, env=environment(live_dir))
     assert done.returncode in (1, 2)
     assert why in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_exporter_imports_no_driver_and_no_arrays(live_dir: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.common.errors import SourceError
+from gpumon.common.paths import Places
+from gpumon.live import follow
 from gpumon.model.frame import Boundary, Mark
-from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, in_process, status, until
 from tests.recorded import bits, read
 
 
@@ -121,11 +123,12 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
         (("-o", "a", "--source", "sim:one", "--for", "1s", "--from", "10m"), "--from and --to are for a recording"),
         (("-o", "a", "--source", "replay:b", "--from", "noon"), "'noon' is not a time in a recording"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_one_line(
-    options: tuple[str, ...], sentence: str, env: dict[str, str], tmp_path: Path
+    options: tuple[str, ...], sentence: str, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = gpumon("record", *options, env=env, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = in_process("record", *options, env=env)
     assert done.returncode in (1, 2)
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
@@ -133,7 +136,7 @@ def test_what_makes_no_sense_is_one_line(
 
 @pytest.mark.parametrize("name", ["status", "tui", "web", "daemon"])
 def test_a_portion_of_what_is_no_recording_is_refused_by_every_command(name: str, env: dict[str, str]) -> None:
-    done = gpumon(name, "--from", "10m", env=env)
+    done = in_process(name, "--from", "10m", env=env)
     assert done.returncode == 2
     assert done.stderr == "gpumon: --speed, --from and --to are for a recording: pass one with --source replay:FILE\n"
 
@@ -169,16 +172,14 @@ with gpumon.run("fits", epochs=3) as run:
 """
 
 
-def test_the_loss_that_is_logged_once_at_the_end_of_each_epoch_is_that_of_the_epoch(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_loss_logged_once_at_the_end_of_each_epoch_belongs_to_that_epoch(env: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "a.gpumon"
     logged: dict[int, object] = {}
+    live = follow(Places(explicit=env["GPUMON_DIR"]))
 
     def seen(epoch: int) -> bool:
-        """Whether the recording has a frame in which the run was in that epoch."""
-        runs = [run for one in read(path)[0] for run in one.frame.runs if run.name == "fits"]
-        return any(run.epoch == epoch for run in runs)
+        """Whether the run is in that epoch in the newest frame, which the recorder gets, too."""
+        return any((run.name, run.epoch) == ("fits", epoch) for run in live.latest().runs)
 
     with daemon("--interval", "0.1", env=env):
         process = recorder(env, path)

@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from gpumon.live import follow
 from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import Availability
 from tests.nvml import Process, Stub
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, until, with_its_table
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until, with_its_table
 from tests.tui.pseudo import Pseudo
 
 TABLE = re.compile(r"^gpumon  ", re.MULTILINE)
@@ -64,20 +64,6 @@ def python(source: str) -> list[str]:
 def beside(env: Mapping[str, str], *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """`gpumon run -- words`, to its end."""
     return gpumon("run", *options, "--", *words, env=env, timeout=PATIENCE)
-
-
-@pytest.mark.parametrize("code", [0, 3, 255])
-def test_the_exit_code_is_the_commands(env: dict[str, str], code: int) -> None:
-    done = beside(env, "sh", "-c", f"exit {code}")
-    assert done.returncode == code
-    assert ("exit code" in done.stderr) == (code != 0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGRTMIN + 1])
-def test_a_command_that_a_signal_ends_ends_gpumon_by_the_same(env: dict[str, str], number: int) -> None:
-    done = beside(env, "sh", "-c", f"kill -{int(number)} $$")
-    assert done.returncode == -number
-    assert "ended by" in done.stderr
 
 
 @pytest.mark.parametrize(("word", "code"), [("no-such-command", 127), ("./no/such", 127), ("/etc/passwd", 126)])
@@ -328,13 +314,9 @@ def holding() -> Iterator[Holding]:
 
     def begin(env: Mapping[str, str], *options: str, source: str = HOLDING) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
-            command("run", *options, "--", *python(source)),
-            env=dict(env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            command("run", *options, "--", *python(source)), env=dict(env), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
         begun.append(process)
         assert process.stdout is not None
         return process, int(process.stdout.readline())
@@ -359,35 +341,45 @@ def test_a_command_that_ctrl_c_ended_is_kept_as_interrupted(
     assert [run["state"] for run in listed(env)] == ["interrupted"]
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "number", "ending"),
-    [
-        ("os.kill(os.getpid(), 9)", None, 9, "ended by SIGKILL"),
-        ("os.kill(os.getpid(), 34)", None, 34, "ended by SIGRTMIN"),
-        ("sys.exit(3)", 3, None, "exit code 3"),
-        ("sys.exit()", None, None, ""),
-    ],
-)
-def test_the_signal_or_exit_code_of_a_command_is_the_same_in_every_view(
-    env: dict[str, str], end: str, code: int | None, number: int | None, ending: str
-) -> None:
-    source = f"import os, sys, time; time.sleep(1.5); {end}"
+ENDS: dict[str, tuple[str, int | None, int | None, str]] = {
+    "killed": ("kill -9 $$", None, 9, "ended by SIGKILL"),
+    "crashed": ("kill -11 $$", None, 11, "ended by SIGSEGV"),
+    "real-time": ("kill -34 $$", None, 34, "ended by SIGRTMIN"),
+    "failed": ("exit 255", 255, None, "exit code 255"),
+    "fine": ("exit 0", None, None, ""),
+}
+"""How a command of that name ends, the exit code and the signal that are kept, and the words for them."""
+
+
+def test_the_signal_or_exit_code_of_a_command_is_that_of_gpumon_and_the_same_in_every_view(env: dict[str, str]) -> None:
     with daemon("--interval", "0.1", env=env):
-        done = beside(env, *python(source))
-        (run,) = until(lambda: (runs := json.loads(gpumon("status", "--json", env=env).stdout)["runs"]) and runs)
-        status = gpumon("status", env=env).stdout
-    shown = json.loads(gpumon("runs", "show", run["id"], "--json", env=env).stdout)
+        processes = {
+            name: subprocess.Popen(
+                command("run", "--name", name, "--", "sh", "-c", f"read line; {end}"), env=env, stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True,
+            )
+            for name, (end, *_) in ENDS.items()
+        }  # fmt: skip
+        until(lambda: {run["name"] for run in status(env)["runs"]} == set(ENDS))
+        tables = {name: process.communicate("\n", timeout=PATIENCE)[1] for name, process in processes.items()}
+        until(lambda: all(run["state"] != "running" for run in status(env)["runs"]))
+        runs = status(env)["runs"]
+        lines = gpumon("status", env=env).stdout.splitlines()
     events = json.loads(gpumon("history", "events", "--json", env=env).stdout)["events"]
-    (ended,) = (event for event in events if event["kind"] == "run_ended")
-    for facts in (run, shown["ranks"][0], {"exit_code": None, "exit_signal": None, **ended["details"]}):
-        assert (facts["exit_code"], facts["exit_signal"]) == (code, number)
-    texts = [
-        done.stderr, status, gpumon("runs", "show", run["id"], env=env).stdout,
-        gpumon("history", "events", env=env).stdout,
-    ]  # fmt: skip
-    for shown_text in texts:
-        assert ending in shown_text
-        assert ("ended by" in shown_text, "exit code" in shown_text) == (number is not None, code is not None)
+    for run in runs:
+        name = run["name"]
+        _, code, number, ending = ENDS[name]
+        assert processes[name].returncode == (-number if number else code or 0)
+        shown = json.loads(gpumon("runs", "show", run["id"], "--json", env=env).stdout)
+        (ended,) = (one for one in events if (one["kind"], one["run"]) == ("run_ended", run["id"]))
+        for facts in (run, shown["ranks"][0], {"exit_code": None, "exit_signal": None, **ended["details"]}):
+            assert (facts["exit_code"], facts["exit_signal"]) == (code, number)
+        (line,) = (line for line in lines if line.startswith("run  ") and line.split()[1].startswith(name))
+        for text_of in (tables[name], line, gpumon("runs", "show", run["id"], env=env).stdout):
+            assert ending in text_of
+            assert ("ended by" in text_of, "exit code" in text_of) == (number is not None, code is not None)
+    listed_events = gpumon("history", "events", env=env).stdout
+    assert all(ending in listed_events for *_, ending in ENDS.values())
 
 
 def number_of(table: str, title: str) -> str:
@@ -501,27 +493,18 @@ def test_energy_of_a_training_that_began_before_the_first_sample_is_at_least_tha
     assert joules[0] == pytest.approx(joules[1], rel=0.2)
 
 
-@pytest.mark.parametrize("with_daemon", [False, True])
 def test_epochs_of_a_training_inside_are_told_and_its_run_stands_for_the_command(
-    env: dict[str, str], holding: Holding, live_dir: Path, with_daemon: bool
+    env: dict[str, str], holding: Holding, live_dir: Path
 ) -> None:
-    def look() -> None:
-        process, pid = holding(env, "--interval", "0.2", source=TRAINING)
-        until(lambda: set(runs_in(live_dir)) == {"inner"})
-        assert runs_in(live_dir)["inner"].pid == pid
-        until(lambda: runs_in(live_dir)["inner"].epoch == 2)
-        until(lambda: set(runs_in(live_dir)) == {"inner"})
-        _, table = process.communicate("\n", timeout=PATIENCE)
-        assert re.search(r"epochs +3  ([4-9]\d\d ms|\S+ s) each, loss 0\.3333\n", table), table
-
-        kept = until(lambda: "inner" in (listed := gpumon("runs", "list", env=env).stdout) and listed)
-        assert "python-" not in kept, "one row for one training"
-
-    if with_daemon:
-        with daemon("--interval", "0.2", env=env):
-            look()
-    else:
-        look()
+    process, pid = holding(env, "--interval", "0.2", source=TRAINING)
+    until(lambda: set(runs_in(live_dir)) == {"inner"})
+    assert runs_in(live_dir)["inner"].pid == pid
+    until(lambda: runs_in(live_dir)["inner"].epoch == 2)
+    until(lambda: set(runs_in(live_dir)) == {"inner"})
+    _, table = process.communicate("\n", timeout=PATIENCE)
+    assert re.search(r"epochs +3  ([4-9]\d\d ms|\S+ s) each, loss 0\.3333\n", table), table
+    kept = until(lambda: "inner" in (listed := gpumon("runs", "list", env=env).stdout) and listed)
+    assert "python-" not in kept, "one row for one training"
 
 
 def test_an_epoch_that_an_exception_left_is_not_among_the_whole_ones(env: dict[str, str], tmp_path: Path) -> None:
@@ -547,20 +530,13 @@ def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trai
     for name in names:
         (live_dir / f"{name}.py").write_text(SHORT.format(name))
     script = f'{sys.executable} {live_dir}/first.py; {sys.executable} {live_dir}/second.py; read line; echo "$line"'
-
-    def look() -> None:
+    with daemon("--interval", "0.5", env=env) if with_daemon else nullcontext():
         done = with_its_table(lambda: gpumon("run", "--", "sh", "-c", script, env=env, given="done\n"))
         assert done.stdout == "done\n"
         for name in names:
             assert re.search(rf"epochs +2  {name}, .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
         # The command itself is no run beside them: it is gone with the next sample.
         until(lambda: {run["name"] for run in listed(env)} == names)
-
-    if with_daemon:
-        with daemon("--interval", "0.5", env=env):
-            look()
-    else:
-        look()
 
 
 def test_a_loss_that_diverged_is_told_as_nan(env: dict[str, str]) -> None:
@@ -726,15 +702,7 @@ def test_the_table_is_plain_text_whatever_names_hold() -> None:
 
 
 def test_variables_in_front_of_the_command_are_set_as_a_shell_sets_them(env: dict[str, str]) -> None:
-    words = [
-        "run",
-        "CUDA_VISIBLE_DEVICES=0,1",
-        "EMPTY=",
-        "--",
-        "sh",
-        "-c",
-        'echo "<$CUDA_VISIBLE_DEVICES> <$EMPTY> $1"',
-    ]
-    done = gpumon(*words, "sh", "A=B", env=env)
+    script = 'echo "<$CUDA_VISIBLE_DEVICES> <$EMPTY> $1"'
+    done = gpumon("run", "CUDA_VISIBLE_DEVICES=0,1", "EMPTY=", "--", "sh", "-c", script, "sh", "A=B", env=env)
     assert (done.returncode, done.stdout) == (0, "<0,1> <> A=B\n"), done.stderr
     assert gpumon("run", "A=B", env=env).returncode == 2

@@ -13,7 +13,6 @@ from zlib import crc32
 import jsonschema
 import pytest
 
-from gpumon.cli import COMMANDS
 from gpumon.common.clock import SECOND
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.origin import Origin
@@ -52,13 +51,13 @@ with gpumon.run("llama", epochs=3, devices=[device], run_id="job") as run:
 OUT_OF_MEMORY = """
 import sys, gpumon
 from gpumon.tracking.wire_format import Memory, device_mark
-GIB = 1 << 30
+UNIT = 1 << 28  # so that the process fits into what the stub's GPU has in use
 with gpumon.run("too-big", epochs=3, devices=sys.argv[1:]) as run:
     run.describe(base=1)
     with run.epoch(2):
-        held = Memory(0, device_mark(sys.argv[1]), 6 * GIB, 8 * GIB, 7 * GIB, 6 * GIB, GIB, 5 * GIB, 3, 1)
+        held = Memory(0, device_mark(sys.argv[1]), 6 * UNIT, 8 * UNIT, 7 * UNIT, 6 * UNIT, UNIT, 5 * UNIT, 3, 1)
         run._board.memory([held])
-        run._board.out_of_memory(2 * GIB, GIB, sys.argv[1])
+        run._board.out_of_memory(2 * UNIT, UNIT, sys.argv[1])
         print("ready", flush=True)
         sys.stdin.readline()
         raise MemoryError
@@ -70,17 +69,13 @@ def env(stub: Stub, live_dir: Path) -> dict[str, str]:
     return environment(live_dir, stub.env())
 
 
-@pytest.mark.parametrize("gpus", [0, 1, 8])
-@pytest.mark.parametrize("with_daemon", [False, True])
+@pytest.mark.parametrize(("gpus", "with_daemon"), [(0, True), (1, False), (8, True)])
 def test_the_json_matches_its_schema(env: dict[str, str], stub: Stub, gpus: int, with_daemon: bool) -> None:
     stub.gpus = gpus
     with sleepers(max(1, gpus)) as pids:
         for index, pid in enumerate(pids[:gpus]):
             stub.set_processes(index, [Process(pid, memory=None if index % 2 else 2**30)])
-        if with_daemon:
-            with daemon(env=env):
-                found = status(env)
-        else:
+        with daemon(env=env) if with_daemon else nullcontext():
             found = status(env)
     CHECK.validate(found)
     assert len(found["gpus"]) == gpus
@@ -152,6 +147,7 @@ def test_ranks_of_a_run_are_told_below_it(env: dict[str, str], stub: Stub) -> No
 
 
 def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, str], stub: Stub) -> None:
+    unit = 2**28
     training = subprocess.Popen(
         [sys.executable, "-c", OUT_OF_MEMORY, stub.uuid(0)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
@@ -159,7 +155,7 @@ def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, 
     try:
         assert training.stdout is not None
         assert training.stdout.readline() == "ready\n"
-        stub.set_processes(0, [Process(training.pid, memory=9 * 2**30)])
+        stub.set_processes(0, [Process(training.pid, memory=9 * unit)])
         with daemon("--interval", "0.1", env=env):
             found = until(lambda: (seen := status(env))["gpus"][0]["run"] and seen)
             lines = gpumon("status", env=env).stdout.splitlines()
@@ -172,40 +168,22 @@ def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, 
     (run,) = found["runs"]
     assert (run["epoch"], run["epochs"], run["base"], run["first_epoch"]) == (2, 3, 1, 2)
     assert {name: run[f"memory_{name}"] for name in ("allocated", "reserved", "peak", "inactive_split")} == {
-        "allocated": 6 * 2**30, "reserved": 8 * 2**30, "peak": 7 * 2**30, "inactive_split": 2**30,
+        "allocated": 6 * unit, "reserved": 8 * unit, "peak": 7 * unit, "inactive_split": unit,
     }  # fmt: skip
     assert (run["memory_retries"], run["memory_ooms"]) == (3, 1)
     assert (run["memory_slack"], run["memory_fragments"]) == (0.25, 0.125)
     assert run["memory_rounding"] == pytest.approx(1 / 6)
-    assert found["gpus"][0]["run"]["base"] == 1
-    assert "too-big epoch 2/3" in lines[1]
-    for screen in ("\n".join(lines), ended):
-        assert "out of memory: requested 2.0 GiB, 1.0 GiB free, at " in screen
-        assert "resumed at epoch 2" in screen
-    assert "failed: exited with an error" in ended
-
-
-def test_the_memory_of_a_gpu_divides_into_its_parts(env: dict[str, str], stub: Stub) -> None:
-    unit = 2**28  # so that the process fits into what the stub's GPU has in use
-    training = subprocess.Popen(
-        [sys.executable, "-c", OUT_OF_MEMORY.replace("1 << 30", "1 << 28"), stub.uuid(0)],
-        env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    try:
-        assert training.stdout is not None
-        assert training.stdout.readline() == "ready\n"
-        stub.set_processes(0, [Process(training.pid, memory=9 * unit)])
-        found = status(env)
-        lines = gpumon("status", env=env).stdout.splitlines()
-    finally:
-        training.kill()
-        training.communicate()
     gpu = found["gpus"][0]
     parts = gpu["memory_split"]
     assert (parts["allocated"], parts["cached"], parts["context"]) == (6 * unit, 2 * unit, unit)
     assert sum(value or 0 for value in parts.values()) == gpu["memory_total"]
-    assert "allocated 1.5  ·  cached 0.5  ·  context and libraries 0.2" in lines[2]
+    assert "allocated 1.5  ·  cached 0.5  ·  context and libraries 0.2" in "".join(lines)
+    assert gpu["run"]["base"] == 1
+    assert "too-big epoch 2/3" in lines[1]
+    for screen in ("\n".join(lines), ended):
+        assert "out of memory: requested 512 MiB, 256 MiB free, at " in screen
+        assert "resumed at epoch 2" in screen
+    assert "failed: exited with an error" in ended
 
 
 def test_without_a_gpu_the_exit_code_is_3_and_one_line_says_why(env: dict[str, str], stub: Stub) -> None:
@@ -265,53 +243,30 @@ def test_people_see_each_gpu_on_a_line_with_who_holds_it(env: dict[str, str], st
     assert lines[2].endswith("held by an unknown process"), "5 GiB in use, and nobody listed"
 
 
-def after_status(ask: str, env: dict[str, str], *arguments: str) -> set[str]:
-    """The words that `ask` prints in a process that has run `gpumon status`."""
-    code = "import io, sys\nfrom contextlib import redirect_stdout\nfrom gpumon.cli import main\n"
-    code += f"with redirect_stdout(io.StringIO()):\n    main({['status', *arguments]})\n{ask}"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+LOADED = """
+import io, sys
+from contextlib import redirect_stdout
+from gpumon.cli import main
+with redirect_stdout(io.StringIO()):
+    main(["status", *sys.argv[1:]])
+print(*sys.modules)
+"""
 
 
 @pytest.mark.parametrize("with_daemon", [False, True])
 def test_status_loads_nothing_heavy(env: dict[str, str], with_daemon: bool) -> None:
     with daemon(env=env) if with_daemon else nullcontext():
-        loaded = after_status("print(*{name.partition('.')[0] for name in sys.modules})", env, "--json")
-    heavy = {"numpy", "textual", "dash", "plotly", "torch", "asyncio", "psutil", "rich", "dataclasses", "logging"}
-    assert not loaded & heavy
+        words = [sys.executable, "-c", LOADED, *(() if with_daemon else ("--json",))]
+        loaded = set(subprocess.check_output(words, env=env, text=True).split())
+    heavy = {"numpy", "textual", "dash", "plotly", "torch", "asyncio", "psutil", "rich", "logging"}
+    assert not {name.partition(".")[0] for name in loaded} & heavy
     assert "pynvml" not in loaded, "the driver's binding neither: only the child that asks it, where no daemon runs"
-
-
-def test_status_loads_only_what_it_needs_now(env: dict[str, str]) -> None:
-    with daemon(env=env):
-        loaded = after_status("print(*sys.modules)", env)
-    for_others = {"threading", "subprocess", "socket", "tomllib"}
-    assert not loaded & for_others, "no thread, no settings: imports are most of its time"
-    ours = {name for name in loaded if name.startswith("gpumon")}
-    kept_apart = (
-        "cli.sampling",
-        "sources.base",
-        "daemon",
-        "tracking",
-        "storage.ledger",
-        "recording",
-        "ring.writer",
-    )
-    assert not {f"gpumon.{name}" for name in kept_apart} & ours
-
-
-@pytest.mark.parametrize("command", ["tui", "web", "status", "daemon"])
-def test_each_command_explains_itself(env: dict[str, str], command: str) -> None:
-    done = gpumon(command, "--help", env=env)
-    assert done.returncode == 0
-    assert done.stdout.startswith(f"usage: gpumon {command}")
-    assert len(done.stdout.splitlines()) > 4
-
-
-def test_an_unknown_command_lists_those_there_are(env: dict[str, str]) -> None:
-    done = gpumon("bottom", env=env)
-    assert done.returncode == 2
-    assert f"Commands: {', '.join(COMMANDS)}" in done.stderr
+    if not with_daemon:
+        assert "dataclasses" not in loaded, "which only the columns of the text need"
+        return
+    assert not loaded & {"threading", "subprocess", "socket", "tomllib"}, "imports are most of its time"
+    kept_apart = ("cli.sampling", "sources.base", "daemon", "tracking", "storage.ledger", "recording", "ring.writer")
+    assert not loaded & {f"gpumon.{name}" for name in kept_apart}
 
 
 def test_a_pipe_that_closes_early_is_no_error(env: dict[str, str]) -> None:
@@ -396,9 +351,8 @@ def test_views_that_sample_by_themselves_report_a_ring_of_another_version(driver
     assert repeated.stderr.startswith(f"gpumon: {layouts}")
 
 
-@pytest.mark.parametrize("with_daemon", [False, True])
 def test_shares_and_memory_that_the_driver_does_not_know_are_null_and_never_a_number(
-    env: dict[str, str], stub: Stub, with_daemon: bool
+    env: dict[str, str], stub: Stub
 ) -> None:
     stub.gpus = 1
     with sleepers(4) as pids:
@@ -412,12 +366,8 @@ def test_shares_and_memory_that_the_driver_does_not_know_are_null_and_never_a_nu
                 Process(idle, memory=2**30, sm=0),
             ],
         )
-        if with_daemon:
-            with daemon("--interval", "0.1", env=env):
-                until(lambda: bool(status(env)["gpus"]))
-                found = status(env)
-        else:
-            found = status(env)
+        with daemon("--interval", "0.1", env=env):
+            found = until(lambda: (seen := status(env))["gpus"] and seen)
     rows = {one["pid"]: one for one in found["gpus"][0]["processes"]}
     keys = [f"{name}_utilization" for name in ("sm", "memory", "encoder", "decoder")]
     assert [rows[known][key] for key in keys] == [0.37, 0.11, 0.05, 1]

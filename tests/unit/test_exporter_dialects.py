@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count, product
 from math import inf, nan
 
 import pytest
@@ -14,7 +15,7 @@ from gpumon.export.dcgm import XID
 from gpumon.export.jobstats import LABELS
 from gpumon.export.jobstats import ROWS as JOBSTATS
 from gpumon.export.scrape import DIALECTS
-from gpumon.export.snapshot import DialectRow, UserNames, parse_terms
+from gpumon.export.snapshot import UserNames, parse_terms
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
@@ -106,16 +107,15 @@ def test_a_dialect_has_a_port_and_a_table() -> None:
     assert len(set(PORTS.values())) == len(PORTS)
 
 
-@pytest.mark.parametrize("row", [row for rows in TABLES.values() for row in rows], ids=lambda row: row.name)
-def test_a_row_names_metrics_of_the_table_and_tells_nothing_of_what_is_missing(node: Node, row: DialectRow) -> None:
-    metrics = parse_terms(row.metric)
-    assert metrics.keys() <= BY_NAME.keys()
-    keys = {name.removeprefix("gpu."): 1e9 for name in metrics}
-    for value in (nan, inf):
-        lacking = {**keys, next(iter(keys)): value}
-        node.add([tick(1, [gpu(**lacking)])])
-        for dialect in TABLES:
-            assert scraped(node, dialect).values(row.name) == []
+def test_a_row_names_metrics_of_the_table_and_tells_nothing_of_what_is_missing(node: Node) -> None:
+    numbers = count(1)
+    for dialect, rows in TABLES.items():
+        for row, value in product(rows, (nan, inf)):
+            metrics = parse_terms(row.metric)
+            assert metrics.keys() <= BY_NAME.keys()
+            keys = {name.removeprefix("gpu."): 1e9 for name in metrics}
+            node.add([tick(next(numbers), [gpu(**{**keys, next(iter(keys)): value})])])
+            assert scraped(node, dialect).values(row.name) == [], row.name
 
 
 @pytest.mark.parametrize("dialect", TABLES)
@@ -124,10 +124,8 @@ def test_names_are_there_once_and_have_no_labels_of_a_scrape(node: Node, dialect
     assert len({row.name for row in rows}) == len(rows)
     node.add([tick(1, [gpu(), gpu(1)])])
     page = scraped(node, dialect)
-    assert not {label for name in page.samples for labels in page.labels(name) for label in labels} & {
-        "job",
-        "instance",
-    }
+    told = {label for name in page.samples for labels in page.labels(name) for label in labels}
+    assert not told & {"job", "instance"}
 
 
 @pytest.mark.parametrize("dialect", TABLES)

@@ -43,7 +43,7 @@ def test_limits_are_below_those_of_the_settings_that_are_shipped() -> None:
     assert min(job["sample_limit"], monitor["spec"]["sampleLimit"]) > MAX_SERIES + 1, "and what counts the dropped"
 
 
-@pytest.mark.parametrize("text", TALL)
+@pytest.mark.parametrize("text", ["模" * 300, "\ud800" * 300, "x" * 300])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_label_is_longer_than_a_server_takes(node: Node, dialect: str, text: str) -> None:
     training = run(id=text, name=text, user=text, gpus=(device().uuid,), epoch=1)

@@ -176,14 +176,3 @@ def test_what_cannot_be_asked_is_one_line(
         code = int(str(leaving.code))
     assert code == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_overview_has_accounts_and_events(filled: float, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert {row[0] for row in rows} >= {"accounts", "events"}
-
-
-def test_without_a_file_it_says_what_to_start(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "events"]) == 1
-    assert "gpumon daemon" in capsys.readouterr().err

@@ -160,14 +160,6 @@ def test_a_window_without_any_does_not_say_that_there_was_none(filled: float, pr
     assert "not recorded" in printed("--user", "nobody")
 
 
-def test_before_there_is_a_file_it_says_what_to_do(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "live").mkdir()
-    assert main(["history", "processes"]) == 1
-    assert "no processes recorded yet: start 'gpumon daemon'" in capsys.readouterr().err
-
-
 def test_a_name_with_an_asterisk_is_no_mark_of_a_partial_value(filled: float) -> None:
     from gpumon.reports import processes
 

@@ -322,7 +322,7 @@ def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
     assert "died" in text
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, width: int) -> None:
     training(book, epochs=3)
     training(book, HOSTILE, 1, user=HOSTILE, began=BEGAN + 1)
@@ -337,7 +337,7 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     assert "UTIL" in table[0]
 
 
-@pytest.mark.parametrize("width", [30, 40, 80])
+@pytest.mark.parametrize("width", [30, 80])
 def test_sentences_fit_the_width_and_keep_their_words(book: Book, width: int) -> None:
     for run_id in ("a-1", "b-2"):
         key = book.rank(book.run(run_id), lost_events=7)
@@ -588,8 +588,7 @@ def test_ratios_differ_by_points(book: Book) -> None:
         ({"device": {"power_limit": 400.0}}, "different power limits: A 700 W, B 400 W"),
         ({"gpus": 2}, "different numbers of GPUs: A 1, B 2"),
         ({"usage": {"temperature_start": 35.0}}, "GPU start temperatures differ by more than 10"),
-        ({"epochs": 7}, "different numbers of planned epochs: A 6, B 7"),
-        ({"epochs": 5000}, "different numbers of planned epochs: A 6, B 5,000"),
+        ({"epochs": 1000}, "different numbers of planned epochs: A 6, B 1,000"),
         (
             {"usage": {"run_used_peak": 20 * GIB, "run_reserved_peak": 18 * GIB}},
             "up to 22.0 GiB on a GPU of B belonged to other processes",
