@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
-from statistics import median
+from statistics import median, median_low
 
 from gpumon.analysis import thresholds
 from gpumon.common.numbers import is_known
@@ -20,6 +21,8 @@ _MIN_EXCESS = 1.0
 """A single epoch is reported only if it took at least this many seconds longer than usual."""
 _FEW = 6
 """With fewer epochs than this, an outlier is compared with the longest of the other epochs instead of their median."""
+_MOST = 0.5
+"""A part of an epoch is named as the cause if it explains at least this share of the excess."""
 _TO_SIGMA = 1.4826
 """Factor from the median absolute deviation of normally distributed values to their standard deviation."""
 _TREND_OVER = 20
@@ -39,7 +42,7 @@ between steps come first, because activations have been freed by then."""
 
 def epoch_outlier(training: Training) -> Iterator[Finding]:
     """A single epoch took much longer than the others."""
-    windows = training.ended
+    windows = _comparable(training.ended)
     if not training.has_epochs or len(windows) < 3:
         return
     outliers = _outliers(windows)
@@ -49,7 +52,7 @@ def epoch_outlier(training: Training) -> Iterator[Finding]:
     usual_windows = [window for window in windows if window.summary.ordinal not in ordinals]
     usual = median(window.summary.seconds for window in usual_windows)
     excess = sum(window.summary.seconds - usual for window in outliers)
-    whole = sum(window.seconds for window in windows)
+    whole = sum(window.seconds for window in training.ended)
     if excess < thresholds.OUTLIER_SHARE * whole:
         return
     longest = max(outliers, key=lambda window: window.summary.seconds)
@@ -81,6 +84,31 @@ def _outliers(windows: Sequence[Window]) -> list[Window]:
     return [window for window in windows[1:] if window.summary.seconds >= shortest]
 
 
+def _comparable(windows: Sequence[Window]) -> list[Window]:
+    """Return the windows without the usual time of phases that only some epochs have, such as a validation in each
+    tenth epoch.
+
+    A phase counts as such if at least two epochs and at most half of them have it.
+    """
+    lengths: dict[str, list[float]] = {}
+    for window in windows:
+        for name, seconds in window.phases.items():
+            if seconds > 0:
+                lengths.setdefault(name, []).append(seconds)
+    usual = {name: median_low(times) for name, times in lengths.items() if 2 <= len(times) <= len(windows) / 2}
+    return [_without(window, usual) for window in windows]
+
+
+def _without(window: Window, usual: Mapping[str, float]) -> Window:
+    """Return a window without these seconds of its phases, or the window itself if it has none of them."""
+    removed = {name: min(seconds, usual[name]) for name, seconds in window.phases.items() if name in usual}
+    if not any(removed.values()):
+        return window
+    phases = {name: seconds - removed.get(name, 0.0) for name, seconds in window.phases.items()}
+    seconds = max(0.0, window.summary.seconds - sum(removed.values()))
+    return window._replace(summary=replace(window.summary, seconds=seconds), phases=phases)
+
+
 def _parts(window: Window) -> dict[str, float]:
     """Return the seconds of an epoch by part: waiting for data, each phase, and the rest, which has the key `""`."""
     wait = window.summary.wait if is_known(window.summary.wait) else 0.0
@@ -90,30 +118,54 @@ def _parts(window: Window) -> dict[str, float]:
 
 
 def _largest_growth(window: Window, others: Sequence[Window]) -> tuple[str, float]:
-    """Return the part of an epoch that took longest compared with its median in `others`, and the excess in seconds."""
-    usual: dict[str, list[float]] = {}
-    for other in others:
-        for name, seconds in _parts(other).items():
-            usual.setdefault(name, []).append(seconds)
-    growth = {name: seconds - median(usual.get(name, [0.0])) for name, seconds in _parts(window).items()}
+    """Return the part of an epoch that took longest compared with its median in `others`, and the excess in seconds.
+
+    An epoch that does not have a phase counts as 0 s of it.
+    """
+    usual = [_parts(other) for other in others]
+    growth = {
+        name: seconds - median(parts.get(name, 0.0) for parts in usual) for name, seconds in _parts(window).items()
+    }
     name = max(growth, key=lambda part: growth[part])
     return name, growth[name]
 
 
+def _excess(window: Window, others: Sequence[Window]) -> float:
+    """Return by how many seconds an epoch is longer than the median of others."""
+    return window.summary.seconds - median(other.summary.seconds for other in others)
+
+
 def _cause_of_outlier(window: Window, others: Sequence[Window]) -> tuple[str, Certainty]:
     name, growth = _largest_growth(window, others)
+    if growth < _MOST * _excess(window, others):
+        return "Several parts of the epoch took longer.", Certainty.POSSIBLE
     if name:
         return f"The time went to {name}: {units.fine_duration(growth)} more than usual.", Certainty.MEASURED
-    throttled = window.summary.value("throttled_share")
-    if throttled >= thresholds.THROTTLED:
-        share = units.number(throttled, Unit.RATIO)
+    if _is_throttled_longer(window, others):
+        share = units.number(window.summary.value("throttled_share"), Unit.RATIO)
         return f"The driver lowered the clocks during {share} of this epoch.", Certainty.LIKELY
     return "The steps themselves took longer: the process, a rank or the machine was held up.", Certainty.POSSIBLE
 
 
+def _is_throttled_longer(window: Window, others: Sequence[Window]) -> bool:
+    """Return whether lower clocks can explain the excess of an epoch.
+
+    Work at lower clocks cannot lose more time than it takes, so the clocks must have been lowered longer than in the
+    other epochs by at least the excess.
+    """
+    throttled = [_throttled_seconds(other) for other in others]
+    if window.summary.value("throttled_share") < thresholds.THROTTLED or not all(map(is_known, throttled)):
+        return False
+    return _throttled_seconds(window) - median(throttled) >= _excess(window, others)
+
+
+def _throttled_seconds(window: Window) -> float:
+    return window.summary.value("throttled_share") * window.summary.seconds
+
+
 def first_epoch(training: Training) -> Iterator[Finding]:
     """The first epoch takes much longer than the others, and is a large part of the run."""
-    windows = training.ended
+    windows = _comparable(training.ended)
     if not training.has_epochs or len(windows) < 3:
         return
     first, rest = windows[0], windows[1:]
@@ -124,6 +176,7 @@ def first_epoch(training: Training) -> Iterator[Finding]:
     if not is_long or excess < thresholds.FIRST_EPOCH_SHARE * whole:
         return
     name, growth = _largest_growth(first, rest)
+    name = name if growth >= _MOST * excess else ""
     cause = f"Most of it is {name}: {units.fine_duration(growth)} more." if name else (
         "The training compiles code and reads files for the first time."
     )  # fmt: skip
@@ -145,7 +198,8 @@ def first_epoch(training: Training) -> Iterator[Finding]:
 
 def slower_epochs(training: Training) -> Iterator[Finding]:
     """Each epoch takes longer than the one before."""
-    windows = training.ended[-_TREND_OVER:] if training.is_running else _spread(training.ended)
+    comparable = _comparable(training.ended)
+    windows = comparable[-_TREND_OVER:] if training.is_running else _spread(comparable)
     if not training.has_epochs or len(windows) < 3:
         return
     pace = _pace(windows)
@@ -164,7 +218,7 @@ def slower_epochs(training: Training) -> Iterator[Finding]:
     cause, action = _CAUSES_OF_GROWTH.get(
         name, (f"The time of {name} grows.", "Look at what grows in it from epoch to epoch.")
     )
-    shortest = min(_pace(training.ended))
+    shortest = min(_pace(comparable))
     lost = 1 - shortest * len(pace) / sum(pace)
     yield Finding(
         "slower_epochs",
