@@ -47,11 +47,13 @@ FASTER_STORAGE: Texts = {
 }
 """If the workers wait for files."""
 VALIDATE_LESS: Texts = {
-    "keras": "Validate every second epoch (model.fit(validation_freq=2)) or in larger batches.",
-    "lightning": "Validate every second epoch (Trainer(check_val_every_n_epoch=2)) or in larger batches.",
+    "keras": "Validate half as often (model.fit(validation_freq={every})) or in larger batches.",
+    "lightning": "Validate half as often (Trainer(check_val_every_n_epoch={every})) or in larger batches.",
     "transformers": "Evaluate half as often, TrainingArguments(eval_steps=…), or raise per_device_eval_batch_size.",
-    _OTHERS: "Validate every second epoch, in larger batches, or on a part of the data.",
+    _OTHERS: "Validate half as often, in larger batches, or on a part of the data.",
 }
+VALIDATE_FASTER: Texts = {_OTHERS: "Validate in larger batches, or on a part of the data."}
+"""If the training validates once."""
 SAVE_LESS: Texts = {
     "keras": "Save {times} times less often: ModelCheckpoint(save_freq=…).",
     "lightning": "Save {times} times less often: ModelCheckpoint(every_n_train_steps=…).",

@@ -7,6 +7,7 @@ and the expected gain to their findings. The rules of this module need the epoch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import ceil
 from statistics import median
 
@@ -28,6 +29,8 @@ _SLOWED = (0.1, 0.5)
 _CHECKPOINT_GOAL = 0.1
 """The advice to save less often aims at this share of the training time. The factor is at most `_MOST_TIMES`."""
 _MOST_TIMES = 10
+_HALVED = (0.35, 0.55)
+"""Time saved by half as many validations, as a share of their time. The number of epochs may be odd."""
 _MOST_WORKERS = 8
 _FASTER = (0.2, 0.6)
 """Time saved by tensor cores, as a share of the time in which the multiprocessors are busy. Mixed precision makes
@@ -215,26 +218,66 @@ def slow_validation(training: Training) -> Iterator[Finding]:
     share, limit = training.share(EVALUATION), thresholds.VALIDATION_SHARE
     if not _is_lasting(training, EVALUATION, limit):
         return
+    seconds, epochs = training.in_phases(EVALUATION), len(training.windows)
+    evidence = {"share": share, "epoch_seconds": seconds / epochs}
+    validated = _epochs_with(training, EVALUATION)
+    if validated:
+        evidence["validated"] = float(len(validated))
+    gain: Gain | None = Gain(_HALVED[0] * share, _HALVED[1] * share)
+    every = 2 * round(median(later - earlier for earlier, later in pairwise(validated))) if len(validated) > 1 else "…"
+    action = advice.choose(advice.VALIDATE_LESS, training.framework, every=every)
+    if _is_entered_once(training, EVALUATION):
+        action, gain = advice.choose(advice.VALIDATE_FASTER, training.framework), None
     yield Finding(
         "slow_validation",
         Severity.WARNING,
         training.subject,
         f"spends {_percent(share)} of the time in validation",
-        advice.choose(advice.VALIDATE_LESS, training.framework),
-        {"share": share, "epoch_seconds": training.in_phases(EVALUATION) / len(training.windows)},
-        cause=f"Each epoch trains for {units.fine_duration(training.trained / len(training.windows))} and validates "
-        f"for {units.fine_duration(training.in_phases(EVALUATION) / len(training.windows))}.",
+        action,
+        evidence,
+        cause=_times_of_validation(training, len(validated)),
         certainty=Certainty.MEASURED,
-        gain=Gain(0.35 * share, 0.55 * share),
+        gain=gain,
         window=training.window_text,
         threshold=limit,
     )
 
 
+def _times_of_validation(training: Training, validated: int) -> str:
+    """Return how long the training trains and validates. `validated`: epochs with validation; 0 if unknown."""
+    seconds, epochs = training.in_phases(EVALUATION), len(training.windows)
+    trained = units.fine_duration(training.trained / epochs)
+    if not validated:
+        return (
+            f"It trains for {units.fine_duration(training.trained)} and validates for {units.fine_duration(seconds)}."
+        )
+    each = units.fine_duration(seconds / validated)
+    if validated == epochs:
+        return f"Each epoch trains for {trained} and validates for {each}."
+    return f"It validates in {validated} of {epochs} epochs, for {each} each. An epoch trains for {trained}."
+
+
+def _epochs_with(training: Training, names: frozenset[str]) -> list[int]:
+    """Return the ordinals of the judged epochs that have one of these phases.
+
+    The list is empty if the ledger does not say it: the phases were outside epochs, or a row has several epochs.
+    """
+    is_merged = any(window.summary.merged > 1 for window in training.windows)
+    if not training.has_epochs or is_merged or not names.isdisjoint(training.outside):
+        return []
+    return [window.summary.ordinal for window in training.windows if window.in_phases(names) > 0]
+
+
+def _is_entered_once(training: Training, names: frozenset[str]) -> bool:
+    """Return whether these phases were only entered once, outside epochs, so that they cannot be entered less often."""
+    entered = sum(times for phase, times in training.times_outside.items() if phase in names)
+    return entered == 1 and not any(window.in_phases(names) for window in training.ended)
+
+
 def slow_checkpoints(training: Training) -> Iterator[Finding]:
     """Saving checkpoints takes a large part of the time."""
     share, limit = training.share(CHECKPOINTS), thresholds.CHECKPOINT_SHARE
-    if not _is_lasting(training, CHECKPOINTS, limit):
+    if not _is_lasting(training, CHECKPOINTS, limit) or _is_entered_once(training, CHECKPOINTS):
         return
     times = min(_MOST_TIMES, max(2, ceil(share / (1 - share) / _CHECKPOINT_GOAL))) if share < 1 else _MOST_TIMES
     saved = share * (1 - 1 / times)

@@ -99,6 +99,8 @@ class Training:
     """Summary of the whole run."""
     outside: Mapping[str, float]
     """Seconds of each phase outside epochs, in the whole run. The phase `OTHER` is the time without a phase."""
+    times_outside: Mapping[str, int]
+    """Number of times that each of these phases was entered."""
     ranks: Sequence[RankTimes]
     batch: float
     """Samples per step over all ranks; NaN if not reported."""
@@ -215,8 +217,10 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
     if is_running:
         judged = judged[-NEWEST_WINDOWS:]
     outside: dict[str, float] = {}
+    times: dict[str, int] = {}
     for row in record.outside:
         if row.phase != WHOLE_EPOCH:
+            times[row.phase] = max(times.get(row.phase, 0), row.times)
             outside[row.phase] = max(outside.get(row.phase, 0.0), row.seconds if is_known(row.seconds) else 0.0)
     return Training(
         subject=subject,
@@ -227,6 +231,7 @@ def training_of(record: Record, epochs: Sequence[EpochSummary], total: EpochSumm
         ended=ended,
         total=total,
         outside=outside,
+        times_outside=times,
         ranks=_ranks(record, {window.summary.ordinal for window in judged}) if epochs else [],
         batch=total.batch,
         memory_total=min((device.memory_total for device in record.devices), default=NAN),

@@ -33,6 +33,7 @@ EVIDENCE: Mapping[str, tuple[str, Unit]] = {
     "share": ("share of the time", Unit.RATIO),
     "seconds": ("for", Unit.SECONDS),
     "epoch_seconds": ("per epoch", Unit.SECONDS),
+    "validated": ("epochs with validation", Unit.COUNT),
     "idle_share": ("idle", Unit.RATIO),
     "explained_share": ("explained by waits and phases", Unit.RATIO),
     "throttled_share": ("throttled", Unit.RATIO),

@@ -14,7 +14,7 @@ import pytest
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis import advice
-from gpumon.diagnosis.finding import Finding
+from gpumon.diagnosis.finding import Certainty, Finding
 from gpumon.diagnosis.past_findings import findings, not_judged
 from gpumon.diagnosis.slow_trainings import SLOW_RULES
 from gpumon.diagnosis.training_trends import TREND_RULES
@@ -26,6 +26,7 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS
 from gpumon.storage.ledger.writer import LedgerWriter
 from tests.builders import tick
 from tests.fakes import FakeClock
@@ -327,6 +328,79 @@ class TestWaits:
     def test_that_only_begin_with_the_start_of_workers_have_both_findings(self, tmp_path: Path) -> None:
         changes = [loader(STARTED_WORKERS, 4, wait=1.0), waits("0.42")]
         assert kinds(tmp_path, *changes) == ["input_bound", "worker_start"]
+
+
+def outside(name: str, times: int) -> Change:
+    """The training is so many times in a phase outside its epochs, for 30 s in all."""
+    return sql(
+        "INSERT INTO outside (rank, phase, place, seconds, times, steps, wait) "
+        f"SELECT key, '{name}', 0, 30.0, {times}, 0, 0.0 FROM rank"
+    )
+
+
+class TestValidation:
+    def test_in_each_epoch_is_advised_in_each_second_epoch(self, tmp_path: Path) -> None:
+        (finding,) = findings_of(record_of(tmp_path, phase("validate", [0.4] * 6), framework="keras"))
+        assert finding.evidence["validated"] == 5
+        assert finding.action == advice.choose(advice.VALIDATE_LESS, "keras", every=2)
+
+    def test_in_some_epochs_is_counted_and_halved_from_there(self, tmp_path: Path) -> None:
+        shares = [0.9 if ordinal % 3 == 2 else 0.0 for ordinal in range(20)]
+        (finding,) = findings_of(record_of(tmp_path, phase("validate", shares), epochs=20, framework="keras"))
+        assert finding.evidence["validated"] == 6
+        assert finding.action == advice.choose(advice.VALIDATE_LESS, "keras", every=6)
+        assert finding.gain is not None
+        assert finding.gain.high < finding.evidence["share"]
+
+    @pytest.mark.parametrize(("times", "gains"), [(1, False), (4, True)])
+    def test_outside_epochs_is_made_less_frequent_unless_it_is_done_once(
+        self, times: int, gains: bool, tmp_path: Path
+    ) -> None:
+        (finding,) = findings_of(record_of(tmp_path, outside("validate", times)))
+        assert finding.kind == "slow_validation"
+        assert (finding.gain is not None) == gains
+
+    @pytest.mark.parametrize(("times", "found"), [(1, []), (4, ["slow_checkpoints"])])
+    def test_a_single_checkpoint_cannot_be_saved_less_often(self, times: int, found: list[str], tmp_path: Path) -> None:
+        assert kinds(tmp_path, outside("checkpoint", times)) == found
+
+
+def outlier(finding: Finding) -> tuple[str, Certainty | None]:
+    return finding.kind, finding.certainty
+
+
+class TestEpochOutlier:
+    @pytest.mark.parametrize(
+        ("share", "of_outlier", "certainty"),
+        [(0.19, 0.19, Certainty.POSSIBLE), (0.19, 0.4, Certainty.POSSIBLE), (0.0, 0.6, Certainty.POSSIBLE),
+         (0.0, 0.9, Certainty.LIKELY)],
+    )  # fmt: skip
+    def test_is_due_to_the_clocks_only_if_they_were_lowered_for_as_long_as_it_lost(
+        self, share: float, of_outlier: float, certainty: Certainty, tmp_path: Path
+    ) -> None:
+        clocks = sql(
+            f"UPDATE usage SET throttled_share = {share} WHERE ordinal >= 0",
+            f"UPDATE usage SET throttled_share = {of_outlier} WHERE ordinal = 2",
+        )
+        found = [outlier(one) for one in findings_of(record_of(tmp_path, lengths(1.0, 1.0, 4.0), clocks))]
+        assert ("epoch_outlier", certainty) in found
+
+    def test_is_due_to_a_phase_that_no_other_epoch_has(self, tmp_path: Path) -> None:
+        changes = [lengths(1.0, 1.0, 4.0), phase("export", [0, 0, 3.0])]
+        (finding,) = findings_of(record_of(tmp_path, *changes))
+        assert outlier(finding) == ("epoch_outlier", Certainty.MEASURED)
+
+    @pytest.mark.parametrize(("longest", "found"), [(3.0, False), (9.0, True)])
+    def test_is_no_epoch_with_a_phase_that_recurs_unless_it_takes_longer(
+        self, longest: float, found: bool, tmp_path: Path
+    ) -> None:
+        changes = [lengths(1.0, 1.0, 4.0, 1.0, 1.0, 1.0 + longest), phase("test", [0, 0, 3.0, 0, 0, longest])]
+        assert ("epoch_outlier" in kinds(tmp_path, *changes)) == found
+
+    def test_names_the_part_only_if_it_explains_most_of_the_excess(self, tmp_path: Path) -> None:
+        changes = [lengths(1.0, 1.0, 4.0), phase("export", [0, 0, 1.4]), phase("save", [0, 0, 1.3])]
+        (finding,) = findings_of(record_of(tmp_path, *changes))
+        assert outlier(finding) == ("epoch_outlier", Certainty.POSSIBLE)
 
 
 class TestStraggler:
