@@ -122,7 +122,9 @@ class RunContext(NamedTuple):
     idle_share: float = NAN
     """Share of the time in which no kernel ran."""
     diverged: Sequence[str] = ()
-    """Names of logged metrics that are NaN or infinite."""
+    """Names of logged metrics that have become NaN or infinite."""
+    was_finite: bool = True
+    """Whether one of them was finite before; True if not known."""
     claimed: int = 0
     """Number of GPUs that the run claims although the driver lists no process of its user on them."""
     left: float = NAN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import ceil, isfinite
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, Load
@@ -166,6 +166,8 @@ def live_run(
     `now`: time of the frame, s since 1970. `history`: source of the shares of time. Without a history, they are NaN.
     `monotonic_ns`: the same time by CLOCK_MONOTONIC, 0 if unknown.
     """
+    from gpumon.diagnosis.runs import diverged_names  # not imported by `status` without a run
+
     run = ranks.first
     running = ranks.state is RunState.RUNNING
     faults = epochs.faults([rank.key for rank in ranks.all])
@@ -197,7 +199,8 @@ def live_run(
         waits_in_part=duration > WHOLE * wait.measured > 0,
         throttled_share=throttled,
         idle_share=idle,
-        diverged=sorted({name for rank in ranks.all for name, value in rank.metrics.items() if not isfinite(value)}),
+        # Earlier values are not known, so only losses count: other metrics may be NaN by design.
+        diverged=sorted({name for rank in ranks.all for name in diverged_names([rank.metrics])}),
         claimed=sum(int(rank.facts.claimed) for rank in ranks.all) if running else 0,
         left=left,
         limit_in=limit - now,

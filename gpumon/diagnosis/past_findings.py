@@ -10,7 +10,7 @@ from gpumon.analysis.thresholds import INPUT_BOUND, MOSTLY_IDLE, SAMPLED, THROTT
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import RunContext, by_rank, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.runs import RUN_RULES
+from gpumon.diagnosis.runs import RUN_RULES, diverged_names, is_loss
 from gpumon.diagnosis.slow_trainings import SLOW_RULES, explain
 from gpumon.diagnosis.training import NEEDED, Training, Unjudged, training_of, unjudged
 from gpumon.diagnosis.training_trends import COUNTER_RULES, TREND_RULES
@@ -72,7 +72,10 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     ended = next((rank.key for rank in record.ranks if rank.state is run.state), "")
     own = [row.epoch for row in record.epochs if row.rank == ended]
     newest = max(own or [row.epoch for row in record.epochs], default=-1)
-    diverged = {name for row in record.epochs for name, value in row.metrics.items() if not math.isfinite(value)}
+    logged: dict[str, list[Mapping[str, float]]] = {}
+    for row in sorted(record.epochs, key=lambda row: row.ordinal):
+        logged.setdefault(row.rank, []).append(row.metrics)
+    diverged = [item for of_rank in logged.values() for item in diverged_names(of_rank).items()]
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=run.state,
@@ -88,7 +91,8 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         waits_in_part=_waits_in_part(total),
         throttled_share=total.value("throttled_share"),
         idle_share=total.value("idle_share"),
-        diverged=sorted(diverged),
+        diverged=sorted({name for name, _ in diverged}),
+        was_finite=any(was_finite for _, was_finite in diverged),
     )
 
 
@@ -222,6 +226,6 @@ def epoch_findings(epoch: EpochSummary) -> list[Finding]:
         waits_in_part=_waits_in_part(epoch),
         throttled_share=epoch.value("throttled_share") if is_judged else NAN,
         idle_share=epoch.value("idle_share") if is_judged else NAN,
-        diverged=[name for name, value in epoch.metrics.items() if not math.isfinite(value)],
+        diverged=[name for name, value in epoch.metrics.items() if is_loss(name) and not math.isfinite(value)],
     )
     return diagnose(RUN_RULES, [context])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import isfinite
 
 from gpumon.analysis import thresholds
 from gpumon.analysis.ranks import Ranks
@@ -14,6 +17,9 @@ from gpumon.model import units
 from gpumon.model.frame import TRAINING, Boundary, Run, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import exit_text
+
+_STAYS = 2
+"""Number of newest values that must be NaN or infinite if a metric is no loss."""
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[Finding]:
@@ -73,13 +79,49 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
 
 
 def diverged(run: RunContext) -> Iterator[Finding]:
-    """The run logged a value that is NaN or infinite."""
+    """The run logged a value that has become NaN or infinite and stays so."""
     if run.diverged:
         *others, last = run.diverged
         are = f"{', '.join(others)} and {last} are" if others else f"{last} is"
         summary = f"diverged: {are} NaN or infinite"
         action = "Lower the learning rate, or check the batch before the first such value."
+        if not run.was_finite:
+            action = "Check the inputs and the loss of the first batch: no finite value was logged."
         yield Finding("diverged", Severity.CRITICAL, run.subject, summary, action)
+
+
+_LOSSES = ("loss", "losses", "nll", "perplexity", "ppl")
+"""Last parts of the words in the name of a metric that training minimizes."""
+_NOT_LOSSES = frozenset(("best", "min", "lowest", "scale", "scaler"))
+"""Words in the names of metrics that may be infinite by design, such as `best_loss` and `loss_scale`."""
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a metric is a loss by its name, so that it is finite unless the training has diverged."""
+    words = re.split(r"[\W_]+", name.casefold())
+    return any(word.endswith(_LOSSES) for word in words) and _NOT_LOSSES.isdisjoint(words)
+
+
+def diverged_names(logged: Iterable[Mapping[str, float]]) -> dict[str, bool]:
+    """Return the metrics that have diverged, by name, with whether they were finite before.
+
+    `logged`: values by name, oldest first. A metric has diverged if its newest values are NaN or infinite, and it never
+    recovered from so many such values before. A metric that is no loss may be NaN by design: it must have been finite
+    before, and its newest `_STAYS` values must not be.
+    """
+    values: dict[str, list[float]] = {}
+    for metrics in logged:
+        for name, value in metrics.items():
+            values.setdefault(name, []).append(value)
+    result = {}
+    for name, course in values.items():
+        streaks = [(finite, len([*group])) for finite, group in groupby(course, isfinite)]
+        earlier = max((length for finite, length in streaks[:-1] if not finite), default=0)
+        was_finite = len(streaks) > 1
+        is_finite, length = streaks[-1]
+        if not is_finite and length > earlier and (is_loss(name) or (was_finite and length >= _STAYS)):
+            result[name] = was_finite
+    return result
 
 
 def stalled(run: RunContext) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import price_run
 from gpumon.diagnosis.past_findings import findings, sampled_text
+from gpumon.diagnosis.runs import diverged_names
 from gpumon.model import units
 from gpumon.model.columns import BY_KEY, EPOCHS, View, shown
 from gpumon.model.frame import Mark, RunState
@@ -105,13 +106,14 @@ def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
-    """Yield a sentence for each logged metric that was NaN or infinite in an epoch."""
-    for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
-        bad = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
-        if bad:
-            number = sum(epoch.merged for epoch in bad[1:])
-            later = f" and in {units.counted(number, 'later epoch')}" if number else ""
-            yield f"Diverged: {name} is {units.logged_number(bad[0].metrics[name])} in epoch {bad[0].label}{later}."
+    """Yield a sentence for each logged metric that has become NaN or infinite."""
+    for name in diverged_names(epoch.metrics for epoch in epochs):
+        logging = [epoch for epoch in epochs if name in epoch.metrics]
+        finite = [index for index, epoch in enumerate(logging) if math.isfinite(epoch.metrics[name])]
+        bad = logging[finite[-1] + 1 if finite else 0 :]
+        number = sum(epoch.merged for epoch in bad[1:])
+        later = f" and in {units.counted(number, 'later epoch')}" if number else ""
+        yield f"Diverged: {name} is {units.logged_number(bad[0].metrics[name])} in epoch {bad[0].label}{later}."
 
 
 def utilization_note(total: EpochSummary, *, is_running: bool = False) -> str:

@@ -24,7 +24,7 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject, finding_json
 from gpumon.diagnosis.gpu import GPU_RULES
 from gpumon.diagnosis.live_findings import JudgedFrame, findings, live_run
 from gpumon.diagnosis.past_findings import epoch_findings
-from gpumon.diagnosis.runs import RUN_RULES
+from gpumon.diagnosis.runs import RUN_RULES, diverged_names
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability, Unit
@@ -333,11 +333,36 @@ def test_of_ranks_that_run_together_the_lowest_has_the_values_and_the_slowest_th
 
 
 def test_a_live_run_that_logs_no_number_has_diverged() -> None:
-    for accuracy, told in ((0.5, "loss is"), (math.nan, "accuracy and loss are")):
-        one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": accuracy})
+    for logged, kinds in (
+        ({"loss": math.nan, "val_loss": math.inf}, ["diverged"]),
+        ({"loss": 0.5, "best_loss": math.inf, "loss_scale": math.inf, "bleu": math.nan}, []),
+    ):
+        one = run(epoch=3, started=TIME / SECOND, metrics=logged)
         frame = frame_of(tick(100, [sample(0, utilization=0.9)], runs=[one]))
-        (found,) = findings([], ranks_of(frame.runs), Epochs(), frame.time)
-        assert (found.kind, found.summary) == ("diverged", f"diverged: {told} NaN or infinite")
+        assert [found.kind for found in findings([], ranks_of(frame.runs), Epochs(), frame.time)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "course", "diverged"),
+    [
+        ("loss", [1.0, math.nan], {"loss": True}),
+        ("Loss/train", [math.inf, math.inf], {"Loss/train": False}),
+        ("loss", [1.0, math.nan, 0.9], {}),
+        ("val_loss", [math.nan, 0.3, math.nan, 0.4, math.nan], {}),
+        ("loss", [1.0, math.nan, 0.9, math.nan, math.nan], {"loss": True}),
+        ("accuracy", [0.5, math.nan, math.nan], {"accuracy": True}),
+        ("accuracy", [0.5, math.nan], {}),
+        ("bleu", [math.nan, math.nan, math.nan], {}),
+        ("best", [math.inf, 0.7, 0.6], {}),
+        ("best_loss", [math.inf, math.inf], {}),
+        ("grad_scale", [math.inf, math.inf], {}),
+        ("loss", [1.0, 0.5], {}),
+    ],
+)
+def test_a_metric_has_diverged_if_it_becomes_no_number_and_stays_so(
+    name: str, course: list[float], diverged: dict[str, bool]
+) -> None:
+    assert diverged_names([{name: value} for value in course]) == diverged
 
 
 def test_findings_as_json_leave_out_what_is_unknown() -> None:

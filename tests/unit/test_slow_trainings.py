@@ -26,7 +26,6 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import LedgerRecorder
 from gpumon.storage.ledger.records import Record
-from gpumon.storage.ledger.row_keys import OUTSIDE_EPOCHS
 from gpumon.storage.ledger.writer import LedgerWriter
 from tests.builders import tick
 from tests.fakes import FakeClock

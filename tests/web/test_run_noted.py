@@ -76,11 +76,16 @@ def test_each_finding_of_a_failed_run_is_a_sentence(tmp_path: Path) -> None:
 
 def test_every_finding_about_runs_and_epochs_has_its_words() -> None:
     whole = RunContext(
-        Subject("run", RUN, "net"), state=RunState.FAILED, wait_share=0.9, throttled_share=0.9, idle_share=0.9
+        Subject("run", RUN, "net"),
+        state=RunState.FAILED,
+        wait_share=0.9,
+        throttled_share=0.9,
+        idle_share=0.9,
+        diverged=["loss"],
     )
     kinds = {one.kind for one in diagnose(RUN_RULES, [whole, whole._replace(state=RunState.DIED)])}
     assert kinds | SLOW.keys() == TAGS.keys()
-    of_epochs = diagnose(RUN_RULES, [whole._replace(state=RunState.RUNNING, diverged=["loss"])])
+    of_epochs = diagnose(RUN_RULES, [whole._replace(state=RunState.RUNNING)])
     assert {"not_finished", *(one.kind for one in of_epochs)} == PREDICATES.keys()
 
 

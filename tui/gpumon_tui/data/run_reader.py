@@ -23,6 +23,7 @@ from gpumon.diagnosis.past_findings import (
     short_summary,
     verdict,
 )
+from gpumon.diagnosis.runs import diverged_names
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon.reports import compare, epoch_text
@@ -229,7 +230,9 @@ def _totals(
         done=None if record.done is None else record.done + record.run.epochs_before,
         numbers=[summary.epoch for summary in summaries],
         metric=metric, logged=logged, logged_range=finite_range(logged),
-        diverged=sum(not isfinite(summary.metrics.get(metric, 0.0)) for summary in summaries) if metric else 0,
+        diverged=sum(not isfinite(summary.metrics.get(metric, 0.0)) for summary in summaries)
+        if metric in diverged_names(summary.metrics for summary in summaries)
+        else 0,
         utilization=(low, mean, high),
     )  # fmt: skip
 

@@ -219,8 +219,8 @@ MAX_FAILED_ALLOCATIONS = 20
 MAX_NUMBERS_LENGTH = 80
 """Longest list of epoch numbers in a sentence, in characters."""
 TAGS: Mapping[str, str] = {
-    "failed": "failed", "died": "died", "input_bound": "waits for data", "throttled": "throttled",
-    "mostly_idle": "mostly idle", **SLOW,
+    "failed": "failed", "died": "died", "diverged": "diverged", "input_bound": "waits for data",
+    "throttled": "throttled", "mostly_idle": "mostly idle", **SLOW,
 }  # fmt: skip
 """Tag for each kind of finding about a whole run."""
 STATES = ("throttled", "mostly_idle")
@@ -245,8 +245,9 @@ def finding_notes(document: Cells, *, running: bool) -> list[Cells]:
         sentence = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
         allocation_notes.append({"level": "bad", "about": "out of memory", "text": sentence, "action": remedy})
     # Findings that are listed per allocation or epoch are not repeated for the run.
+    of_epochs = {"diverged"} & {odd["kind"] for odd in document.get("odd") or ()}
     run_notes = [
-        _run_note(finding, running=running) for finding in findings if finding["kind"] not in (_OOM, "diverged")
+        _run_note(finding, running=running) for finding in findings if finding["kind"] not in {_OOM, *of_epochs}
     ]
     # An epoch in progress has no verdict yet.
     done = (document.get("summary") or {}).get("ended") if running else None
