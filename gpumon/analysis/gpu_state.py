@@ -196,12 +196,10 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
         return GpuState.ASLEEP
     if sample.device.is_divided:
         return GpuState.DIVIDED
-    utilization = sample.values[_UTILIZATION]
-    if not math.isfinite(utilization):
-        utilization = work_share(sample)
-        if not math.isfinite(utilization):
-            return _unmeasured(sample, held)
-    if utilization >= IDLE:
+    share = work_share(sample)
+    if not math.isfinite(share):
+        return _unmeasured(sample, held)
+    if share >= IDLE:
         return _BUSY
     if held is None:
         return GpuState.IDLE
@@ -298,8 +296,6 @@ class Activity:
         """Whether a GPU was free when this could last be determined in an idle period, by UUID."""
         self._loads = LoadTracker()
         """Load of each GPU. Only `add` updates it, because callers of `watch` do not show loads."""
-        self._count = 0
-        """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
         """Add a frame. If it is older than the previous frame, all earlier data is deleted first."""
@@ -339,20 +335,16 @@ class Activity:
             self._worked.clear()
             self._loads.clear()
         self._now = monotonic_ns
-        worked, idle, count = self._worked, self._idle, len(samples)
-        if count != self._count or len(worked) > count or len(idle) > count:
-            self._forget_removed(samples)
+        worked, idle = self._worked, self._idle
+        self._forget_removed(samples)
         for sample in samples:
-            uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
-            if not math.isfinite(utilization):
-                utilization = work_share(sample)
-            if sample.state is not _OK or not math.isfinite(utilization):
+            uuid, share = sample.device.uuid, work_share(sample)
+            if sample.state is not _OK or not math.isfinite(share):
                 if not is_late(sample, interval):
                     idle.pop(uuid, None)
-            elif utilization >= IDLE:
+            elif share >= IDLE:
                 worked[uuid] = monotonic_ns
-                if idle:
-                    idle.pop(uuid, None)
+                idle.pop(uuid, None)
             else:
                 held = is_held(sample, (), bool(sample.run) or uuid in holders)
                 periods = idle.get(uuid)
@@ -368,7 +360,6 @@ class Activity:
 
     def _forget_removed(self, samples: Sequence[Sample]) -> None:
         """Delete the data of devices that are no longer in the frame, such as removed MIG instances."""
-        self._count = len(samples)
         present = {sample.device.uuid for sample in samples}
         for by_uuid in (self._worked, self._idle, self._free):
             for uuid in by_uuid.keys() - present:

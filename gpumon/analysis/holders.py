@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
-from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleTime, is_held, judge
@@ -14,14 +12,9 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.model.device import Device
 from gpumon.model.frame import RunState, Sample, Tick
-from gpumon.model.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES
 from gpumon.model.process import Process
 
-_UTILIZATION = GPU_INDEX["gpu.utilization"]
-_KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))
-# Module constants, because looking up an Enum member is slow, and these are used for each device at each tick.
-_OK, _RUNNING = Availability.OK, RunState.RUNNING
-_BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 _PAUSE_NS = round(PAUSE * SECOND)
 _NO_TIMES: Mapping[str, int] = {}
 UNKNOWN_USER = ""
@@ -76,7 +69,7 @@ class HolderWatch:
         return self._judged
 
     def _judge(self, tick: Tick) -> list[HeldDevice]:
-        claims = [(run.user, run.gpus) for run in tick.runs if run.state is _RUNNING]
+        claims = [(run.user, run.gpus) for run in tick.runs if run.state is RunState.RUNNING]
         if tick.processes is not self._processes or claims != self._claims:
             self._update_users(tick.processes, claims)
             self._update_since(tick.monotonic_ns)
@@ -85,24 +78,18 @@ class HolderWatch:
             tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND,
             interval=tick.interval_ns / SECOND, holders=self._users,
         )  # fmt: skip
-        users_of = self._users.get
         devices = []
-        for sample in tick.samples:  # inlined, because this runs for each device at each tick
-            uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
-            users = users_of(uuid, _NO_USERS)
+        for sample in tick.samples:
+            uuid = sample.device.uuid
+            users = self._users.get(uuid, _NO_USERS)
             held = True if users else is_held(sample, (), False)
             identified = held is not None and UNKNOWN_USER not in users and PROCESSES not in sample.device.missing
             if held and not users:
                 users, identified = _UNKNOWN_USERS, False
-            # A working GPU is busy, regardless of earlier samples.
-            is_busy = IDLE <= utilization < inf and sample.state is _OK
             since = self._since.get(uuid, _NO_TIMES)
-            if is_busy:
-                devices.append(HeldDevice(sample, _BUSY, held, users, since, identified))
-                continue
             state = judge(sample, held, activity.observed(uuid))
-            if state is _HELD and since and tick.monotonic_ns - min(since.values()) < _PAUSE_NS:
-                state = _ALLOCATED  # the earlier idle time belongs to earlier holders
+            if state is GpuState.HELD and since and tick.monotonic_ns - min(since.values()) < _PAUSE_NS:
+                state = GpuState.ALLOCATED  # the earlier idle time belongs to earlier holders
             idle, as_held = activity.idle_since(uuid), activity.idle_as_held(uuid)
             devices.append(HeldDevice(sample, state, held, users, since, identified, idle, as_held))
         return devices
@@ -117,19 +104,15 @@ class HolderWatch:
     def _update_users(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
         """Determine the users of each device. Mappings that do not change stay the same objects."""
         by_process: dict[str, dict[str, float]] = {}
-        for uuid, user, share in map(_KERNEL_TIME, processes):
-            users = by_process.get(uuid)
-            if users is None:
-                by_process[uuid] = {user: 0.0 + share}
-            else:
-                users[user] = users.get(user, 0.0) + share
+        for process in processes:
+            users = by_process.setdefault(process.uuid, {})
+            users[process.user] = users.get(process.user, 0.0) + process.sm_utilization
         by_uuid: dict[str, dict[str, float]] = {}
         for user, uuids in claims:
             for uuid in uuids:
                 by_uuid.setdefault(uuid, {})[user] = NAN
         for uuid, users in by_process.items():
-            claimed = by_uuid.get(uuid)
-            by_uuid[uuid] = {**claimed, **users} if claimed else users
+            by_uuid[uuid] = {**by_uuid.get(uuid, {}), **users}
         previous = self._users
         self._users = {
             uuid: known if (known := previous.get(uuid)) == users and known is not None else users
