@@ -85,8 +85,11 @@ def test_500_epochs_of_2_to_20_ms_at_1_hz_are_all_found_at_their_exact_times(liv
         frames = live.since(0)
     assert sorted(found) == list(range(500))
     assert all(run.lost_events == 0 for frame in frames for run in frame.runs)
+    ends = {b.epoch: b.monotonic_ns for frame in frames for b in frame.boundaries if b.mark is Mark.EPOCH_END}
     for epoch, (before, after, _) in enumerate(times):
         assert before <= found[epoch].monotonic_ns <= after, epoch
+        assert epoch == 0 or before <= ends[epoch - 1] <= after, "an epoch ends when the next one begins"
+    assert len(ends) == 500
     # Of its own time: the machine may halt a training between the two readings of the clock.
     used = sorted(used for *_, used in times)
     assert used[len(used) * 98 // 100] <= MILLISECOND
