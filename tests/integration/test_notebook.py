@@ -249,11 +249,6 @@ class TestRuns:
         assert "listed" in output["text/plain"]
         assert "listed&lt;i&gt;" in output["text/html"]
 
-    def test_without_a_ledger(self, fresh: Lab) -> None:
-        fresh.run(LOAD)
-        (output,) = fresh.run("%gpumon runs")
-        assert len(output["text"].splitlines()) == 1
-
 
 class TestStopButton:
     """An interrupt ends the run with its cell."""
@@ -279,18 +274,14 @@ class TestStopButton:
 class TestSampling:
     """Without a daemon, the notebook starts one, which lives as long as a notebook needs it."""
 
-    def test_ends_with_the_kernel(self, fresh: Lab) -> None:
-        fresh.run(LOAD)
-        pid = until(lambda: fresh.sampler)
-        os.kill(fresh.notebook.pid, signal.SIGKILL)
-        until(lambda: not os.path.exists(f"/proc/{pid}"))
-
-    def test_survives_the_stop_button(self, fresh: Lab) -> None:
+    def test_survives_the_stop_button_and_ends_with_the_kernel(self, fresh: Lab) -> None:
         fresh.run(LOAD)
         pid = until(lambda: fresh.sampler)
         assert interrupted(fresh, "import time; time.sleep(60)") == ["KeyboardInterrupt"]
         time.sleep(3)
         assert fresh.sampler == pid
+        os.kill(fresh.notebook.pid, signal.SIGKILL)
+        until(lambda: not os.path.exists(f"/proc/{pid}"))
 
     def test_is_shared(self, fresh: Lab, tmp_path: Path) -> None:
         fresh.run(LOAD)
@@ -320,7 +311,7 @@ class TestSampling:
             assert len(tables(outputs)) == 1
             assert lab.last_cell()["notes"] == [follow(Places(explicit=str(lab.live_dir))).origin().problem]
 
-    def test_a_daemon_that_cannot_start_is_a_note(self, stub: Stub, tmp_path: Path) -> None:
+    def test_without_a_daemon_there_is_a_note_and_no_ledger(self, stub: Stub, tmp_path: Path) -> None:
         lab = Lab(stub, tmp_path)
         lab.live_dir.rmdir()
         lab.live_dir.write_text("not a directory")
@@ -328,6 +319,8 @@ class TestSampling:
             lab.run(f"{LOAD}\nimport gpumon.notebook")
             (table,) = tables(lab.run("%%gpumon\npass"))
             (note,) = lab.last_cell()["notes"]
+            (output,) = lab.run("%gpumon runs")
+            assert len(output["text"].splitlines()) == 1
         assert str(lab.live_dir) in note
         assert note in table["text/plain"]
 

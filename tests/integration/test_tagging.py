@@ -71,7 +71,7 @@ def boundaries(frames: list[Frame]) -> dict[int, Boundary]:
     return {event.epoch: event for event in events}
 
 
-def test_500_epochs_of_2_to_20_ms_at_1_hz_are_all_found_at_their_exact_times(live_dir: Path) -> None:
+def test_500_epochs_of_2_to_20_ms_are_found_at_1_hz_with_exact_times(live_dir: Path) -> None:
     env = environment(live_dir)
     live = follow(Places(explicit=str(live_dir)))
     with daemon("--interval", "1", env=env):

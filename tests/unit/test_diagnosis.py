@@ -297,7 +297,7 @@ def test_shares_of_a_live_run_are_judged(
     assert findings([], ranks_of(frame.runs), Epochs(), frame.time) == [], "who has no history judges no share"
 
 
-def test_heat_is_found_in_the_history_and_only_of_a_gpu_that_answers() -> None:
+def test_heat_throttling_needs_a_gpu_that_answers() -> None:
     history, frame = watched(20, 1.0, "throttled_hw_thermal", 0.5)
     (found,) = findings(gpu_statuses(frame, []), [], None, frame.time, history)
     assert (found.kind, found.severity) == ("heat_throttled", Severity.CRITICAL)
@@ -315,7 +315,7 @@ def test_a_run_that_claims_gpus_without_a_process_there_is_a_finding() -> None:
 
 @pytest.mark.parametrize("dead", [0, 1])
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED])
-def test_a_run_of_which_a_rank_died_goes_on_with_the_values_of_the_others(dead: int, state: RunState) -> None:
+def test_a_dead_rank_does_not_hide_the_values_of_the_others(dead: int, state: RunState) -> None:
     other = run(f"tag.{1 - dead}", rank=1 - dead, epoch=3, epochs=4, step=20, state=state, metrics={"loss": 0.25})
     died = other._replace(
         key=f"tag.{dead}", rank=dead, epoch=1, step=10, state=RunState.DIED, metrics={"loss": 0.5, "only": 1.0}
@@ -326,13 +326,13 @@ def test_a_run_of_which_a_rank_died_goes_on_with_the_values_of_the_others(dead: 
     assert (finding.kind, finding.summary) == ("died", f"died in epoch {died.epoch_text}")
 
 
-def test_of_ranks_that_run_together_the_lowest_has_the_values_and_the_slowest_the_epoch() -> None:
+def test_the_lowest_rank_has_the_values_and_the_slowest_the_epoch() -> None:
     fast = run("tag.0", epoch=3, step=16, metrics={"loss": 0.3})
     (ranks,) = ranks_of([fast, run("tag.1", rank=1, epoch=2, step=15, metrics={"loss": 0.4})])
     assert (ranks.slowest.epoch, ranks.metrics) == (2, {"loss": 0.3})
 
 
-def test_a_live_run_that_logs_no_number_has_diverged() -> None:
+def test_a_run_that_logs_nan_has_diverged() -> None:
     for logged, kinds in (
         ({"loss": math.nan, "val_loss": math.inf}, ["diverged"]),
         ({"loss": 0.5, "best_loss": math.inf, "loss_scale": math.inf, "bleu": math.nan}, []),
@@ -365,7 +365,7 @@ def test_a_metric_has_diverged_if_it_becomes_no_number_and_stays_so(
     assert diverged_names([{name: value} for value in course]) == diverged
 
 
-def test_findings_as_json_leave_out_what_is_unknown() -> None:
+def test_json_omits_unknown_numbers() -> None:
     (finding,) = diagnose(RUN_RULES, [RunContext(subject=RUN, ooms=1.0)])
     assert finding_json(finding) == {
         "kind": "out_of_memory",
@@ -410,7 +410,7 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def test_errors_that_were_corrected_or_are_of_the_past_are_no_fault() -> None:
+def test_corrected_and_past_errors_are_no_fault() -> None:
     assert of_gpu(sample(0, **HEALTHY)) == []
 
 
@@ -428,7 +428,7 @@ def test_errors_that_were_corrected_or_are_of_the_past_are_no_fault() -> None:
         ({"recovery_action": 6.0}, "recovery_required", Severity.WARNING, "requires recovery action 6"),
     ],
 )
-def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, severity: Severity, says: str) -> None:
+def test_a_fault_is_a_finding_with_advice(fault: dict[str, float], kind: str, severity: Severity, says: str) -> None:
     (finding,) = of_gpu(sample(0, **{**HEALTHY, **fault}))
     assert (finding.kind, finding.severity) == (kind, severity)
     assert says in finding.summary
@@ -436,7 +436,7 @@ def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, se
     assert set(finding.evidence.items()) == set(fault.items())
 
 
-def test_a_lost_gpu_whose_number_another_one_has_is_told_by_its_uuid() -> None:
+def test_a_replaced_gpu_is_named_by_uuid() -> None:
     gone = sample(7, Availability.LOST)
     gone = gone._replace(device=gone.device._replace(uuid="GPU-ff"))
     (found,) = [
@@ -449,7 +449,7 @@ def test_a_lost_gpu_whose_number_another_one_has_is_told_by_its_uuid() -> None:
 
 
 @pytest.mark.parametrize("one", [silent(0), sample(0, Availability.LOST)], ids=["silent", "lost"])
-def test_no_fault_is_found_in_values_that_are_not_of_now(one: Sample) -> None:
+def test_old_values_are_no_fault(one: Sample) -> None:
     faults = {"ecc_uncorrected": 9.0, "recovery_action": 2.0, "remapping_failed": 1.0, "remapping_pending": 1.0}
     values = sample(0, **{**HEALTHY, **faults}).values
     assert [found.kind for found in of_gpu(one._replace(values=values))] == ["unavailable"]
@@ -465,7 +465,7 @@ def down(*links: float, names: str = "") -> list[str]:
     return [one.subject.title for one in found if one.kind == "nvlink_down"]
 
 
-def test_links_are_down_where_another_gpu_of_the_model_has_more() -> None:
+def test_links_are_compared_within_a_model() -> None:
     assert down(18, 18, 16, 18) == ["GPU 2"]
     assert down(18, 18, 18) == []
     assert down(4, 4, 0) == [], "a card without a bridge"
@@ -483,7 +483,7 @@ def loaded(busy: float, seconds: int = 60, **link: float) -> list[str]:
     return [finding.kind for finding in found]
 
 
-def test_a_pcie_link_is_judged_under_load_only_and_where_the_load_is_known() -> None:
+def test_a_pcie_link_is_judged_only_under_known_load() -> None:
     assert loaded(0.9, pcie_width=8.0) == ["slow_link"]
     assert loaded(0.9, pcie_generation=1.0) == ["slow_link"]
     assert loaded(0.9) == []
@@ -493,7 +493,7 @@ def test_a_pcie_link_is_judged_under_load_only_and_where_the_load_is_known() -> 
     assert loaded(math.nan, pcie_generation=1.0) == []
 
 
-def test_a_slow_link_says_what_it_has_and_could_have() -> None:
+def test_a_slow_link_has_value_and_maximum() -> None:
     one = sample(0, **{**HEALTHY, "pcie_generation": 3.0, "pcie_width": 8.0, "utilization": 0.9})
     (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
     loaded = LinkUnderLoad(0.9, {"gpu.pcie_generation": 3.0, "gpu.pcie_width": 8.0})
@@ -502,7 +502,7 @@ def test_a_slow_link_says_what_it_has_and_could_have() -> None:
     assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}
 
 
-def test_a_live_run_waits_for_a_share_of_the_phases_in_which_that_is_measured_as_its_ledger_says() -> None:
+def test_the_wait_share_of_a_live_run_equals_that_of_the_ledger() -> None:
     epochs, told, wait = Epochs(), [], 0.0
     for epoch in range(2):  # 10 s of training, 4 s of which it waits; 3 s of validation; 7 s between epochs
         marks = ((0, Mark.EPOCH_BEGIN, "train"), (10, Mark.PHASE, "validate"), (13, Mark.EPOCH_END, ""))
@@ -536,14 +536,14 @@ def test_advice_to_reset_a_gpu_names_it_by_its_uuid(broken: Sample) -> None:
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.NO_DRIVER])
 @pytest.mark.parametrize("xid", [math.nan, *(float(xid.code) for xid in XIDS if xid.is_repair)])
-def test_no_gpu_that_commands_do_not_reach_is_to_be_reset(state: Availability, xid: float) -> None:
+def test_an_unreachable_gpu_is_not_to_be_reset(state: Availability, xid: float) -> None:
     (finding,) = of_gpu(sample(3, state, xid=xid))
     assert not re.search(r"\breset\b", finding.action)
     is_urgent = state is Availability.LOST or (xid > 0 and xid_of(int(xid)).severity == "critical")
     assert (RESTART_MACHINE[1:] in finding.action) is is_urgent
 
 
-def test_the_remedy_of_a_lost_gpu_is_that_of_a_driver_that_lost_all() -> None:
+def test_a_lost_gpu_has_the_remedy_of_a_lost_driver() -> None:
     (finding,) = of_gpu(sample(3, Availability.LOST))
     assert advice_of_code(GPU_IS_LOST).partition(": ")[2] == clause(finding.action)
     (finding,) = of_gpu(sample(3, Availability.LOST, xid=48.0))
@@ -569,13 +569,13 @@ def limited(epochs: int, epoch: int, limit_in: float, seconds: float = 100.0, ra
         (-1.0, False),  # the limit has passed, and the run goes on: it does not apply
     ],
 )  # fmt: skip
-def test_a_run_that_needs_more_time_than_its_limit_leaves_is_a_finding(limit_in: float, found: bool) -> None:
+def test_a_run_that_exceeds_its_time_limit_is_a_finding(limit_in: float, found: bool) -> None:
     findings = diagnose(RUN_RULES, [limited(epochs=10, epoch=1, limit_in=limit_in)])
     assert [(one.kind, one.evidence) for one in findings] == (
         [("time_limit", {"left": pytest.approx(900.0), "limit_in": pytest.approx(limit_in)})] if found else []
     )
 
 
-def test_a_run_without_a_plan_or_in_its_first_epoch_has_no_estimate_to_compare_with_its_limit() -> None:
+def test_without_an_estimate_the_time_limit_is_not_judged() -> None:
     assert not diagnose(RUN_RULES, [limited(epochs=0, epoch=3, limit_in=10.0)])
     assert not diagnose(RUN_RULES, [limited(epochs=10, epoch=0, limit_in=10.0)])

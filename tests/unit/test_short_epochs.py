@@ -137,7 +137,7 @@ def _after(boundaries: list[Boundary], end: Boundary) -> Mapping[str, float]:
     return mark.metrics if mark is not None and mark.mark is Mark.LOG else {}
 
 
-def test_epochs_of_some_milliseconds_have_a_row_each(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+def test_epochs_of_milliseconds_have_rows(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
     rows = Rows(reader)
     train(run, clock, rows, [10 * MS] * 1000)
     run.finish()
