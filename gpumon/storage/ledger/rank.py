@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.analysis.ranks import start_ns, unreported_end_ns
 from gpumon.common.clock import SECOND
@@ -53,22 +53,6 @@ class TickTime:
     interval_ns: int
 
 
-class EarlierTick(NamedTuple):
-    """Samples and runs from a tick of the previous daemon."""
-
-    at: TickTime
-    samples: Mapping[str, Sample]
-    """Samples by device UUID."""
-    runs: Mapping[str, Run]
-    """Runs by key."""
-
-    @classmethod
-    def from_frame(cls, frame: Frame) -> EarlierTick:
-        at = TickTime(frame.monotonic_ns, round(frame.time * SECOND), round(frame.interval * SECOND))
-        samples = {sample.device.uuid: sample for sample in frame.samples}
-        return cls(at, samples, {run.key: run for run in frame.runs})
-
-
 class RankTraces:
     """Traces of a rank by device UUID. The key '' holds the trace of metrics that the training logs."""
 
@@ -81,22 +65,19 @@ class RankTraces:
         """Continue the traces that an earlier daemon stored. A trace is loaded when its first new value arrives."""
         self._stored_traces = traces
 
-    def add_earlier(self, key: str, ticks: Iterable[EarlierTick], max_devices: int) -> None:
-        """Add ticks that the previous daemon sampled but did not write, oldest first.
-
-        `key`: key of the rank. `max_devices`: maximum number of devices of the run that are traced.
-        """
+    def add_earlier(self, key: str, frames: Iterable[Frame]) -> None:
+        """Add the frames that the previous daemon sampled but did not write, oldest first. `key`: key of the rank."""
         written = {uuid: begun + round(points * step * SECOND)
                    for uuid, begun, step, points, *_ in self._stored_traces}  # fmt: skip
-        for at, samples, runs in ticks:
-            run = runs.get(key)
+        for frame in frames:
+            run = next((run for run in frame.runs if run.key == key), None)
             if run is None:
                 continue
-            missing = [
-                uuid for uuid in run.gpus[:max_devices] if uuid in samples and at.time_ns >= written.get(uuid, 0)
-            ]
+            at = TickTime(frame.monotonic_ns, round(frame.time * SECOND), round(frame.interval * SECOND))
+            missing = [uuid for uuid in run.gpus[:MAX_DEVICES] if at.time_ns >= written.get(uuid, 0)]
+            samples = {sample.device.uuid: sample for sample in frame.samples if sample.device.uuid in missing}
             has_logged = at.time_ns >= written.get("", 0)
-            self.add(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
+            self.add(run if has_logged else run._replace(metrics={}), at, samples)
 
     def add(self, run: Run, at: TickTime, samples: Mapping[str, Sample]) -> None:
         """Add a tick. `samples` are the samples of the rank's devices, by UUID."""
@@ -432,9 +413,9 @@ class RankRecorder:
         self._traces.resume(traces)
         self.package = PackageUsage.from_json(state["package"])
 
-    def add_earlier(self, ticks: Iterable[EarlierTick]) -> None:
-        """Add ticks that the previous daemon sampled but did not write to the traces, oldest first."""
-        self._traces.add_earlier(self.run.key, ticks, MAX_DEVICES)
+    def add_earlier(self, frames: Iterable[Frame]) -> None:
+        """Add frames that the previous daemon sampled but did not write to the traces, oldest first."""
+        self._traces.add_earlier(self.run.key, frames)
 
     def _as_json(self) -> str:
         device_usage = [usage.as_json() for usage in self.device_usage.values()]

@@ -21,7 +21,7 @@ from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.ledger.device import RecentSamples, device_sample
-from gpumon.storage.ledger.rank import EarlierTick, RankRecorder
+from gpumon.storage.ledger.rank import RankRecorder
 from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.writer import KEYS, Batch, OpenRank, StoredRuns
 from gpumon.storage.sqlite.read import open_to_read
@@ -137,8 +137,8 @@ class LedgerRecorder:
         """The last reading; None while there is no run."""
         self._recent: dict[str, RecentSamples] = {}
         """Recent samples by device UUID."""
-        self._earlier_ticks: list[EarlierTick] = []
-        """Ticks of the previous daemon, for the traces of its runs. They are deleted when all these runs were seen
+        self._earlier: list[Frame] = []
+        """Frames of the previous daemon, for the traces of its runs. They are deleted when all these runs were seen
         again, or after `_FIRST_POLLS` ticks."""
         self._sampled_ns = -_FOREVER
         """Time of the last tick in `_recent`; ns, CLOCK_MONOTONIC."""
@@ -197,7 +197,7 @@ class LedgerRecorder:
         """Add the last frames of the previous daemon that it did not write because it was killed, oldest first."""
         for frame in frames:
             if frame.runs:
-                self._earlier_ticks.append(EarlierTick.from_frame(frame))
+                self._earlier.append(frame)
             interval = round(frame.interval * SECOND)
             after_gap = self._is_after_gap(frame.monotonic_ns, interval)
             for sample in frame.samples:
@@ -286,7 +286,7 @@ class LedgerRecorder:
                 rank.add_boundary(boundary)
         self._pending_runs, self._pending_boundaries = {}, []
         if not self._open_ranks or self._polls >= _FIRST_POLLS:
-            self._earlier_ticks = []
+            self._earlier = []
         self._read_packages()
 
     def _read_packages(self) -> None:
@@ -310,7 +310,7 @@ class LedgerRecorder:
                 rank.resume(open_rank.progress, open_rank.traces)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 rank = RankRecorder(run, open_rank.run)  # the state is damaged: start again with the board's data
-        rank.add_earlier(self._earlier_ticks)
+        rank.add_earlier(self._earlier)
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
         return rank

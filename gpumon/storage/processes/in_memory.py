@@ -46,8 +46,8 @@ class _MemorySnapshot:
 class RecentSnapshots:
     """Takes a snapshot of the processes every ten seconds, from frames in order. Returns the usage of a process."""
 
-    def __init__(self, every: float = SNAPSHOT_INTERVAL, max_age: float = MAX_AGE, max_rows: int = MAX_ROWS) -> None:
-        self._every, self._max_age, self._max_rows = every, max_age, max_rows
+    def __init__(self, max_age: float = MAX_AGE, max_rows: int = MAX_ROWS) -> None:
+        self._max_age, self._max_rows = max_age, max_rows
         self._snapshots: deque[_MemorySnapshot] = deque()
         self._rows = 0
         self._time, self._monotonic_ns = NAN, 0
@@ -66,7 +66,7 @@ class RecentSnapshots:
         self._time, self._monotonic_ns = frame.time, frame.monotonic_ns
         if follows:
             last = self._snapshots[-1] = replace(self._snapshots[-1], end=frame.time)
-            if frame.time - last.begin < self._every:
+            if frame.time - last.begin < SNAPSHOT_INTERVAL:
                 return
         self._add_snapshot(frame.time, frame.processes, follows=follows)
 
