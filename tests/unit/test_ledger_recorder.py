@@ -80,6 +80,16 @@ class Course:
         moment = round(at * SECOND)
         return Boundary(self.key, self.number, mark, epoch, step, phase, moment, TIME + moment, wait)._replace(**fields)
 
+    def epoch(self, begin: float, end: float, number: int = 0) -> list[Boundary]:
+        return [self(Mark.EPOCH_BEGIN, begin, number), self(Mark.EPOCH_END, end, number, "")]
+
+    def epochs(self, *spans: tuple[float, float]) -> list[Boundary]:
+        """The begin of the run at 1 s, and epochs from 0 on."""
+        found = [self(Mark.RUN_BEGIN, 1.0, -1, "")]
+        for number, (begin, end) in enumerate(spans):
+            found += self.epoch(begin, end, number)
+        return found
+
 
 def keep(
     ledger: BatchWriter, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
@@ -191,10 +201,7 @@ def test_energy_is_interpolated_at_the_boundaries() -> None:
 def test_epochs_before_the_gpu_is_known_have_their_usage() -> None:
     """A training that reports no GPU gets it from the driver's process list, some seconds after its start."""
     ledger, make = Memory(), Course()
-    boundaries = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-    for epoch in range(6):
-        boundaries.append(make(Mark.EPOCH_BEGIN, 1.25 + epoch, epoch))
-        boundaries.append(make(Mark.EPOCH_END, 2.25 + epoch, epoch, ""))
+    boundaries = make.epochs(*((1.25 + epoch, 2.25 + epoch) for epoch in range(6)))
     boundaries.append(make(Mark.RUN_END, 7.5, phase=""))
     unknown = run(gpus=(), started=(TIME + SECOND) / SECOND, step=0, wait=0.0)
     ticks = [on(0.5 * n, of=unknown if n < 10 else None, energy=100.0 * n) for n in range(20)]
@@ -204,10 +211,7 @@ def test_epochs_before_the_gpu_is_known_have_their_usage() -> None:
 
 def test_a_run_without_a_gpu_keeps_few_epochs_open() -> None:
     ledger, make = Memory(), Course()
-    boundaries = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-    for epoch in range(2000):
-        boundaries.append(make(Mark.EPOCH_BEGIN, 1.0 + epoch / 250, epoch))
-        boundaries.append(make(Mark.EPOCH_END, 1.003 + epoch / 250, epoch, ""))
+    boundaries = make.epochs(*((1.0 + epoch / 250, 1.003 + epoch / 250) for epoch in range(2000)))
     ticks = [on(n, of=run(gpus=(), started=(TIME + SECOND) / SECOND)) for n in range(10)]
     keep(ledger, spread(ticks, boundaries), close=False)
     assert len(ledger.all("epoch")) >= 1500
@@ -233,13 +237,8 @@ def stamped(at: float, reads: Sequence[float], boundaries: Sequence[Boundary], c
 @pytest.mark.parametrize("hang", [0.6, 4.0])
 def test_a_hang_for_seconds_leaves_the_energy_of_epochs_exact_or_unknown(hang: float, counters: float) -> None:
     make = Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
     # Epochs end before, within and after the hang of the second device's call at 5 s, which delays the third, too.
-    for epoch in range(9):
-        events += [
-            make(Mark.EPOCH_BEGIN, 2.05 + 1.3 * epoch, epoch),
-            make(Mark.EPOCH_END, 3.3 + 1.3 * epoch, epoch, ""),
-        ]
+    events = make.epochs(*((2.05 + 1.3 * epoch, 3.3 + 1.3 * epoch) for epoch in range(9)))
     events.append(make(Mark.RUN_END, 15.0, phase=""))
     times = [0.2 * i for i in range(100) if not 5.0 < 0.2 * i <= 5.0 + hang]
     ticks = [
@@ -263,12 +262,7 @@ def test_a_hang_for_seconds_leaves_the_energy_of_epochs_exact_or_unknown(hang: f
 @pytest.mark.parametrize("stamp", [0.0, 0.9], ids=["read at first", "read at last"])
 def test_a_device_that_answers_after_its_tick_for_a_while_loses_no_energy_of_an_epoch(stamp: float) -> None:
     ledger, make = Memory(), Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-    for epoch in range(9):
-        events += [
-            make(Mark.EPOCH_BEGIN, 2.05 + 1.3 * epoch, epoch),
-            make(Mark.EPOCH_END, 3.3 + 1.3 * epoch, epoch, ""),
-        ]
+    events = make.epochs(*((2.05 + 1.3 * epoch, 3.3 + 1.3 * epoch) for epoch in range(9)))
     events.append(make(Mark.RUN_END, 15.0, phase=""))
     ticks = []
     for i in range(100):
@@ -386,10 +380,7 @@ def test_a_value_holds_until_the_next_tick() -> None:
 
 def test_peaks_are_of_samples_inside_and_of_what_held_only_where_there_is_none() -> None:
     ledger = Memory()
-    make = Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-    for begin, end in ((2.5, 4.5), (4.6, 4.9)):
-        events += [make(Mark.EPOCH_BEGIN, begin), make(Mark.EPOCH_END, end, phase="")]
+    events = Course().epochs((2.5, 4.5), (4.6, 4.9))
     values = {0: 1, 1: 1, 2: 9, 3: 5, 4: 6, 5: 8}
     keep(ledger, spread([on(n, memory_used=float(values.get(n, 1)), temperature=50.0 + n) for n in range(9)], events))
     assert ledger.usage(0)["memory_used_peak"] == 6.0, "the 9 was read before it began"
@@ -400,10 +391,7 @@ def test_peaks_are_of_samples_inside_and_of_what_held_only_where_there_is_none()
 
 def test_an_epoch_without_a_sample_of_its_own_has_no_utilization() -> None:
     ledger = Memory()
-    make = Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-    for begin, end in ((2.5, 4.5), (4.6, 4.9), (5.99, 6.007)):
-        events += [make(Mark.EPOCH_BEGIN, begin), make(Mark.EPOCH_END, end, phase="")]
+    events = Course().epochs((2.5, 4.5), (4.6, 4.9), (5.99, 6.007))
     keep(ledger, spread([on(n, memory_used=1.0, utilization=0.71) for n in range(9)], events))
     assert ledger.usage(0)["utilization_mean"] == pytest.approx(0.71)
     for short in (1, 2):
@@ -633,9 +621,7 @@ def test_what_the_driver_remembers_of_a_time_without_samples_is_no_utilization_o
     """It was away from 4 to 14 s; the last value before that holds for 3 s."""
     ledger = Memory()
     make = Course()
-    events = [make(Mark.RUN_BEGIN, 0.5, -1, "")]
-    for epoch, (begun, ended) in enumerate(((1.0, 4.0), (8.0, 13.0), (15.0, 20.0))):
-        events += [make(Mark.EPOCH_BEGIN, begun, epoch), make(Mark.EPOCH_END, ended, epoch, "")]
+    events = make.epochs((1.0, 4.0), (8.0, 13.0), (15.0, 20.0))
     ticks = []
     for n in (*range(5), *range(14, 24)):
         since = n - 1 if n != 14 else 4
@@ -906,9 +892,7 @@ class TestKilledDaemon:
 
     def ledger(self, back: float, **options: bool) -> Memory:
         make = Course()
-        events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
-        for number, (begun, ended) in enumerate(((2.0, 14.0), (15.2, 16.9), (22.0, 27.0))):
-            events += [make(Mark.EPOCH_BEGIN, begun, number), make(Mark.EPOCH_END, ended, number, "")]
+        events = make.epochs((2.0, 14.0), (15.2, 16.9), (22.0, 27.0))
         events.append(make(Mark.RUN_END, 29.0, phase=""))
         times = [*map(float, range(17)), *(back + n for n in range(16))]
         ticks = spread([on(at, utilization=0.5, memory_used=900.0 if at == 16 else 100.0) for at in times], events)
@@ -999,10 +983,7 @@ def test_what_was_logged_while_no_daemon_ran_is_on_the_trace() -> None:
 
 def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None:
     ledger, make = Memory(), Course()
-    events = [
-        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 5.0, 0, ""),
-        make(Mark.EPOCH_BEGIN, 5.0, 1), make(Mark.EPOCH_END, 8.0, 1, ""),
-    ]  # fmt: skip
+    events = make.epochs((2.0, 5.0), (5.0, 8.0))
     recorder = LedgerRecorder(ledger)
     recorder.add_earlier(frames([on(number, run_used=50.0, energy=100.0 * number) for number in range(7)]))
     ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]

@@ -68,7 +68,7 @@ def _concatenate(columns: Iterable[Sequence[float]], typecode: str) -> array[flo
 
 
 def _pack_metric(*columns: array[float]) -> bytes:
-    """Return the part of a metric. `columns`: those of `MetricCells`."""
+    """Return the part of a metric. `columns`: the columns of `MetricCells`."""
     low, mean, high, last, seconds = columns
     known = list(map(eq, mean, mean))  # NaN != NaN
     if not any(known) and not any(map(eq, last, last)):

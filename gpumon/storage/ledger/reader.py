@@ -433,7 +433,7 @@ class Ledger:
 
     @contextmanager
     def _reading_run(self, run_id: str) -> Iterator[str]:
-        """Run the enclosed queries in one read transaction, in which ordinals are those of `epoch_join.join_run`.
+        """Run the enclosed queries in one read transaction, with the ordinals of `epoch_join.join_run`.
 
         Yields the stored id of the run.
         """
