@@ -52,6 +52,7 @@ print(json.dumps(times), flush=True)
 """
 
 LATE = "nvmlDeviceGetFieldValues"
+RUNS = "SELECT run.*, key FROM run JOIN rank ON rank.run = run.id"
 ENERGIES = "SELECT energy FROM usage WHERE phase = '' AND ordinal >= 0 AND energy IS NOT NULL"
 
 
@@ -111,6 +112,11 @@ def ended(live_dir: Path) -> list[dict[str, Any]]:
     return ask(live_dir, "SELECT * FROM run WHERE ended IS NOT NULL")
 
 
+def by_pid(live_dir: Path) -> dict[int, dict[str, Any]]:
+    """Runs by the pid in the name of their board."""
+    return {int(run["key"].split(".")[2]): run for run in ask(live_dir, RUNS)}
+
+
 def usage(live_dir: Path, ordinal: int) -> dict[str, Any]:
     (row,) = ask(live_dir, f"SELECT * FROM usage WHERE phase = '' AND ordinal = {ordinal}")
     return row
@@ -122,9 +128,13 @@ def counted(live_dir: Path, ordinal: int) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith(("utilization", "idle"))}
 
 
-def check_times(live_dir: Path, times: Any) -> list[dict[str, Any]]:
-    """Each boundary in the ledger lies between two readings of the clock around it; gives the epochs."""
-    rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
+def check_times(live_dir: Path, times: Any, pid: int | None = None) -> list[dict[str, Any]]:
+    """Each boundary in the ledger lies between two readings of the clock around it; gives the epochs.
+
+    `pid`: that of the training, where there are several.
+    """
+    of_process = "" if pid is None else f"WHERE key LIKE 'tag.%.{pid}.%'"
+    rows = ask(live_dir, f"SELECT epoch.* FROM epoch JOIN rank ON key = epoch.rank {of_process} ORDER BY ordinal")
     assert [row["epoch"] for row in rows] == list(range(len(times)))
     for row, (begun, over) in zip(rows, times, strict=True):
         assert begun[0][0] <= row["begun"] <= begun[1][0]
@@ -290,7 +300,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
     live = follow(Places(explicit=str(live_dir)))
     with ExitStack() as stack:
         first = stack.enter_context(daemon("--interval", "0.1", env=env))
-        process = stack.enter_context(training(stub, env, 12, 1.5))
+        process = stack.enter_context(training(stub, env, 8, 1.5))
         say(process)
         until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 2)
         before = counted(live_dir, 0)
@@ -305,7 +315,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
         (run,) = until(lambda: ended(live_dir))
         frames = live.since(0)
     rows = check_times(live_dir, times)
-    assert len(rows) == 12
+    assert len(rows) == 8
     assert counted(live_dir, 0) == before, "what was written stays as it was"
     whole = usage(live_dir, -1)
     assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100), (
@@ -321,37 +331,32 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
     assert rank == {"lost_events": 0, "state": RunState.FINISHED}
 
 
-def test_a_run_that_ends_while_no_daemon_runs_is_finished_by_the_next_one(stub: Stub, live_dir: Path) -> None:
+def test_runs_that_end_while_no_daemon_runs_are_finished_by_the_next_one(stub: Stub, live_dir: Path) -> None:
+    """One finishes; the other is killed, and its board is gone, too."""
     env = environment(live_dir, stub.env())
-    with training(stub, env, 3, "wait") as process:
+    with ExitStack() as stack:
+        finishes = stack.enter_context(training(stub, env, 3, "wait"))
+        dies = stack.enter_context(training(stub, env, 9, "wait"))
         with daemon("--interval", "0.1", env=env):
-            say(process, "0")
-            until(lambda: ask(live_dir, "SELECT * FROM epoch"))
-        (run,) = ask(live_dir, "SELECT * FROM run")
-        assert (run["state"], run["ended"]) == (RunState.RUNNING, None)
-        for answer in ("1", "2", ""):
-            say(process, answer)
-        times = times_of(process)
-        with daemon("--interval", "0.1", env=env):
-            (run,) = until(lambda: ended(live_dir))
-    assert run["state"] == RunState.FINISHED
-    check_times(live_dir, times)
-
-
-def test_a_run_whose_board_is_gone_when_a_daemon_comes_back_died(stub: Stub, live_dir: Path) -> None:
-    env = environment(live_dir, stub.env())
-    with training(stub, env, 9, "wait") as process:
-        with daemon("--interval", "0.1", env=env):
-            say(process, "0")
-            until(lambda: ask(live_dir, "SELECT * FROM epoch"))
-        process.kill()
-        process.wait()
-    for board in (live_dir / "tags").glob("tag.*"):
+            for process in (finishes, dies):
+                say(process, "0")
+            until(lambda: len(ask(live_dir, "SELECT * FROM epoch")) == 2)
+        left = by_pid(live_dir)
+        assert {(run["state"], run["ended"]) for run in left.values()} == {(RunState.RUNNING, None)}
+        dies.kill()
+        dies.wait()
+        (board,) = (live_dir / "tags").glob(f"tag.*.{dies.pid}.*")
         board.unlink()
-    (left,) = ask(live_dir, "SELECT * FROM run")
-    with daemon("--interval", "0.1", env=env):
-        (run,) = until(lambda: ended(live_dir))
-    assert (run["state"], run["ended"]) == (RunState.DIED, left["updated"])
+        for answer in ("1", "2", ""):
+            say(finishes, answer)
+        times = times_of(finishes)
+        with daemon("--interval", "0.1", env=env):
+            until(lambda: len(ended(live_dir)) == 2)
+    found = by_pid(live_dir)
+    assert found[finishes.pid]["state"] == RunState.FINISHED
+    check_times(live_dir, times, finishes.pid)
+    assert found[dies.pid]["state"] == RunState.DIED
+    assert found[dies.pid]["ended"] == left[dies.pid]["updated"]
 
 
 def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made_no_trouble(
@@ -375,4 +380,3 @@ def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made
 
 def test_only_a_daemon_that_keeps_runs_loads_sqlite() -> None:
     assert "sqlite3" not in loaded_by("import gpumon.cli.daemon, gpumon.cli.status, gpumon.cli.tui")
-    assert "sqlite3" in loaded_by("import gpumon.storage.ledger.recorder")
