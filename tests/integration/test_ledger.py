@@ -52,7 +52,7 @@ print(json.dumps(times), flush=True)
 """
 
 LATE = "nvmlDeviceGetFieldValues"
-RUNS = "SELECT run.*, key FROM run JOIN rank ON rank.run = run.id"
+RUNS = "SELECT run.*, key, pid FROM run JOIN rank ON rank.run = run.id"
 ENERGIES = "SELECT energy FROM usage WHERE phase = '' AND ordinal >= 0 AND energy IS NOT NULL"
 
 
@@ -353,7 +353,7 @@ def test_runs_that_end_while_no_daemon_runs_are_finished_by_the_next_one(stub: S
         with daemon("--interval", "0.1", env=env):
             until(lambda: len(ended(live_dir)) == 2)
     found = by_pid(live_dir)
-    assert found[finishes.pid]["state"] == RunState.FINISHED
+    assert (found[finishes.pid]["state"], found[finishes.pid]["pid"]) == (RunState.FINISHED, finishes.pid)
     check_times(live_dir, times, finishes.pid)
     assert found[dies.pid]["state"] == RunState.DIED
     assert found[dies.pid]["ended"] == left[dies.pid]["updated"]

@@ -140,10 +140,15 @@ _MAX_OPEN_EPOCHS = 64
 
 
 class RankRecorder:
-    """Records one rank, from the first tick that shows it until it ends. `id` is the run's id in the ledger."""
+    """Records one rank, from the first tick that shows it until it ends.
 
-    def __init__(self, run: Run, id: str) -> None:
+    `id`: id of the run in the ledger. `pid`: pid that an earlier daemon recorded, or 0. It is needed if the process
+    ended before this daemon started.
+    """
+
+    def __init__(self, run: Run, id: str, pid: int = 0) -> None:
         self.run = run
+        self._pid = pid
         self.id = id
         self.timeline = EpochTimeline()
         self.package = PackageUsage()
@@ -324,7 +329,7 @@ class RankRecorder:
             "first_epoch": run.first_epoch, "started": started, "state": int(self.state), "updated": tick.time_ns,
         })  # fmt: skip
         yield LedgerRow("rank", {
-            "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
+            "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid or self._pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
             "seconds": self._duration(self.end_ns or horizon), "metrics": numbers_json(run.metrics),
             "package_energy": nullable(self.package.energy(duration)),

@@ -304,12 +304,14 @@ class LedgerRecorder:
         if run.key in self._ended or run.id in self._withdrawn:
             return None
         open_rank = self._open_ranks.pop(run.key, None)
-        rank = RankRecorder(run, open_rank.run if open_rank else self._id_for(run))
+        rank = RankRecorder(run, open_rank.run, open_rank.pid) if open_rank else RankRecorder(run, self._id_for(run))
         if open_rank is not None:
             try:
                 rank.resume(open_rank.progress, open_rank.traces)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                rank = RankRecorder(run, open_rank.run)  # the state is damaged: start again with the board's data
+                rank = RankRecorder(
+                    run, open_rank.run, open_rank.pid
+                )  # the state is damaged: start again with the board's data
         rank.add_earlier(self._earlier)
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
