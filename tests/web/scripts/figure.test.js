@@ -661,3 +661,13 @@ test("numbers of a ribbon neither overlap nor are cut", () => {
     drawn.forEach(({ text, x }) => assert.ok(x - 3 * text.length >= 0 && x + 3 * text.length <= 1000, text));
   }
 });
+
+test("an axis of values that differ in their last digit ends", () => {
+  const { gpumon } = load();
+  for (const low of [1e20, 1e300, Number.MAX_SAFE_INTEGER * 8]) {
+    const high = low * (1 + Number.EPSILON);
+    assert.ok(gpumon.axisScale.ticks("plain", low, high).length <= 12);
+    assert.ok(gpumon.axes.epoch.ticks(low, high, 900).length <= 12);
+    assert.ok(gpumon.axes.time.ticks(low, high, 900, 0).length <= 12);
+  }
+});

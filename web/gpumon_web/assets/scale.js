@@ -10,7 +10,7 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 const FINE = [1, 2, 5].flatMap((one) => [one / 100, one / 10]).sort((a, b) => a - b);
 const ROOM = 92; // px between two times
 const TICKS = 3; // of a panel, about
-const MOST = 400;
+const MOST = 12; // ticks of a panel: adding a step to a huge number may not change it
 
 function binary(top, behind) {
   let step = 0;
@@ -46,28 +46,28 @@ function stepOf(span, count) {
 }
 
 // Ticks from a low to a high value as {value, text}; the highest has the unit. `top`: the largest value that is possible.
-function ticks(name, low, high, top) {
+function valueTicks(name, low, high, top) {
   if (!(high > low)) { return []; }
-  const [factor, behind] = unit(name).axis(Math.max(Math.abs(low), Math.abs(high)));
-  const few = stepOf((high - low) * factor, TICKS);
-  const isOne = Math.floor((high * factor) / few) - Math.ceil((low * factor) / few) < 1;
-  const step = name === "ratio" && low === 0 && top === 1 ? 50 : isOne ? stepOf((high - low) * factor, 2 * TICKS) : few;
+  const [factor, suffix] = unit(name).axis(Math.max(Math.abs(low), Math.abs(high)));
+  const [from, to] = [low * factor, high * factor];
+  const few = stepOf(to - from, TICKS);
+  const isOne = Math.floor(to / few) - Math.ceil(from / few) < 1; // a single tick would be no scale
+  const step = name === "ratio" && low === 0 && top === 1 ? 50 : isOne ? stepOf(to - from, 2 * TICKS) : few;
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  const found = [];
-  for (let at = Math.ceil((low * factor) / step - 1e-9); at * step <= high * factor * (1 + 1e-9) && found.length < 12; at += 1) {
-    found.push({ value: (at * step) / factor, text: words(at * step, digits) });
+  const ticks = [];
+  for (let at = Math.ceil(from / step - 1e-9); at * step <= to * (1 + 1e-9) && ticks.length < MOST; at += 1) {
+    ticks.push({ value: (at * step) / factor, text: write(at * step, digits) });
   }
   // The largest possible value, as the size of a memory, replaces the round number next to it.
-  if (format.known(top) && top <= high && found.length && name !== "ratio") {
-    while (found.length && top * factor - found[found.length - 1].value * factor < step * (3 / 4)) { found.pop(); }
-    const exact = (top * factor) % 1 === 0 ? 0 : 1;
-    found.push({ value: top, text: words(top * factor, exact) });
+  if (format.known(top) && top <= high && ticks.length && name !== "ratio") {
+    while (ticks.length && (top - ticks[ticks.length - 1].value) * factor < step * (3 / 4)) { ticks.pop(); }
+    ticks.push({ value: top, text: write(top * factor, (top * factor) % 1 === 0 ? 0 : 1) });
   }
-  if (found.length) { found[found.length - 1].text += behind; }
-  return found;
+  if (ticks.length) { ticks[ticks.length - 1].text += suffix; }
+  return ticks;
 }
 
-function words(value, digits) {
+function write(value, digits) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e7 || size < 1e-4)) { return value.toExponential(1).replace(".0e", "e").replace(/-/g, "−").replace("e+", "e"); }
   return format.signed(format.grouped(value.toFixed(Math.min(digits, 6))));
@@ -80,71 +80,61 @@ const clock = (at, step) => {
 const date = (at) => `${at.getDate()} ${format.MONTHS[at.getMonth()]}`;
 
 // Ticks at round times of the viewer's zone, in seconds since 1970; at the begin of a day, its date.
-function moments(from, to, pixels, room) {
-  const span = to - from;
-  if (!(span > 0) || pixels <= 0) { return []; }
-  const least = (span * (room || ROOM)) / pixels;
+function timeTicks(from, to, pixels, room) {
+  if (!(to > from) || pixels <= 0) { return []; }
+  const least = ((to - from) * (room || ROOM)) / pixels; // s between two ticks
   const fine = FINE.find((one) => one >= least);
-  if (least < 1 && fine) { return parts(from, to, fine); }
-  const step = STEPS.find((one) => one >= least) || Math.ceil(least / (364 * DAY)) * 364 * DAY;
-  const found = [];
-  const day = new Date(from * 1000);
-  day.setHours(0, 0, 0, 0);
-  if (step >= DAY) {
-    const each = step / DAY;
-    const number = Math.round((day.getTime() / 1000 - day.getTimezoneOffset() * 60) / DAY);
-    day.setDate(day.getDate() - (number % each));
-    for (; day.getTime() <= to * 1000 && found.length < MOST; day.setDate(day.getDate() + each)) {
-      if (day.getTime() >= from * 1000) { found.push({ value: day.getTime() / 1000, text: span > 300 * DAY ? `${date(day)} ${day.getFullYear()}` : date(day), isDay: true }); }
-    }
-    return found;
+  if (fine) {
+    const digits = fine < 1 / 20 ? 2 : 1;
+    return multiples(from, to, fine).map((value) => ({ value, text: `${clock(new Date(Math.floor(value) * 1000), 1)}${(value - Math.floor(value)).toFixed(digits).slice(1)}` }));
   }
-  let last = -Infinity;
-  for (; day.getTime() <= to * 1000 && found.length < MOST; day.setDate(day.getDate() + 1)) {
-    const next = new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime();
-    for (let second = 0; second < LONGEST; second += step) {
+  const step = STEPS.find((one) => one >= least) || Math.ceil(least / (364 * DAY)) * 364 * DAY;
+  const ticks = [];
+  const add = (at, text) => {
+    const value = at.getTime() / 1000;
+    const last = ticks.length ? ticks[ticks.length - 1].value : -Infinity;
+    if (value >= from && value <= to && value > last) { ticks.push({ value, text }); } // an hour that the clocks skip is the next one
+  };
+  for (const day of days(from, to, Math.max(1, step / DAY))) {
+    add(day, to - from > 300 * DAY ? `${date(day)} ${day.getFullYear()}` : date(day));
+    const next = new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1);
+    for (let second = step; second < LONGEST; second += step) {
       // Short steps count seconds, since an hour that is repeated has each time twice; long steps follow the clock.
       const at = step <= SHIFT ? new Date(day.getTime() + second * 1000) : new Date(day.getFullYear(), day.getMonth(), day.getDate(), 0, 0, second);
-      const time = at.getTime() / 1000;
-      if (at.getTime() >= next) { break; }
-      if (time < from || time > to || time <= last) { continue; } // the hour that is skipped
-      last = time;
-      found.push({ value: time, text: second ? clock(at, step) : date(at), isDay: !second });
+      if (at >= next || at.getTime() > to * 1000) { break; }
+      add(at, clock(at, step));
     }
   }
-  return found;
+  return ticks;
 }
 
-function parts(from, to, step) {
-  const digits = step < 1 / 20 ? 2 : 1;
-  const found = [];
-  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) {
-    const time = at * step;
-    found.push({ value: time, text: `${clock(new Date(Math.floor(time) * 1000), 1)}${(time - Math.floor(time)).toFixed(digits).slice(1)}` });
-  }
-  return found;
+// The begins of days up to a time, so many days apart, from the last one before `from`.
+function days(from, to, apart) {
+  const day = new Date(from * 1000);
+  day.setHours(0, 0, 0, 0);
+  const number = Math.round((day.getTime() / 1000 - day.getTimezoneOffset() * 60) / DAY); // since 1970
+  day.setDate(day.getDate() - (number % apart));
+  const all = [];
+  for (; day.getTime() <= to * 1000; day.setDate(day.getDate() + apart)) { all.push(new Date(day)); }
+  return all;
 }
+
+const multiples = (from, to, step) => Array.from({ length: Math.max(0, Math.floor(to / step) - Math.ceil(from / step) + 1) }, (_, at) => (Math.ceil(from / step) + at) * step);
 
 // Ticks at whole numbers, for epochs.
-function wholes(from, to, pixels) {
+function wholeTicks(from, to, pixels) {
   const step = Math.max(1, stepOf(to - from, Math.max(2, pixels / ROOM)));
-  const found = [];
-  for (let at = Math.ceil(from / step); at * step <= to && found.length < MOST; at += 1) { found.push({ value: at * step, text: format.grouped(String(at * step)) }); }
-  return found;
+  return multiples(from, to, step).map((value) => ({ value, text: format.grouped(String(value)) }));
 }
 
 // Horizontal axes: `ticks(from, to, pixels)`, a `place` on it in words, and the `name` at its left.
 export const axes = {
-  time: {
-    ticks: moments,
-    place: (value) => axisScale.instant(value),
-    name: (from) => axisScale.day(from),
-  },
-  epoch: { ticks: wholes, place: (value) => `epoch ${format.grouped(String(Math.round(value)))}`, name: () => "epoch" },
+  time: { ticks: timeTicks, place: (value) => axisScale.instant(value), name: (from) => axisScale.day(from) },
+  epoch: { ticks: wholeTicks, place: (value) => `epoch ${format.grouped(String(Math.round(value)))}`, name: () => "epoch" },
 };
 
 export const axisScale = {
-  ticks,
+  ticks: valueTicks,
   write: (name, value) => unit(name).write(value),
   least: (name) => unit(name).least || 0,
   // A moment with its seconds, and with its date unless that is today.
