@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from gpumon.cluster.client import PrometheusSeries
 from gpumon_web.cluster.node_map import labels
 from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
-from tests.web.conftest import visit
+from tests.web.conftest import Visitor, visit
 from tests.web.served import on_server
 
 WIDE = (1440, 1240, 1101, 1100, 1024, 900)
@@ -48,20 +48,39 @@ def opened(
         yield page
 
 
+@pytest.fixture(scope="module")
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    """A viewer of three nodes, whose pages have been asked for."""
+    served = Cluster(TableEngine(cluster(3)), prices=PRICES).after(0.0)
+    for kind, name in (("node", "gn001"), ("person", "ada"), ("person", "bob")):
+        served.page(kind, id=name)
+    served.after(15.0)
+    with on_server(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as found:
+        yield found
+
+
+def look(visitor: Visitor, width: int, place: str = "#/") -> Page:
+    """Open a page in a window of this width."""
+    visitor.page.set_viewport_size({"width": width, "height": 900})
+    page = visitor.open(place)
+    expect(page.locator(".page:not([hidden]) tbody tr").first).to_be_visible()
+    return page
+
+
 def at(page: Page, width: int) -> Page:
     """The same page in a window of another width."""
     page.set_viewport_size({"width": width, "height": 900})
     return page
 
 
-def test_users_with_all_costs_fit_their_card(browser: Browser) -> None:
+def test_users_with_all_costs_fit_their_card(visitor: Visitor) -> None:
     beyond = (
         "table => { const box = table.closest('.card').getBoundingClientRect(); return [...table.querySelectorAll"
         "('th, td')].filter((one) => one.getBoundingClientRect().right > box.right + 0.5).length; }"
     )
-    with opened(browser, cluster(3), 1440) as page:
-        expect(page.locator(".page:not([hidden]) table.people thead")).to_contain_text("CO₂")
-        found = {width: at(page, width).locator(".page:not([hidden]) table.people").evaluate(beyond) for width in WIDE}
+    page = look(visitor, 1440)
+    expect(page.locator(".page:not([hidden]) table.people thead")).to_contain_text("CO₂")
+    found = {width: at(page, width).locator(".page:not([hidden]) table.people").evaluate(beyond) for width in WIDE}
     assert found == dict.fromkeys(WIDE, 0)
 
 
@@ -98,19 +117,19 @@ def test_a_phone_shows_the_whole_label_and_users_in_little_height(browser: Brows
         assert page.locator(".page:not([hidden]) table.people tbody :is(td, th)").evaluate_all(wide)
 
 
-def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(browser: Browser) -> None:
-    with opened(browser, cluster(3), 390) as page:
-        rows = page.locator(".page:not([hidden]) [data-rows=free_gpus] tbody tr")
-        assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 64
-        seen = "all => all.every((one) => { const box = one.getBoundingClientRect(); return box.width > 8 &&"
-        seen += " box.left >= 0 && box.right <= innerWidth && one.scrollWidth <= one.clientWidth; })"
-        assert rows.locator(":is(td, th)").evaluate_all(seen)
+def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(visitor: Visitor) -> None:
+    page = look(visitor, 390)
+    rows = page.locator(".page:not([hidden]) [data-rows=free_gpus] tbody tr")
+    assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 64
+    seen = "all => all.every((one) => { const box = one.getBoundingClientRect(); return box.width > 8 &&"
+    seen += " box.left >= 0 && box.right <= innerWidth && one.scrollWidth <= one.clientWidth; })"
+    assert rows.locator(":is(td, th)").evaluate_all(seen)
 
 
-def test_on_a_phone_a_heading_of_two_lines_begins_at_the_left(browser: Browser) -> None:
-    with opened(browser, cluster(3), 390, "#/person/bob") as page:
-        heading = page.locator(".page:not([hidden]) [data-rows=hours] tbody th").first
-        assert heading.evaluate("one => getComputedStyle(one).textAlign") == "left"
+def test_on_a_phone_a_heading_of_two_lines_begins_at_the_left(visitor: Visitor) -> None:
+    page = look(visitor, 390, "#/person/bob")
+    heading = page.locator(".page:not([hidden]) [data-rows=hours] tbody th").first
+    assert heading.evaluate("one => getComputedStyle(one).textAlign") == "left"
 
 
 IN_SIGHT = """all => all.every((one) => {
@@ -126,53 +145,49 @@ HIGHEST = "all => Math.max(...all.map((one) => one.getBoundingClientRect().heigh
      ("#/", "runs", 90), ("#/", "idle_holders", 70)],
 )  # fmt: skip
 def test_on_a_phone_rows_of_gpus_runs_and_holders_are_low_and_nothing_is_left_out(
-    browser: Browser, place: str, table: str, height: float
+    visitor: Visitor, place: str, table: str, height: float
 ) -> None:
-    with opened(browser, cluster(3), 390, place) as page:
-        rows = page.locator(f".page:not([hidden]) [data-rows={table}] tbody tr")
-        expect(rows.first).to_be_visible()
-        assert 0 < rows.evaluate_all(HIGHEST) <= height
-        assert rows.locator(":is(td, th):visible").evaluate_all(IN_SIGHT)
-        assert rows.locator(".tag").evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
+    page = look(visitor, 390, place)
+    rows = page.locator(f".page:not([hidden]) [data-rows={table}] tbody tr")
+    expect(rows.first).to_be_visible()
+    assert 0 < rows.evaluate_all(HIGHEST) <= height
+    assert rows.locator(":is(td, th):visible").evaluate_all(IN_SIGHT)
+    assert rows.locator(".tag").evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
 @pytest.mark.parametrize(
     ("place", "table", "words"), [("#/person/ada", "hours", "CO₂"), ("#/node/gn001", "gpus", "Temperature")]
 )
 def test_hours_of_a_user_and_gpus_of_a_node_fit_every_window(
-    browser: Browser, place: str, table: str, words: str
+    visitor: Visitor, place: str, table: str, words: str
 ) -> None:
     fits = "one => one.closest('.tablebox').scrollWidth <= one.closest('.tablebox').clientWidth"
     whole = "all => all.every((one) => one.getBoundingClientRect().width > 4 && one.scrollWidth <= one.clientWidth)"
-    with opened(browser, cluster(3), 1440, place) as page:
-        found = page.locator(f".page:not([hidden]) [data-rows={table}]")
-        last = found.locator("tbody tr").first.locator(f"[data-label='{words}']")
-        for width in (400, 561, 768, 860, *sorted(WIDE)):
-            at(page, width)
-            assert found.evaluate(fits), width
-            assert found.locator("tbody :is(td, th):visible").evaluate_all(whole), width
-            expect(last).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+    page = look(visitor, 1440, place)
+    found = page.locator(f".page:not([hidden]) [data-rows={table}]")
+    last = found.locator("tbody tr").first.locator(f"[data-label='{words}']")
+    for width in (400, 561, 768, 860, *sorted(WIDE)):
+        at(page, width)
+        assert found.evaluate(fits), width
+        assert found.locator("tbody :is(td, th):visible").evaluate_all(whole), width
+        expect(last).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
 
 
-def test_on_the_page_of_a_user_no_row_names_them(browser: Browser) -> None:
-    with opened(browser, cluster(3), 1440, "#/person/bob") as page:
-        for table in ("runs", "idle_holders"):
-            expect(page.locator(f"#page-person [data-rows={table}] thead")).not_to_contain_text("User")
+def test_on_the_page_of_a_user_no_row_names_them(visitor: Visitor) -> None:
+    page = look(visitor, 1440, "#/person/bob")
+    for table in ("runs", "idle_holders"):
+        expect(page.locator(f"#page-person [data-rows={table}] thead")).not_to_contain_text("User")
 
 
-def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) -> None:
-    served = Cluster(TableEngine(cluster(3))).after(0.0)
-    served.page("node", id="gn001")
-    served.after(15.0)
-    with on_server(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
-        page = visitor.open("#/node/gn001")
-        expect(page.locator("#page-node .look li").first).to_be_visible()
-        apart = page.evaluate(
-            "document.querySelector('#page-node .card').getBoundingClientRect().top"
-            " - document.querySelector('#page-node .look').getBoundingClientRect().bottom"
-        )
-        assert apart >= 10
+def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(visitor: Visitor) -> None:
+    page = look(visitor, 1440, "#/node/gn001")
+    expect(page.locator("#page-node .look li").first).to_be_visible()
+    apart = page.evaluate(
+        "document.querySelector('#page-node .card').getBoundingClientRect().top"
+        " - document.querySelector('#page-node .look').getBoundingClientRect().bottom"
+    )
+    assert apart >= 10
 
 
 def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser) -> None:
@@ -207,9 +222,9 @@ def _by_user(rows: list[PrometheusSeries], names: list[str]) -> list[PrometheusS
 
 
 @pytest.mark.parametrize("width", [768, 400])
-def test_nothing_covers_the_foot_where_there_is_one_page_to_go_to(browser: Browser, width: int) -> None:
-    with opened(browser, cluster(3), width) as page:
-        expect(page.locator(".tabs")).to_be_hidden()
+def test_nothing_covers_the_foot_where_there_is_one_page_to_go_to(visitor: Visitor, width: int) -> None:
+    page = look(visitor, width)
+    expect(page.locator(".tabs")).to_be_hidden()
 
 
 def test_a_tablet_shows_the_names_in_the_head_whole_and_free_gpus_as_a_table(browser: Browser) -> None:

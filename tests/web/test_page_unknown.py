@@ -18,7 +18,7 @@ from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.programs import until
 from tests.runs import Book
 from tests.web.charted import across
-from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.conftest import DESK, PATIENCE_MS, Visitor, on_a_port, visit
 from tests.web.served import Served
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -89,66 +89,71 @@ def link() -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def _visitor(browser: Browser, link: str) -> Iterator[Visitor]:
+    with visit(browser, link) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def visitor(_visitor: Visitor) -> Iterator[Visitor]:
+    """A viewer whom tests share."""
+    _visitor.page.set_viewport_size(DESK)
+    yield _visitor
+    _visitor.check()
+
+
 def row(page: Page, index: int) -> Locator:
     return page.locator(".fleet tbody tr").nth(index)
 
 
-def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/fleet")
-        expect(page.locator(".fleet tbody tr")).to_have_count(7)
-        # Two trainings: both, with their progress and a link, and one without a visible name by its id.
-        for name, target in (("net-a", "#/run/net-a-1111"), ("net-b-2222", "#/run/net-b-2222")):
-            expect(row(page, 0).get_by_role("link", name=name)).to_have_attribute("href", target)
-        expect(row(page, 0).locator(".progress")).to_have_count(2)
-        expect(row(page, 1)).to_contain_text("unknown(pid 17049)")
-        expect(row(page, 2)).to_contain_text("worker-0, worker-1, worker-2 and 6 more")
-        expect(row(page, 3)).to_contain_text(f"processes unknown: {Availability.NO_PERMISSION.reason}")
-        expect(row(page, 3)).not_to_contain_text("free")
-        expect(row(page, 4).locator(".pair")).to_have_text("20.0 GiB–")
-        expect(row(page, 4).locator(".bar")).to_have_count(0)
-        expect(row(page, 5)).to_contain_text("stale 12 s")
-        expect(row(page, 5).locator(".state")).to_have_class("state stale")
-        expect(row(page, 5)).to_have_class(re.compile("old"))
-        expect(row(page, 6).locator(".big")).to_have_text("–")
-        expect(row(page, 6).locator(".state")).to_have_class("state unknown")
-        heads = page.locator("#page-fleet .headlines")
-        expect(heads.locator(".headline").first).to_contain_text("–")
-        expect(heads.locator(".headline").first).to_contain_text("unknown: GPU 3, 5–6")
-        expect(heads).not_to_contain_text("of 7 free")
-        expect(page).to_have_title("Fleet · node1")
-        expect(heads).not_to_contain_text("all are in use")
-        expect(heads).to_contain_text("from 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
-        # A pause of two of the ten minutes is a hole in the small chart, and what came before and after is not.
-        spark = row(page, 0).locator("canvas")
-        assert spark.evaluate(_INK, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
-        assert row(page, 5).locator("canvas").evaluate(_INK, [0.3, 0.8, 0.99]) == [False] * 3
+def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(visitor: Visitor, link: str) -> None:
+    page = visitor.open("#/fleet")
+    expect(page.locator(".fleet tbody tr")).to_have_count(7)
+    # Two trainings: both, with their progress and a link, and one without a visible name by its id.
+    for name, target in (("net-a", "#/run/net-a-1111"), ("net-b-2222", "#/run/net-b-2222")):
+        expect(row(page, 0).get_by_role("link", name=name)).to_have_attribute("href", target)
+    expect(row(page, 0).locator(".progress")).to_have_count(2)
+    expect(row(page, 1)).to_contain_text("unknown(pid 17049)")
+    expect(row(page, 2)).to_contain_text("worker-0, worker-1, worker-2 and 6 more")
+    expect(row(page, 3)).to_contain_text(f"processes unknown: {Availability.NO_PERMISSION.reason}")
+    expect(row(page, 3)).not_to_contain_text("free")
+    expect(row(page, 4).locator(".pair")).to_have_text("20.0 GiB–")
+    expect(row(page, 4).locator(".bar")).to_have_count(0)
+    expect(row(page, 5)).to_contain_text("stale 12 s")
+    expect(row(page, 5).locator(".state")).to_have_class("state stale")
+    expect(row(page, 5)).to_have_class(re.compile("old"))
+    expect(row(page, 6).locator(".big")).to_have_text("–")
+    expect(row(page, 6).locator(".state")).to_have_class("state unknown")
+    heads = page.locator("#page-fleet .headlines")
+    expect(heads.locator(".headline").first).to_contain_text("–")
+    expect(heads.locator(".headline").first).to_contain_text("unknown: GPU 3, 5–6")
+    expect(heads).not_to_contain_text("of 7 free")
+    expect(page).to_have_title("Fleet · node1")
+    expect(heads).not_to_contain_text("all are in use")
+    expect(heads).to_contain_text("from 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
+    # A pause of two of the ten minutes is a hole in the small chart, and what came before and after is not.
+    spark = row(page, 0).locator("canvas")
+    assert spark.evaluate(_INK, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
+    assert row(page, 5).locator("canvas").evaluate(_INK, [0.3, 0.8, 0.99]) == [False] * 3
+    # Its base line ends where nothing was seen.
+    assert spark.evaluate(_BASE, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
+    assert row(page, 5).locator("canvas").evaluate(_BASE, [0.3, 0.8, 0.99]) == [False] * 3
 
 
-def test_the_base_line_of_a_small_chart_ends_where_nothing_was_seen(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/fleet")
-        expect(page.locator(".fleet tbody tr")).to_have_count(7)
-        assert row(page, 0).locator("canvas").evaluate(_BASE, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
-        assert row(page, 5).locator("canvas").evaluate(_BASE, [0.3, 0.8, 0.99]) == [False] * 3
-
-
-def test_a_gpus_page_shows_the_epochs_of_each_run_in_a_ribbon_of_its_own(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=all")
-        plot = page.locator("#page-gpu .plot[data-drawn]")
-        expect(plot).to_be_visible()
-        begun = plot.evaluate(
-            "(place) => place.gpumonView.doc.runs.map((run) => [run.name, run.bands.map(([at]) => at)])"
-        )
-        assert begun == [
-            ["net-a", [TIME / 1e9 + at for at in (100, 160, 220, 300)]],
-            ["net-b-2222", [TIME / 1e9 + at for at in (130, 190, 250, 300)]],
-        ]
-        page.mouse.move(*across(page, "gpu", 200 / 600))
-        expect(plot.locator(".pill")).to_have_text(re.compile("net-a epoch 1 · train · net-b-2222 epoch 1 · train$"))
-        parts = page.locator("#page-gpu dl.divided > div")
-        expect(parts).to_have_text(["bob6.0 GiB", "alice5.0 GiB", "no listed process9.0 GiB", "free60.0 GiB"])
+def test_a_gpus_page_shows_the_epochs_of_each_run_in_a_ribbon_of_its_own(visitor: Visitor) -> None:
+    page = visitor.open("#/gpu/0?window=all")
+    plot = page.locator("#page-gpu .plot[data-drawn]")
+    expect(plot).to_be_visible()
+    begun = plot.evaluate("(place) => place.gpumonView.doc.runs.map((run) => [run.name, run.bands.map(([at]) => at)])")
+    assert begun == [
+        ["net-a", [TIME / 1e9 + at for at in (100, 160, 220, 300)]],
+        ["net-b-2222", [TIME / 1e9 + at for at in (130, 190, 250, 300)]],
+    ]
+    page.mouse.move(*across(page, "gpu", 200 / 600))
+    expect(plot.locator(".pill")).to_have_text(re.compile("net-a epoch 1 · train · net-b-2222 epoch 1 · train$"))
+    parts = page.locator("#page-gpu dl.divided > div")
+    expect(parts).to_have_text(["bob6.0 GiB", "alice5.0 GiB", "no listed process9.0 GiB", "free60.0 GiB"])
 
 
 _COLORED = """(canvas, [shares, left, right, top, bottom]) => {
@@ -169,24 +174,23 @@ _COLORED = """(canvas, [shares, left, right, top, bottom]) => {
 """Whether a chart has the color of a person at some shares of its width, between two heights (px)."""
 
 
-def test_no_line_and_no_area_is_drawn_over_a_pause_and_no_axis_has_an_exponent(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=all&panels=gpu.utilization,gpu.pcie_sent")
-        plot = page.locator("#page-gpu .plot[data-drawn]")
-        expect(plot).to_be_visible()
-        left, right = plot.evaluate("(place) => place.gpumonView.plot")
-        tops = "(place) => [...place.querySelectorAll('.gutter')].map((one) => [one.offsetTop, one.offsetHeight])"
-        top, height = plot.evaluate(tops)[0]
-        shares = [at / 600 for at in (100, 200, 250, 300, 350, 400, 500)]
-        drawn = plot.locator("canvas").evaluate(_COLORED, [shares, left, right, top + 4, top + height - 4])
-        assert drawn == [True, True, False, False, False, True, True]
-        words = (
-            "(place) => place.gpumonView.doc.panels.map(({ unit, lines: [{ mean }] }) =>"
-            " gpumon.scale.axisScale.ticks(unit, 0, Math.max(...mean)).map((one) => one.text))"
-        )
-        ticks = [text for one in plot.evaluate(words) for text in one]
-        assert any(text.endswith(" GiB/s") for text in ticks)
-        assert not any("e" in text for text in ticks)
+def test_no_line_and_no_area_is_drawn_over_a_pause_and_no_axis_has_an_exponent(visitor: Visitor) -> None:
+    page = visitor.open("#/gpu/0?window=all&panels=gpu.utilization,gpu.pcie_sent")
+    plot = page.locator("#page-gpu .plot[data-drawn]")
+    expect(plot).to_be_visible()
+    left, right = plot.evaluate("(place) => place.gpumonView.plot")
+    tops = "(place) => [...place.querySelectorAll('.gutter')].map((one) => [one.offsetTop, one.offsetHeight])"
+    top, height = plot.evaluate(tops)[0]
+    shares = [at / 600 for at in (100, 200, 250, 300, 350, 400, 500)]
+    drawn = plot.locator("canvas").evaluate(_COLORED, [shares, left, right, top + 4, top + height - 4])
+    assert drawn == [True, True, False, False, False, True, True]
+    words = (
+        "(place) => place.gpumonView.doc.panels.map(({ unit, lines: [{ mean }] }) =>"
+        " gpumon.scale.axisScale.ticks(unit, 0, Math.max(...mean)).map((one) => one.text))"
+    )
+    ticks = [text for one in plot.evaluate(words) for text in one]
+    assert any(text.endswith(" GiB/s") for text in ticks)
+    assert not any("e" in text for text in ticks)
 
 
 def seen(page: Page) -> list[float]:
@@ -194,20 +198,19 @@ def seen(page: Page) -> list[float]:
     return [time - TIME / 1e9 for time in page.evaluate("document.querySelector('#page-gpu .plot').gpumonView.range")]
 
 
-def test_nobody_gets_beyond_what_there_is(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=60")
-        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
-        for _ in range(5):
-            page.locator("#page-gpu").get_by_role("button", name="Zoom out").click()
-        page.locator("#page-gpu").get_by_role("button", name="Later").click()
-        until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
-        page.goto(f"{link}#/gpu/0?from=0&to=1e300")
-        expect(page.locator("#page-gpu")).to_contain_text("is only partly sampled")
-        until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
-        page.goto(f"{link}#/gpu/0?from=1000&to=2000")
-        expect(page.locator("#page-gpu")).to_contain_text("There are no samples in the time of this link")
-        expect(page.locator("#page-gpu .plot")).to_be_hidden()
+def test_nobody_gets_beyond_what_there_is(visitor: Visitor, link: str) -> None:
+    page = visitor.open("#/gpu/0?window=60")
+    expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+    for _ in range(5):
+        page.locator("#page-gpu").get_by_role("button", name="Zoom out").click()
+    page.locator("#page-gpu").get_by_role("button", name="Later").click()
+    until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
+    page.goto(f"{link}#/gpu/0?from=0&to=1e300")
+    expect(page.locator("#page-gpu")).to_contain_text("is only partly sampled")
+    until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
+    page.goto(f"{link}#/gpu/0?from=1000&to=2000")
+    expect(page.locator("#page-gpu")).to_contain_text("There are no samples in the time of this link")
+    expect(page.locator("#page-gpu .plot")).to_be_hidden()
 
 
 def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Browser) -> None:
@@ -232,62 +235,56 @@ def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Bro
                 assert "kept since" not in cells.inner_text()
 
 
-def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=60")
-        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
-        page.locator("#page-gpu .files > .button").click()
-        with page.expect_download() as saved:
-            page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
-        svg = Path(saved.value.path()).read_text(encoding="utf-8")
-        day = page.evaluate("gpumon.format.moment(gpumon.feed.feed.now).slice(0, 10)")
-        *_, caption = re.findall("<text[^>]*>([^<]*)</text>", svg)
-        assert caption.startswith(page.title())
-        assert "GPU 0" in caption
-        assert page.evaluate("gpumon.feed.feed.server.hostname") in caption
-        assert caption.count(day) == 2
+def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(visitor: Visitor) -> None:
+    page = visitor.open("#/gpu/0?window=60")
+    expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+    page.locator("#page-gpu .files > .button").click()
+    with page.expect_download() as saved:
+        page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
+    svg = Path(saved.value.path()).read_text(encoding="utf-8")
+    day = page.evaluate("gpumon.format.moment(gpumon.feed.feed.now).slice(0, 10)")
+    *_, caption = re.findall("<text[^>]*>([^<]*)</text>", svg)
+    assert caption.startswith(page.title())
+    assert "GPU 0" in caption
+    assert page.evaluate("gpumon.feed.feed.server.hostname") in caption
+    assert caption.count(day) == 2
 
 
-def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/3")
-        expect(page.locator("#page-gpu")).to_contain_text(
-            f"The process list is unknown: {Availability.NO_PERMISSION.reason}"
-        )
-        expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("holder unknown")
+def test_a_process_list_that_is_unknown_is_not_called_empty(visitor: Visitor) -> None:
+    page = visitor.open("#/gpu/3")
+    expect(page.locator("#page-gpu")).to_contain_text(
+        f"The process list is unknown: {Availability.NO_PERMISSION.reason}"
+    )
+    expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("holder unknown")
 
 
-def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link: str) -> None:
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/nowhere")
-        expect(page.locator("#notice")).to_have_text('No such page: "nowhere". This is the fleet.')
-        visitor.open("#/run/nope")
-        expect(page.locator("#page-run h1")).to_have_text("No such run")
-        expect(page.locator("#page-run")).to_contain_text("No run here has the id nope.")
-        expect(page.locator("#page-run").get_by_role("link", name="All runs")).to_have_attribute("href", "#/runs")
-        expect(page.locator("#notice")).to_be_hidden()
-        assert (
-            page.locator("#page-run .card:visible, #page-run .headline:visible, #page-run button:visible").count() == 0
-        )
-        visitor.open("#/gpu/99")
-        expect(page.locator("#page-gpu h1")).to_have_text("No such GPU")
-        assert page.locator("#page-gpu .card:visible, #page-gpu .headline:visible").count() == 0
-        expect(page.locator("#page-gpu")).to_contain_text("No GPU of this server has the index or UUID 99.")
-        page.locator("#page-gpu").get_by_role("link", name="All GPUs").click()
-        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
-        visitor.open("#/gpu/0")
-        expect(page.locator("#page-gpu [data-bind=gone]")).to_be_hidden()
+def test_a_page_or_a_run_that_is_none_is_said_to_be_none(visitor: Visitor, link: str) -> None:
+    page = visitor.open("#/nowhere")
+    expect(page.locator("#notice")).to_have_text('No such page: "nowhere". This is the fleet.')
+    visitor.open("#/run/nope")
+    expect(page.locator("#page-run h1")).to_have_text("No such run")
+    expect(page.locator("#page-run")).to_contain_text("No run here has the id nope.")
+    expect(page.locator("#page-run").get_by_role("link", name="All runs")).to_have_attribute("href", "#/runs")
+    expect(page.locator("#notice")).to_be_hidden()
+    assert page.locator("#page-run .card:visible, #page-run .headline:visible, #page-run button:visible").count() == 0
+    visitor.open("#/gpu/99")
+    expect(page.locator("#page-gpu h1")).to_have_text("No such GPU")
+    assert page.locator("#page-gpu .card:visible, #page-gpu .headline:visible").count() == 0
+    expect(page.locator("#page-gpu")).to_contain_text("No GPU of this server has the index or UUID 99.")
+    page.locator("#page-gpu").get_by_role("link", name="All GPUs").click()
+    expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+    visitor.open("#/gpu/0")
+    expect(page.locator("#page-gpu [data-bind=gone]")).to_be_hidden()
 
 
-def test_a_person_has_one_color_on_every_page_and_in_every_order(browser: Browser, link: str) -> None:
+def test_a_person_has_one_color_on_every_page_and_in_every_order(visitor: Visitor) -> None:
     dot = "(one) => getComputedStyle(one, '::before').backgroundColor"
-    with visit(browser, link) as visitor:
-        page = visitor.open("#/runs")
-        first = page.locator("#page-runs .person", has_text="bob").first.evaluate(dot)
-        bar = page.locator("#page-runs tr", has_text="net-b-2222").locator(".bar i")
-        assert bar.evaluate("(one) => getComputedStyle(one).backgroundColor") == first
-        visitor.open("#/fleet")
-        assert page.locator("#page-fleet .person", has_text="bob").first.evaluate(dot) == first
+    page = visitor.open("#/runs")
+    first = page.locator("#page-runs .person", has_text="bob").first.evaluate(dot)
+    bar = page.locator("#page-runs tr", has_text="net-b-2222").locator(".bar i")
+    assert bar.evaluate("(one) => getComputedStyle(one).backgroundColor") == first
+    visitor.open("#/fleet")
+    assert page.locator("#page-fleet .person", has_text="bob").first.evaluate(dot) == first
 
 
 def test_what_is_old_is_dimmed_and_dated_and_nothing_is_claimed_of_now(browser: Browser) -> None:
