@@ -340,7 +340,7 @@ def test_a_daemon_of_this_minute_has_no_hours_yet(tmp_path: Path) -> None:
     assert cells(lines, "alice")[1:3] == ["0–3", "–"], "but who holds one"
 
 
-@pytest.mark.parametrize("cells_wide", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("cells_wide", [20, 60])
 def test_no_line_is_wider_than_the_screen_and_escape_is_always_named(history: Path, cells_wide: int) -> None:
     async def walk(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for key in ("w", "m", "enter", "tab", "d"):

@@ -26,16 +26,22 @@ from tests.tui.screen import play, text
 
 STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
 WIDTHS = (40, 60, 80, 100, 120, 160, 200, 320)
-SOME_WIDTHS = [
-    cells if cells in (40, 80, 120, 320) else pytest.param(cells, marks=pytest.mark.slow) for cells in WIDTHS
-]
+
+
+def heads(feed: FakeFeed, widths: Sequence[int] = WIDTHS, *keys: str) -> dict[int, str]:
+    """The header at each width, after some keys."""
+    lines: dict[int, str] = {}
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+        lines.update((cells, "".join(part.text for part in header(app.view, cells)).rstrip()) for cells in widths)
+
+    play(feed, (120, 20), script)
+    return lines
 
 
 def head(feed: FakeFeed, cells: int, *keys: str) -> str:
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press(*keys)
-
-    return play(feed, (cells, 20), script)[0]
+    return heads(feed, [cells], *keys)[cells]
 
 
 def hardware(**changes: Any) -> FakeFeed:
@@ -49,22 +55,25 @@ def without_driver() -> FakeFeed:
     return feed
 
 
-@pytest.mark.parametrize("cells", SOME_WIDTHS)
-def test_liveness_and_clock_end_at_the_same_cells_in_every_state(cells: int) -> None:
+def test_liveness_and_clock_end_at_the_same_cells_in_every_state() -> None:
     recorded = LiveState(True, "replayed", 1.0)
     own = LiveState(True, "no daemon: sampling in this process", 1.0)
     states = {
-        "● live": head(hardware(), cells),
-        "‖ paused": head(hardware(), cells, "space"),
-        "○ stale 15 s": head(hardware(live=STALE), cells),
-        "▲ no driver": head(without_driver(), cells),
-        "▸ replay 4×": head(recent(label="REPLAY x.csv.gz ×4", source="replay", speed=4.0, live=recorded), cells),
-        "● own sampler": head(hardware(live=own), cells),
-        "○ no GPU": head(hardware(gpus=0, problem="no driver"), cells),
+        "● live": heads(hardware()),
+        "‖ paused": heads(hardware(), WIDTHS, "space"),
+        "○ stale 15 s": heads(hardware(live=STALE)),
+        "▲ no driver": heads(without_driver()),
+        "▸ replay 4×": heads(recent(label="REPLAY x.csv.gz ×4", source="replay", speed=4.0, live=recorded)),
+        "● own sampler": heads(hardware(live=own)),
+        "○ no GPU": heads(hardware(gpus=0, problem="no driver")),
     }
-    for state, line in states.items():
-        assert line[cells - 11 - len(state) : cells - 11] == state
-        assert line[cells - 9 : cells - 3] in {"14:24:", "14:25:"}
+    for state, lines in states.items():
+        for cells, line in lines.items():
+            assert line[cells - 11 - len(state) : cells - 11] == state
+            assert line[cells - 9 : cells - 3] in {"14:24:", "14:25:"}
+    for cells, live in states["● live"].items():
+        until = cells - 11 - len("● own sampler")
+        assert live[:until] == states["‖ paused"][cells][:until], "nothing else moves"
 
 
 @pytest.mark.parametrize("label", ["REPLAY t.gpumon (REPLAY a.csv.gz ×10)", "REPLAY 3×4.gpumon ×2 (SIMULATED)"])
@@ -74,13 +83,6 @@ def test_the_speed_is_that_of_playing_whatever_the_name_of_the_recording(label: 
         line = head(feed, 120)
         assert line[: 120 - 11].endswith(f" {state}")
         assert line[120 - 9 : 120 - 3] in {"14:24:", "14:25:"}
-
-
-@pytest.mark.parametrize("cells", SOME_WIDTHS)
-def test_a_change_of_state_moves_nothing_else(cells: int) -> None:
-    live, paused = head(hardware(), cells), head(hardware(), cells, "space")
-    until = cells - 11 - len("● own sampler")
-    assert live[:until] == paused[:until]
 
 
 def test_models_are_named_once_and_power_stands_beside_its_limit() -> None:
@@ -97,12 +99,11 @@ def test_that_none_is_free_is_said_only_where_that_is_known_of_all() -> None:
     assert "free" not in one_lost
 
 
-@pytest.mark.parametrize("cells", [54, 60, 66, 72, 79])
-def test_where_the_counts_have_no_room_the_free_gpus_are_counted_alone(cells: int) -> None:
-    assert "1 free" in head(recent(), cells)
-    assert "1 free" in head(hardware(), cells)
-    assert "free" not in head(recent(live=STALE), cells)
-    assert "free" not in head(recent(gpus=2, lost=(1,)), cells), "of the lost one nobody knows it"
+def test_where_the_counts_have_no_room_the_free_gpus_are_counted_alone() -> None:
+    widths = (54, 60, 66, 72, 79)
+    assert all("1 free" in line for feed in (recent(), hardware()) for line in heads(feed, widths).values())
+    for feed in (recent(live=STALE), recent(gpus=2, lost=(1,))):  # of a lost GPU it is unknown
+        assert not any("free" in line for line in heads(feed, widths).values())
 
 
 def test_one_word_stands_for_one_state_where_there_is_little_room() -> None:
@@ -142,9 +143,10 @@ def test_old_numbers_are_not_told_as_those_of_now() -> None:
 
 
 def test_what_is_simulated_or_recorded_says_so_on_every_width() -> None:
-    for cells in (20, *WIDTHS):
-        assert " SIMULATED " in head(recent(), cells) + " "
-        assert " REPLAY " in head(recent(label="REPLAY x.csv", source="replay"), cells)
+    widths = (20, *WIDTHS)
+    assert all(" SIMULATED " in line + " " for line in heads(recent(), widths).values())
+    replayed = heads(recent(label="REPLAY x.csv", source="replay"), widths)
+    assert all(" REPLAY " in line for line in replayed.values())
 
 
 class BesideHardware(FakeFeed):
@@ -161,12 +163,12 @@ class BesideHardware(FakeFeed):
         return found._replace(device=device._replace(source="sim" if device.index >= 6 else "nvml"))
 
 
-@pytest.mark.parametrize("cells", [30, *WIDTHS])
-def test_simulated_gpus_among_those_of_this_machine_are_named_on_every_width(cells: int) -> None:
-    line = head(BesideHardware(first=600), cells)
-    assert " SIMULATED 6–7 " in line + " "
-    assert "sim:" not in line
-    assert "SIMULATED" not in head(BesideHardware(first=600, gpus=6), cells), "none of it is shown"
+def test_simulated_gpus_among_those_of_this_machine_are_named_on_every_width() -> None:
+    widths = (30, *WIDTHS)
+    for line in heads(BesideHardware(first=600), widths).values():
+        assert " SIMULATED 6–7 " in line + " "
+        assert "sim:" not in line
+    assert not any("SIMULATED" in line for line in heads(BesideHardware(first=600, gpus=6), widths).values())
 
 
 def test_a_gpu_that_was_stale_when_its_daemon_fell_silent_grows_older_with_the_others() -> None:
@@ -204,14 +206,12 @@ def test_the_reason_has_a_line_only_while_there_is_one() -> None:
     play(feed, (120, 40), script)
 
 
-@pytest.mark.parametrize(("columns", "told"), [(120, ()), (140, ()), (160, ("driver", "CPU")),
-                                               (200, ("driver", "CPU", "RAM 181 of 503 GiB"))])  # fmt: skip
-def test_driver_and_machine_stand_where_there_is_room_and_move_nothing(columns: int, told: tuple[str, ...]) -> None:
-    line = play(FakeFeed(seconds=100, source="nvml", label=""), (columns, 24))[0]
-    for word in ("driver 550.54.15", "CPU", "RAM"):
-        assert (word in line) == any(word.startswith(one) or one.startswith(word) for one in told)
-    feed = FakeFeed(seconds=100, source="nvml", label="", state_of_all=Availability.NO_DRIVER)
-    assert "driver 550" not in play(feed, (columns, 24))[0]
+def test_driver_and_machine_stand_where_there_is_room() -> None:
+    told = {120: (), 140: (), 160: ("driver 550.54.15", "CPU"), 200: ("driver 550.54.15", "CPU", "RAM")}
+    for cells, line in heads(FakeFeed(seconds=100, source="nvml", label=""), [*told]).items():
+        assert tuple(word for word in ("driver 550.54.15", "CPU", "RAM") if word in line) == told[cells]
+    gone = FakeFeed(seconds=100, source="nvml", label="", state_of_all=Availability.NO_DRIVER)
+    assert not any("driver 550" in line for line in heads(gone, [*told]).values())
 
 
 def test_memory_of_a_small_machine_has_a_decimal() -> None:
